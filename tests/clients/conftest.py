@@ -66,7 +66,7 @@ def read(bootstrap: str, topic: str, partition: int = 0) -> list[_krust.Record]:
     return found
 
 
-def run_told(program: str, *arguments: str) -> str:
+def run_program(program: str, *arguments: str) -> str:
     """Run a program that Ctrl-C may end; what it says."""
     run = subprocess.run(
         [sys.executable, "-c", program, *arguments],

@@ -26,7 +26,7 @@ from examples.clients import (
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-Said = Callable[[], str]
+Output = Callable[[], str]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def bootstrap() -> Iterator[str]:
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
+def output(capsys: pytest.CaptureFixture[str]) -> Output:
     """What was printed since the last call."""
     return lambda: capsys.readouterr().out
 
@@ -52,29 +52,29 @@ def lines(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
     return run
 
 
-def test_the_threads_example_runs(bootstrap: str, said: Said) -> None:
+def test_the_threads_example_runs(bootstrap: str, output: Output) -> None:
     printed = ""
 
     def has_read() -> bool:
         nonlocal printed
         threads.main(bootstrap, "1")
-        printed += said()
+        printed += output()
         return "value b'test'" in printed and "Hola, mundo!" in printed
 
     until(has_read)
 
 
 def test_a_program_that_writes_then_reads_runs(
-    bootstrap: str, said: Said, monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing.main(bootstrap)
-    printed = said()
+    printed = output()
     assert re.search(r"^my-topic 0 \d+$", printed, re.MULTILINE)
     assert "delivered <Delivered my-topic:0 offset " in printed
     slow = reading.json_for_a_while
     monkeypatch.setattr(reading, "json_for_a_while", lambda at, wait_ms: slow(at, 8000))
     reading.main(bootstrap)
-    printed = said()
+    printed = output()
     assert len(re.findall(r"^my-topic:0:\d+: ", printed, re.MULTILINE)) == 3
     assert "decoded {'key': 'value'}" in printed
 
@@ -83,8 +83,8 @@ def test_the_line_examples_print_what_they_were_given(
     bootstrap: str, lines: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines("lines", "one\ntwo\nthree\n")
-    told = capsys.readouterr().err
-    assert told.count("% Message delivered to lines [0] @ ") == 3
+    stderr = capsys.readouterr().err
+    assert stderr.count("% Message delivered to lines [0] @ ") == 3
     run = subprocess.Popen(
         [sys.executable, "-m", "examples.clients.lines_out", bootstrap, "out", "lines"],
         cwd=ROOT,
@@ -106,44 +106,44 @@ def test_the_line_examples_print_what_they_were_given(
 
 
 def test_lag_of_a_group_without_commits_is_the_whole_topic(
-    bootstrap: str, lines: Callable[[str, str], None], said: Said
+    bootstrap: str, lines: Callable[[str, str], None], output: Output
 ) -> None:
     lines("behind", "a\nb\n")
     lag.main(bootstrap, "none", "behind")
-    assert re.search(r"behind \[0\]\s+-\s+2$", said(), re.MULTILINE)
+    assert re.search(r"behind \[0\]\s+-\s+2$", output(), re.MULTILINE)
     with pytest.raises(SystemExit, match="does not exist"):
         lag.main(bootstrap, "none", "missing")
 
 
-def test_the_admin_example_runs(bootstrap: str, said: Said) -> None:
+def test_the_admin_example_runs(bootstrap: str, output: Output) -> None:
     admin.main(bootstrap, "create_topics", "a", "b", "a")
-    printed = said()
+    printed = output()
     assert printed.startswith("Topic a created\nTopic b created\nFailed to create topic a: ")
     admin.main(bootstrap, "create_partitions", "a", "5")
     admin.main(bootstrap, "alter_configs", "a", "retention.ms=3600000,cleanup.policy=compact")
-    said()
+    output()
     admin.main(bootstrap, "describe_configs", "a")
-    printed = said()
+    printed = output()
     assert "a: retention.ms = 3600000" in printed
     assert "a: cleanup.policy = compact" in printed
     admin.main(bootstrap, "alter_configs", "a", "cleanup.policy=")
     admin.main(bootstrap, "list")
-    printed = said()
+    printed = output()
     assert '"a" with 5 partition(s)' in printed
     assert bootstrap in printed
     admin.main(bootstrap, "delete_topics", "a", "b")
     admin.main(bootstrap, "list")
-    assert '"a"' not in said().partition("Topic b deleted")[2]
+    assert '"a"' not in output().partition("Topic b deleted")[2]
 
 
-def test_the_idempotent_example_writes_each_record_once(bootstrap: str, said: Said) -> None:
+def test_the_idempotent_example_writes_each_record_once(bootstrap: str, output: Output) -> None:
     idempotent.main(bootstrap, "numbers", "500")
-    assert said() == "500 delivered, 0 failed\n"
+    assert output() == "500 delivered, 0 failed\n"
 
 
-def test_the_asynchronous_example_runs(bootstrap: str, said: Said) -> None:
+def test_the_asynchronous_example_runs(bootstrap: str, output: Output) -> None:
     asynchronous.main(bootstrap, "items")
-    printed = said()
+    printed = output()
     assert "item 0 is at offset 0" in printed
     assert printed.count("read b'item ") == 10
 

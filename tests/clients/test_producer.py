@@ -68,8 +68,8 @@ def test_each_delivery_has_its_partition_and_offset(bootstrap: str, topic: str, 
         for partition in range(3)
         for record in read(bootstrap, topic, partition)
     }
-    told = {(at.topic, at.partition, at.offset): b"%d" % n for n, at in enumerate(places)}
-    assert told == written
+    deliveries = {(at.topic, at.partition, at.offset): b"%d" % n for n, at in enumerate(places)}
+    assert deliveries == written
 
 
 def test_a_process_with_thousands_of_descriptors_waits_for_deliveries(
@@ -81,11 +81,11 @@ def test_a_process_with_thousands_of_descriptors_waits_for_deliveries(
         with krust.Producer(bootstrap_servers=bootstrap) as producer:
             assert producer.fileno() > 1024
             assert producer.send(single, b"one").result(60_000).offset == 0
-            told: list[int] = []
-            producer.produce(single, b"two", on_delivery=lambda _, at: told.append(at.offset))
-            while not told:
+            deliveries: list[int] = []
+            producer.produce(single, b"two", on_delivery=lambda _, at: deliveries.append(at.offset))
+            while not deliveries:
                 producer.poll(60_000)
-            assert told == [1]
+            assert deliveries == [1]
 
 
 def test_callbacks_run_in_record_order_on_the_thread_that_flushes(
@@ -140,16 +140,16 @@ def test_a_record_that_is_too_large_fails_in_its_delivery_or_in_flush(
 def test_flush_raises_an_unhandled_failure_behind_a_full_queue_of_callbacks(
     bootstrap: str, single: str
 ) -> None:
-    told: list[object] = []
+    deliveries: list[object] = []
     with krust.Producer(bootstrap_servers=bootstrap, batch_size=1) as producer:
         for _ in range(1100):
-            producer.produce(single, b"x", on_delivery=lambda *what: told.append(what))
+            producer.produce(single, b"x", on_delivery=lambda *what: deliveries.append(what))
         while producer.held_bytes():
             time.sleep(0.01)
         producer.produce(single, bytes(2_000_000))
         with pytest.raises(KafkaError, match="is larger than max"):
             producer.flush(60_000)
-    assert len(told) == 1100
+    assert len(deliveries) == 1100
 
 
 def _is_refused(delivery: Delivery) -> bool:
@@ -184,14 +184,14 @@ def test_a_missing_topic_delays_no_other_topic(bootstrap: str, name: str, single
 
 
 def test_a_full_buffer_makes_produce_wait_and_loses_nothing(bootstrap: str, single: str) -> None:
-    told: list[object] = []
+    deliveries: list[object] = []
     with krust.Producer(
         bootstrap_servers=bootstrap, buffer_memory=20_000, batch_size=5000, linger_ms=1000
     ) as producer:
         for _ in range(1000):
-            producer.produce(single, bytes(100), on_delivery=lambda *what: told.append(what))
+            producer.produce(single, bytes(100), on_delivery=lambda *what: deliveries.append(what))
             assert producer.held_bytes() < 21_000
-    assert len(told) == len(read(bootstrap, single)) == 1000
+    assert len(deliveries) == len(read(bootstrap, single)) == 1000
 
 
 def test_many_threads_share_a_producer(bootstrap: str, topic: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 import krust
 from krust import _krust
 from krust.errors import ConfigError, ForkedError, KafkaError, UnreachableError
-from tests.clients.conftest import run_told
+from tests.clients.conftest import run_program
 from tests.waiting import is_blocked, until
 
 ALL = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
@@ -287,7 +287,7 @@ print("interrupted")
 
 def test_ctrl_c_ends_a_scan_that_waits(bootstrap: str, single: str) -> None:
     fill(bootstrap, single, 10)
-    assert run_told(WAITS, bootstrap, single) == "interrupted"
+    assert run_program(WAITS, bootstrap, single) == "interrupted"
 
 
 def test_other_threads_run_while_a_scan_waits(bootstrap: str, single: str) -> None:

@@ -18,7 +18,7 @@ import krust
 from krust import _krust
 from krust.errors import KafkaError
 from tests.adopted import Seen, facts, records, unpack
-from tests.clients.conftest import run_told
+from tests.clients.conftest import run_program
 from tests.clients.test_scan import ALL, rows
 from tests.serving import Served
 from tests.waiting import WAIT_S
@@ -407,7 +407,7 @@ print("interrupted")
 def test_ctrl_c_ends_a_scan_of_files(tmp_path: Path) -> None:
     with Served(tmp_path / "data") as served:
         fill(served, "t", 200_000)
-    assert run_told(READS, str(tmp_path / "data")) == "interrupted"
+    assert run_program(READS, str(tmp_path / "data")) == "interrupted"
 
 
 def test_memory_is_bounded_whatever_the_log(tmp_path: Path) -> None:

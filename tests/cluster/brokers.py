@@ -73,7 +73,7 @@ class Cluster:
                 self.start(number)
         everybody = list(range(1, self.count + 1))
         until(lambda: all(self._sees(each) == everybody for each in everybody))
-        until(lambda: self.told_controllers() == {self.controller})
+        until(lambda: self.known_controllers() == {self.controller})
 
     def _sees(self, number: int) -> list[int]:
         return sorted(each["node_id"] for each in self.view(number).get("brokers", ()))
@@ -83,8 +83,8 @@ class Cluster:
 
     def missed(self, number: int) -> None:
         """Wait until the session of a killed or suspended broker has ended."""
-        facts = json.loads((self.folder(number) / "krust-session.json").read_text())
-        credentials = Credentials(facts["session"], bytes.fromhex(facts["password"]))
+        session = json.loads((self.folder(number) / "krust-session.json").read_text())
+        credentials = Credentials(session["session"], bytes.fromhex(session["password"]))
         assert end_session(Ensemble(self.connect), credentials)
 
     def stop(self, number: int) -> None:
@@ -134,7 +134,7 @@ class Cluster:
         except KrustError:
             return {}
 
-    def told_controllers(self) -> set[int]:
+    def known_controllers(self) -> set[int]:
         """The controller as each running broker names it; -1: a broker names none."""
         return {int(self.view(each).get("controller_id", -1)) for each in self.brokers}
 

@@ -93,7 +93,7 @@ def test_a_suspended_controller_is_replaced_and_resigns_when_it_resumes(three: C
     assert three.agree("orders", lambda all_of: -1 not in all_of) == leaders
     new = three.controller
     assert new != still
-    until(lambda: three.told_controllers() == {new})
+    until(lambda: three.known_controllers() == {new})
     three.produce("orders", ["after"], leaders.index(still))
 
 
@@ -122,5 +122,5 @@ def test_leaders_serve_without_zookeeper_and_the_cluster_is_whole_afterwards(
         until(lambda: cluster.ids() == [1, 2, 3])
         assert cluster.agree("served", lambda all_of: -1 not in all_of) == leaders
         cluster.create("late")
-        until(lambda: cluster.told_controllers() == {cluster.controller})
+        until(lambda: cluster.known_controllers() == {cluster.controller})
         assert len(cluster.consume("served", 7)) == 7

@@ -137,8 +137,8 @@ def test_control_requests_of_every_version_take_effect(two: Cluster) -> None:
 def test_brokers_of_every_version_are_answered_by_the_controller(two: Cluster) -> None:
     client = Client(two.bootstrap(1))
     epochs = {each: two.tree.exists(f"/brokers/ids/{each}").czxid for each in (1, 2)}
-    facts = json.loads(two.tree.get("/brokers/topics/orders")[0])
-    led = next(int(part) for part, of in facts["partitions"].items() if of == [1])
+    assignment = json.loads(two.tree.get("/brokers/topics/orders")[0])
+    led = next(int(part) for part, of in assignment["partitions"].items() if of == [1])
     data, stat = two.tree.get(f"/brokers/topics/orders/partitions/{led}/state")
     for version in versions("AlterPartition"):
         partition = {
@@ -148,7 +148,11 @@ def test_brokers_of_every_version_are_answered_by_the_controller(two: Cluster) -
             "new_isr_with_epochs": [{"broker_id": 1, "broker_epoch": epochs[1]}],
             "partition_epoch": stat.version,
         }
-        named = {"topic_name": "orders", "topic_id": facts["topic_id"], "partitions": [partition]}
+        named = {
+            "topic_name": "orders",
+            "topic_id": assignment["topic_id"],
+            "partitions": [partition],
+        }
         answer = ask(
             client,
             "AlterPartition",

@@ -17,8 +17,8 @@ def elected(zxid: int, session: int, epoch: int) -> Changed:
 
 
 def led(zxid: int, session: int, epoch: int, leader_epoch: int, *before: Write) -> Changed:
-    facts = {"controller_epoch": epoch, "leader_epoch": leader_epoch}
-    return Changed(zxid, session, (*before, Write(SET, STATE, json.dumps(facts).encode())))
+    state = {"controller_epoch": epoch, "leader_epoch": leader_epoch}
+    return Changed(zxid, session, (*before, Write(SET, STATE, json.dumps(state).encode())))
 
 
 FOUNDED = Changed(1, FIRST, (Write(CREATE, "/k/controller_epoch", b"0"),))

@@ -83,7 +83,7 @@ def test_producer_ids_differ_from_broker_to_broker(three: Cluster) -> None:
     assert len(given) == 9
 
 
-def _told_alike(three: Cluster, groups: list[str]) -> list[dict[str, int]] | None:
+def _agreed_coordinators(three: Cluster, groups: list[str]) -> list[dict[str, int]] | None:
     """The coordinator of each group as each broker names it, when all of them know it."""
     asked = {"key_type": 0, "coordinator_keys": groups}
     answers = [
@@ -101,7 +101,7 @@ def test_groups_have_their_coordinators_on_all_brokers(three: Cluster) -> None:
     groups = [f"g{number}" for number in range(12)]
     for group in groups[:4]:
         assert three.consume("grouped", 1, group) == ["x"]
-    [found, *others] = until(lambda: _told_alike(three, groups))
+    [found, *others] = until(lambda: _agreed_coordinators(three, groups))
     assert others == [found, found]
     assert set(found.values()) == {1, 2, 3}
     elsewhere = next(number for number in three.brokers if number != found["g0"])

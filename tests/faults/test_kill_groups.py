@@ -188,16 +188,18 @@ def owners(bootstrap: str, group: str) -> dict[str, set[int]]:
     }
 
 
-def until_read(mine: list[Member], wanted: int) -> None:
+def until_read(group_members: list[Member], wanted: int) -> None:
     def count() -> int:
-        return sum(len(offsets) for each in mine for offsets in each.offsets("committed").values())
+        return sum(
+            len(offsets) for each in group_members for offsets in each.offsets("committed").values()
+        )
 
     wait_until(f"{wanted} records are read and committed", lambda: count() >= wanted)
 
 
 def last_generation(member: Member) -> int:
     """The generation of the last assignment that a member was told of."""
-    return int([fact["generation"] for fact in member.said if "assigned" in fact][-1])
+    return int([report["generation"] for report in member.reports if "assigned" in report][-1])
 
 
 @pytest.mark.timeout(max(300, ROUNDS * 20))
@@ -206,10 +208,12 @@ def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str
     broker = Served(tmp_path / "data", port=free_port())
     bootstrap, port = broker.bootstrap, broker.address[1]
     make(bootstrap, "shared")
-    mine = [Member(kind, bootstrap, "g", "shared") for _ in range(3)]
+    group_members = [Member(kind, bootstrap, "g", "shared") for _ in range(3)]
     try:
-        with members(*mine):
-            wait_until("each has two", lambda: [len(each.owned()) for each in mine] == [2, 2, 2])
+        with members(*group_members):
+            wait_until(
+                "each has two", lambda: [len(each.owned()) for each in group_members] == [2, 2, 2]
+            )
             wait_until(
                 "the broker knows",
                 lambda: sorted(map(len, owners(bootstrap, "g").values())) == [2, 2, 2],
@@ -217,23 +221,27 @@ def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str
             # The last generation of a cooperative group assigns nothing new to some members.
             wait_until(
                 "all are told of the last generation",
-                lambda: len({last_generation(each) for each in mine}) == 1,
+                lambda: len({last_generation(each) for each in group_members}) == 1,
             )
             before = owners(bootstrap, "g")
-            counts = [len(each.said) for each in mine]
+            counts = [len(each.reports) for each in group_members]
             for number in range(max(ROUNDS // 3, 2)):
                 broker.kill()
                 broker = Served(tmp_path / "data", port=port)
                 ready(Client(bootstrap), "g")
                 assert owners(bootstrap, "g") == before
                 fill(bootstrap, "shared", number, 1)
-                until_read(mine, SHARED * (number + 1))
+                until_read(group_members, SHARED * (number + 1))
             assert owners(bootstrap, "g") == before
             news = [
-                fact for each, seen in zip(mine, counts, strict=True) for fact in each.said[seen:]
+                report
+                for each, seen in zip(group_members, counts, strict=True)
+                for report in each.reports[seen:]
             ]
-            assert not [fact for fact in news if "revoked" in fact or "assigned" in fact], news
-            for each in mine:
+            assert not [report for report in news if "revoked" in report or "assigned" in report], (
+                news
+            )
+            for each in group_members:
                 for offsets in each.offsets("record").values():
                     assert offsets == list(range(len(offsets))), "read twice, or not at all"
                 each.leave()

@@ -62,8 +62,8 @@ class Group:
         self.alive: list[Member] = []
         self.acknowledged: Counter[int] = Counter()
 
-    def told(self) -> list[list[dict[str, Any]]]:
-        return [list(member.said) for member in self.all]
+    def outputs(self) -> list[list[dict[str, Any]]]:
+        return [list(member.reports) for member in self.all]
 
     def committed(self, bootstrap: str) -> dict[int, int]:
         from confluent_kafka import Consumer, TopicPartition
@@ -142,7 +142,7 @@ class Chaos:
             self.kill_broker()
             return
         group = self.rng.choice(self.groups)
-        self.bury(group)
+        self.count_dead_members(group)
         if event == "join" or len(group.alive) <= FEWEST:
             event = "join" if len(group.alive) < MOST else "kill"
         {"join": self.join, "leave": self.leave, "kill": self.kill, "freeze": self.freeze}[event](
@@ -179,7 +179,7 @@ class Chaos:
         """Kill the broker; every acknowledged commit is there afterwards."""
         self.broker.kill()
         for group in self.groups:
-            group.acknowledged |= Counter(group_checks.acknowledged(group.told()))
+            group.acknowledged |= Counter(group_checks.acknowledged(group.outputs()))
         flags = self.rng.choice([(), ("--prod",)])
         port = self.broker.address[1]
         self.broker = Served(self.folder / "data", *flags, options=OPTIONS, port=port)
@@ -193,7 +193,7 @@ class Chaos:
         if lost:
             self.wrong.append(f"{group.name}: acknowledged, and found after a kill: {lost}")
 
-    def bury(self, group: Group) -> None:
+    def count_dead_members(self, group: Group) -> None:
         """Count members whose client gave up: the broker promises them nothing."""
         for member in [each for each in group.alive if each.process.poll() is not None]:
             group.alive.remove(member)
@@ -207,7 +207,7 @@ class Chaos:
         deadline = time.monotonic() + QUIET_S
         for group in self.groups:
             while not self._is_read(group, ends[group.name]):
-                self.bury(group)
+                self.count_dead_members(group)
                 while len(group.alive) < FEWEST:
                     self.join(group)
                 if time.monotonic() > deadline:
@@ -217,26 +217,31 @@ class Chaos:
                 time.sleep(0.2)
 
     def _is_read(self, group: Group, ends: Counter[int]) -> bool:
-        done = group_checks.acknowledged(group.told())
+        done = group_checks.acknowledged(group.outputs())
         return all(done.get(partition, 0) >= end for partition, end in ends.items())
 
     def judge(self, ends: dict[str, Counter[int]]) -> None:
         for group in self.groups:
-            told = group.told()
-            group.acknowledged |= Counter(group_checks.acknowledged(told))
+            outputs = group.outputs()
+            group.acknowledged |= Counter(group_checks.acknowledged(outputs))
             self.hold(group)
             for check in (group_checks.two_owners, group_checks.went_back):
-                self.wrong += [f"{group.name}: {line}" for line in check(told)]
-            self.wrong += [f"{group.name}: {x}" for x in group_checks.by_an_old_owner(told)]
+                self.wrong += [f"{group.name}: {line}" for line in check(outputs)]
+            self.wrong += [f"{group.name}: {x}" for x in group_checks.by_an_old_owner(outputs)]
             self.wrong += [
-                f"{group.name}: {x}" for x in group_checks.skipped(told, ends[group.name])
+                f"{group.name}: {x}" for x in group_checks.skipped(outputs, ends[group.name])
             ]
-            for fact in (fact for facts in told for fact in facts):
+            for report in (report for reports in outputs for report in reports):
                 for what in ("record", "committed", "left"):
-                    self.count[f"{group.name} {what}"] += what in fact
-                if "refused" in fact:
-                    self.count[f"{group.name} refused: {fact['refused'][:SHOWN]}"] += 1
-            seen = {fact["generation"] for facts in told for fact in facts if "assigned" in fact}
+                    self.count[f"{group.name} {what}"] += what in report
+                if "refused" in report:
+                    self.count[f"{group.name} refused: {report['refused'][:SHOWN]}"] += 1
+            seen = {
+                report["generation"]
+                for reports in outputs
+                for report in reports
+                if "assigned" in report
+            }
             self.count[f"{group.name} generations"] = len(seen)
 
     def end(self) -> None:
@@ -249,7 +254,7 @@ class Chaos:
         for group in self.groups:
             for number, member in enumerate(group.all):
                 path = folder / f"{group.name}-{number}-{member.kind}.json"
-                path.write_text("".join(json.dumps(fact) + "\n" for fact in member.said))
+                path.write_text("".join(json.dumps(report) + "\n" for report in member.reports))
                 path.with_suffix(".stderr").write_text(member.trouble)
         (folder / "broker.stderr").write_text(self.broker.stderr())
 

@@ -136,10 +136,10 @@ def play(folder: Path, where: Where, given: argparse.Namespace) -> bool:
         tree.stop()
         tree.close()
     read = chaos.read()
-    told = {"seed": given.seed, "records": flow.count, "never": flow.count - len(read)}
+    summary = {"seed": given.seed, "records": flow.count, "never": flow.count - len(read)}
     again = sum(read.values()) - len(read)
     rest = {"again": again, "right": right, **chaos.done}
-    print(json.dumps({**told, **rest}))
+    print(json.dumps({**summary, **rest}))
     return right
 
 

@@ -10,17 +10,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-Told = Sequence[Sequence[dict[str, Any]]]
+Outputs = Sequence[Sequence[dict[str, Any]]]
 
 
 class Commit(NamedTuple):
-    """An acknowledged commit: who, where to, when it was sent at the earliest and told."""
+    """An acknowledged commit: who, where to, when it was sent at the earliest and acknowledged."""
 
     member: int
     partition: int
     offset: int
     sent: float
-    told: float
+    acknowledged: float
 
 
 class Ownership(NamedTuple):
@@ -33,19 +33,19 @@ class Ownership(NamedTuple):
     end: float
 
 
-def two_owners(told: Told) -> list[str]:
+def two_owners(outputs: Outputs) -> list[str]:
     """Partitions that two members owned in the same generation."""
     claims: dict[tuple[int, int], int] = {}
     wrong = []
-    for member, facts in enumerate(told):
+    for member, reports in enumerate(outputs):
         owned: set[int] = set()
-        for fact in facts:
-            owned -= set(fact.get("revoked", ()))
-            owned |= set(fact.get("assigned", ()))
-            if "assigned" not in fact:
+        for report in reports:
+            owned -= set(report.get("revoked", ()))
+            owned |= set(report.get("assigned", ()))
+            if "assigned" not in report:
                 continue
             for partition in owned:
-                place = (fact["generation"], partition)
+                place = (report["generation"], partition)
                 if claims.setdefault(place, member) != member:
                     wrong.append(
                         f"generation {place[0]}: partition {partition} "
@@ -54,15 +54,15 @@ def two_owners(told: Told) -> list[str]:
     return wrong
 
 
-def went_back(told: Told) -> list[str]:
+def went_back(outputs: Outputs) -> list[str]:
     """Commits that were sent after a later offset of their partition had been acknowledged."""
     wrong = []
-    for partition, commits in _by_partition(told).items():
-        by_told = sorted(commits, key=lambda each: each.told)
-        newest, waiting = 0, iter(by_told)
+    for partition, commits in _by_partition(outputs).items():
+        by_acknowledgement = sorted(commits, key=lambda each: each.acknowledged)
+        newest, waiting = 0, iter(by_acknowledgement)
         coming = next(waiting, None)
         for commit in sorted(commits, key=lambda each: each.sent):
-            while coming and coming.told < commit.sent:
+            while coming and coming.acknowledged < commit.sent:
                 newest = max(newest, coming.offset)
                 coming = next(waiting, None)
             if commit.offset < newest:
@@ -70,13 +70,13 @@ def went_back(told: Told) -> list[str]:
     return wrong
 
 
-def by_an_old_owner(told: Told) -> list[str]:
+def by_an_old_owner(outputs: Outputs) -> list[str]:
     """Acknowledged commits of a member after another owned the partition in a later generation."""
     owned = defaultdict(list)
-    for each in _ownerships(told):
+    for each in _ownerships(outputs):
         owned[each.partition].append(each)
     wrong = []
-    for commit in _commits(told):
+    for commit in _commits(outputs):
         held = [
             each
             for each in owned[commit.partition]
@@ -89,57 +89,57 @@ def by_an_old_owner(told: Told) -> list[str]:
             if other.member != commit.member
             and other.generation > newest
             and other.begin < commit.sent
-            and commit.told < other.end
+            and commit.acknowledged < other.end
         ]
     return wrong
 
 
-def skipped(told: Told, ends: Mapping[int, int]) -> list[str]:
+def skipped(outputs: Outputs, ends: Mapping[int, int]) -> list[str]:
     """Records below the ends of the log that no member saw."""
     seen = defaultdict(set)
-    for facts in told:
-        for fact in facts:
-            if "record" in fact:
-                seen[fact["record"][0]].add(fact["record"][1])
+    for reports in outputs:
+        for report in reports:
+            if "record" in report:
+                seen[report["record"][0]].add(report["record"][1])
     missing = {p: sorted(set(range(end)) - seen[p]) for p, end in ends.items()}
     return [f"partition {p}: nobody saw {offsets}" for p, offsets in missing.items() if offsets]
 
 
-def acknowledged(told: Told) -> dict[int, int]:
+def acknowledged(outputs: Outputs) -> dict[int, int]:
     """The largest offset committed to each partition."""
     largest: dict[int, int] = {}
-    for commit in _commits(told):
+    for commit in _commits(outputs):
         largest[commit.partition] = max(largest.get(commit.partition, 0), commit.offset)
     return largest
 
 
-def _by_partition(told: Told) -> dict[int, list[Commit]]:
+def _by_partition(outputs: Outputs) -> dict[int, list[Commit]]:
     found = defaultdict(list)
-    for commit in _commits(told):
+    for commit in _commits(outputs):
         found[commit.partition].append(commit)
     return found
 
 
-def _commits(told: Told) -> Iterator[Commit]:
-    for member, facts in enumerate(told):
+def _commits(outputs: Outputs) -> Iterator[Commit]:
+    for member, reports in enumerate(outputs):
         sent = 0.0
-        for fact in facts:
-            if "record" in fact:
-                sent = fact["at"]
-            if "committed" in fact:
-                partition, offset = fact["committed"]
-                yield Commit(member, partition, offset, sent, fact["at"])
+        for report in reports:
+            if "record" in report:
+                sent = report["at"]
+            if "committed" in report:
+                partition, offset = report["committed"]
+                yield Commit(member, partition, offset, sent, report["at"])
 
 
-def _ownerships(told: Told) -> Iterator[Ownership]:
-    for member, facts in enumerate(told):
+def _ownerships(outputs: Outputs) -> Iterator[Ownership]:
+    for member, reports in enumerate(outputs):
         open_ones: dict[int, Ownership] = {}
-        last = facts[-1]["at"] if facts else 0.0
-        for fact in facts:
-            for partition in fact.get("revoked", ()):
+        last = reports[-1]["at"] if reports else 0.0
+        for report in reports:
+            for partition in report.get("revoked", ()):
                 if partition in open_ones:
-                    yield open_ones.pop(partition)._replace(end=fact["at"])
-            for partition in fact.get("assigned", ()):
-                one = Ownership(member, partition, fact["generation"], fact["at"], last)
+                    yield open_ones.pop(partition)._replace(end=report["at"])
+            for partition in report.get("assigned", ()):
+                one = Ownership(member, partition, report["generation"], report["at"], last)
                 open_ones[partition] = one
         yield from open_ones.values()

@@ -72,8 +72,8 @@ JAVA_PROTOCOLS = {
 JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def say(**fact: Any) -> None:
-    print(json.dumps({"at": time.monotonic(), **fact}), flush=True)
+def report(**content: Any) -> None:
+    print(json.dumps({"at": time.monotonic(), **content}), flush=True)
 
 
 def asked_to_leave() -> bool:
@@ -113,30 +113,33 @@ def confluent(protocol: dict[str, Any], bootstrap: str, group: str, topic: str) 
         }
     )
 
-    def told(what: str) -> Any:
-        return lambda _, partitions: say(
+    def reporting(what: str) -> Any:
+        return lambda _, partitions: report(
             **{what: sorted(each.partition for each in partitions)}, generation=generation.newest
         )
 
     consumer.subscribe(
-        [topic], on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("revoked")
+        [topic],
+        on_assign=reporting("assigned"),
+        on_revoke=reporting("revoked"),
+        on_lost=reporting("revoked"),
     )
     while not asked_to_leave():
         message = consumer.poll(POLL_S)
         if message is None or message.error():
             continue
         partition, offset = message.partition(), message.offset()
-        say(record=[partition, offset, message.value().decode()])
+        report(record=[partition, offset, message.value().decode()])
         try:
             place = TopicPartition(topic, partition, offset + 1)
             done = consumer.commit(offsets=[place], asynchronous=False)
         except Exception as error:
-            say(refused=str(error))
+            report(refused=str(error))
             continue
         if done[0].error:
-            say(refused=str(done[0].error))
+            report(refused=str(done[0].error))
         else:
-            say(committed=[partition, offset + 1])
+            report(committed=[partition, offset + 1])
     consumer.close()
 
 
@@ -145,10 +148,10 @@ def listening(base: Any, generation: Callable[[], int]) -> Any:
 
     class Listener(base):  # type: ignore[misc]
         def on_partitions_assigned(self, assigned: Any) -> None:
-            say(assigned=sorted(each.partition for each in assigned), generation=generation())
+            report(assigned=sorted(each.partition for each in assigned), generation=generation())
 
         def on_partitions_revoked(self, revoked: Any) -> None:
-            say(revoked=sorted(each.partition for each in revoked), generation=generation())
+            report(revoked=sorted(each.partition for each in revoked), generation=generation())
 
     return Listener
 
@@ -181,15 +184,15 @@ def kafka_python(api_version: str, bootstrap: str, group: str, topic: str) -> No
             continue
         for records in polled.values():
             for record in records:
-                say(record=[record.partition, record.offset, record.value.decode()])
+                report(record=[record.partition, record.offset, record.value.decode()])
                 place = (record.offset + 1, "", -1)[:fields]
                 try:
                     one = TopicPartition(topic, record.partition)
                     consumer.commit({one: OffsetAndMetadata(*place)})
                 except Exception as error:
-                    say(refused=str(error))
+                    report(refused=str(error))
                     continue
-                say(committed=[record.partition, record.offset + 1])
+                report(committed=[record.partition, record.offset + 1])
     consumer.close(autocommit=False)
 
 
@@ -213,14 +216,14 @@ async def aio(bootstrap: str, group: str, topic: str) -> None:
         found = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=1)
         for records in found.values():
             for record in records:
-                say(record=[record.partition, record.offset, record.value.decode()])
+                report(record=[record.partition, record.offset, record.value.decode()])
                 one = TopicPartition(topic, record.partition)
                 try:
                     await consumer.commit({one: record.offset + 1})
                 except Exception as error:
-                    say(refused=str(error))
+                    report(refused=str(error))
                     continue
-                say(committed=[record.partition, record.offset + 1])
+                report(committed=[record.partition, record.offset + 1])
     await consumer.stop()
 
 
@@ -254,13 +257,13 @@ def clocks() -> float:
     """How far the monotonic clock is from the one that VerifiableConsumer tells times by."""
     while True:
         before = time.monotonic()
-        told = time.time()
+        wall = time.time()
         if time.monotonic() - before < 0.0005:
-            return before - told
+            return before - wall
 
 
 def verifiable(event: dict[str, Any], generation: int, clocks_s: float) -> None:
-    """Say what VerifiableConsumer said, and when: this process may hear of it much later.
+    """Report what VerifiableConsumer reported, and when: this process may read it much later.
 
     Its times are cut to milliseconds: what begins, or is known, did so by the end of that one.
     """
@@ -268,16 +271,16 @@ def verifiable(event: dict[str, Any], generation: int, clocks_s: float) -> None:
     known = min(began + 0.001, time.monotonic())
     match event["name"]:
         case "partitions_assigned":
-            say(assigned=_numbers(event), generation=generation, at=known)
+            report(assigned=_numbers(event), generation=generation, at=known)
         case "partitions_revoked":
-            say(revoked=_numbers(event), generation=generation, at=began)
+            report(revoked=_numbers(event), generation=generation, at=began)
         case "record_data":
-            say(record=[event["partition"], event["offset"], event["value"]], at=began)
+            report(record=[event["partition"], event["offset"], event["value"]], at=began)
         case "offsets_committed" if event["success"]:
             for each in event["offsets"]:
-                say(committed=[each["partition"], each["offset"]], at=known)
+                report(committed=[each["partition"], each["offset"]], at=known)
         case "offsets_committed":
-            say(refused=event["error"])
+            report(refused=event["error"])
 
 
 def _numbers(event: dict[str, Any]) -> list[int]:
@@ -295,7 +298,7 @@ def main(client: str, *where: str) -> None:
         java(version, strategy, *where)
     else:
         kafka_python(client.removeprefix("kafka-python").removeprefix("-"), *where)
-    say(left=True)
+    report(left=True)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Member:
 
     def __init__(self, kind: str, bootstrap: str, group: str, topic: str) -> None:
         self.kind = kind
-        self.said: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
         self.changed = threading.Condition()
         command = [sys.executable, "-m", "tests.foreign.member", kind, bootstrap, group, topic]
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the member ends
@@ -56,20 +56,22 @@ class Member:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self.changed:
-                self.said.append(json.loads(line))
+                self.reports.append(json.loads(line))
                 self.changed.notify_all()
 
     def owned(self) -> set[int]:
         """Its current partitions, by its output."""
         owned: set[int] = set()
-        for fact in list(self.said):
-            owned |= set(fact.get("assigned", ()))
-            owned -= set(fact.get("revoked", ()))
+        for report in list(self.reports):
+            owned |= set(report.get("assigned", ()))
+            owned -= set(report.get("revoked", ()))
         return owned
 
     def places(self, what: str) -> list[tuple[int, int]]:
         """Partition and offset of its records or commits, in order."""
-        return [(fact[what][0], fact[what][1]) for fact in list(self.said) if what in fact]
+        return [
+            (report[what][0], report[what][1]) for report in list(self.reports) if what in report
+        ]
 
     def offsets(self, what: str) -> dict[int, list[int]]:
         """The offsets of its records or commits by partition, in order."""
@@ -102,8 +104,8 @@ class Member:
 
     def story(self) -> str:
         """Its last output, once it ended."""
-        said = "\n".join(json.dumps(fact) for fact in self.said[-SHOWN:])
-        return f"{self.kind}:\n{said}\n{self.trouble[-SHOWN * 100 :]}"
+        shown = "\n".join(json.dumps(report) for report in self.reports[-SHOWN:])
+        return f"{self.kind}:\n{shown}\n{self.trouble[-SHOWN * 100 :]}"
 
     def _end(self) -> None:
         self.reader.join()

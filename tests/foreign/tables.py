@@ -136,9 +136,9 @@ class Table:
             indexes = [log.with_suffix(kind) for log in closed for kind in (".index", ".timeindex")]
             snapshots = list((self.data / partition).glob("*.snapshot"))
             files = [*logs, *(index for index in indexes if index.exists()), *snapshots]
-            said = dumps.of(files)
-            assert said.count("Dumping") == len(files)
-            bad = re.findall(rf"(?im)^.*(?:{COMPLAINTS}).*$", said)
+            printed = dumps.of(files)
+            assert printed.count("Dumping") == len(files)
+            bad = re.findall(rf"(?im)^.*(?:{COMPLAINTS}).*$", printed)
             assert not bad, (partition, bad[:5])
 
 
@@ -172,12 +172,12 @@ class Dumps:
         assert self.process.stdout is not None
         self.process.stdin.write(",".join(map(str, files)) + "\n")
         self.process.stdin.flush()
-        said: list[str] = []
+        printed: list[str] = []
         for line in self.process.stdout:
             if line == ".\n":
-                return "".join(said)
-            said.append(line)
-        raise AssertionError("".join(said))
+                return "".join(printed)
+            printed.append(line)
+        raise AssertionError("".join(printed))
 
 
 @contextmanager

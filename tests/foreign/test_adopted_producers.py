@@ -23,10 +23,10 @@ def ends(broker: krust.Broker) -> list[int]:
 
 def written(broker: krust.Broker) -> list[list[int]]:
     """The offsets that four new idempotent producers are told, by partition."""
-    told: list[list[int]] = [[] for _ in PLACES]
+    offsets_of_partitions: list[list[int]] = [[] for _ in PLACES]
     for _ in range(4):
         producer = Producer({**broker.client_config(), "enable.idempotence": True})
-        for offsets, (topic, partition) in zip(told, PLACES, strict=True):
+        for offsets, (topic, partition) in zip(offsets_of_partitions, PLACES, strict=True):
 
             def delivered(error: object, message: Message, offsets: list[int] = offsets) -> None:
                 assert error is None
@@ -34,14 +34,14 @@ def written(broker: krust.Broker) -> list[list[int]]:
 
             producer.produce(topic, b"v", partition=partition, on_delivery=delivered)
         assert producer.flush(WAIT_S) == 0
-    return told
+    return offsets_of_partitions
 
 
 def test_new_producers_get_ids_that_an_adopted_kafka_never_gave_out(tmp_path: Path) -> None:
     with krust.Broker(unpack("kafka-3.9.1-clean", tmp_path)) as broker:
         before = ends(broker)
-        told = written(broker)
-        assert told == [list(range(end, end + 4)) for end in before]
+        offsets_of_partitions = written(broker)
+        assert offsets_of_partitions == [list(range(end, end + 4)) for end in before]
         assert ends(broker) == [end + 4 for end in before]
 
 

@@ -46,14 +46,14 @@ def configs(version: str, bootstrap: str, lines: list[str]) -> list[list[str]]:
     given = "".join(f"--bootstrap-server {bootstrap} {line}\n" for line in lines)
     run = subprocess.run(words, input=given, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    said: list[list[str]] = []
+    answers: list[list[str]] = []
     for line in run.stdout.splitlines():
         if line.startswith("> "):
-            said.append([])
-        elif said:
-            said[-1].append(line)
-    assert len(said) == len(lines), run.stdout
-    return said
+            answers.append([])
+        elif answers:
+            answers[-1].append(line)
+    assert len(answers) == len(lines), run.stdout
+    return answers
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
@@ -69,14 +69,14 @@ def test_kafka_configs_changes_quotas_of_every_kind_of_entity(version: str, tmp_
     ]
     lines += [f"--describe {kind}" for kind in kinds]
     with Served(tmp_path / "data") as broker:
-        said = configs(version, broker.bootstrap, lines)
-    done, said = said[: len(QUOTAS)], said[len(QUOTAS) :]
+        answers = configs(version, broker.bootstrap, lines)
+    done, answers = answers[: len(QUOTAS)], answers[len(QUOTAS) :]
     assert all(one[-1].startswith("Completed updating") for one in done), done
-    shown = [{line.removeprefix("Quota configs for ") for line in one} for one in said[:5]]
+    shown = [{line.removeprefix("Quota configs for ") for line in one} for one in answers[:5]]
     assert shown[0] | shown[1] | shown[2] == SHOWN
     assert shown[3] == OF_BOTH
     assert shown[4] == {"user-principal 'ann' are producer_byte_rate=1024.0"}
-    assert "must be a LONG value" in "".join(said[5])
-    gone = said[6 : 6 + len(QUOTAS)]
+    assert "must be a LONG value" in "".join(answers[5])
+    gone = answers[6 : 6 + len(QUOTAS)]
     assert all(one[-1].startswith("Completed updating") for one in gone), gone
-    assert said[-3:] == [[], [], []]
+    assert answers[-3:] == [[], [], []]

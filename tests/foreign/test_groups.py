@@ -116,7 +116,7 @@ def test_a_broker_killed_under_its_groups_loses_no_commit(tmp_path: Path, kind: 
         make(bootstrap, topic)
         fill(bootstrap, topic, 0, 20)
         made = [Member(kind, bootstrap, "g", topic) for _ in range(2)]
-        wait_until("some commits", lambda: sum(len(each.said) for each in made) > 60)
+        wait_until("some commits", lambda: sum(len(each.reports) for each in made) > 60)
         broker.kill()
         broker = Served(data, port=port)
         fill(bootstrap, topic, 20, 5)

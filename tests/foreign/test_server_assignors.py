@@ -64,8 +64,8 @@ def described(broker: Served, group: str) -> dict[str, Any]:
     return dict(found)
 
 
-def told(*all_of_them: Member) -> list[list[dict[str, Any]]]:
-    return [list(each.said) for each in all_of_them]
+def outputs(*all_of_them: Member) -> list[list[dict[str, Any]]]:
+    return [list(each.reports) for each in all_of_them]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,24 +108,26 @@ def test_clients_of_every_age_are_in_one_group(broker: Served) -> None:
         wait_until("two have what was dealt", lambda: dealt(*mixed[1:]))
         mixed[1].kill()
         wait_until("one has all", lambda: mixed[2].owned() == EVERYTHING)
-    assert not group_checks.two_owners(told(*mixed))
-    assert not group_checks.went_back(told(*mixed))
+    assert not group_checks.two_owners(outputs(*mixed))
+    assert not group_checks.went_back(outputs(*mixed))
 
 
 def overlaps(everybody: list[list[dict[str, Any]]]) -> list[str]:
     """Partitions that a member took before another had reported giving them up."""
-    facts = sorted((fact["at"], who, fact) for who, facts in enumerate(everybody) for fact in facts)
+    reports = sorted(
+        (report["at"], who, report) for who, reports in enumerate(everybody) for report in reports
+    )
     owner: dict[int, int] = {}
     wrong = []
-    for _, who, fact in facts:
-        for partition in fact.get("revoked", ()):
+    for _, who, report in reports:
+        for partition in report.get("revoked", ()):
             if owner.get(partition) == who:
                 del owner[partition]
-        for partition in fact.get("assigned", ()):
+        for partition in report.get("assigned", ()):
             if owner.setdefault(partition, who) != who:
                 wrong.append(f"{who} took {partition}, {owner[partition]} still had it")
                 owner[partition] = who
-        if "left" in fact:
+        if "left" in report:
             owner = {partition: one for partition, one in owner.items() if one != who}
     return wrong
 
@@ -159,8 +161,8 @@ def test_a_partition_is_given_up_before_another_member_takes_it(
             wait_until(f"{len(started)} have what was dealt", lambda: dealt(*started))
         started[0].leave()
         wait_until("two have what was dealt", lambda: dealt(*started[1:]))
-    assert not overlaps(told(*started))
-    assert not group_checks.two_owners(told(*started))
+    assert not overlaps(outputs(*started))
+    assert not group_checks.two_owners(outputs(*started))
 
 
 @pytest.mark.parametrize(

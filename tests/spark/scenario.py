@@ -22,18 +22,18 @@ def main(bootstrap: str, topic: str, folder: Path) -> dict[str, Any]:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    facts: dict[str, Any] = {"version": spark.version}
+    results: dict[str, Any] = {"version": spark.version}
     create(bootstrap, topic, 3)
     create(bootstrap, f"{topic}-out", 3)
     fill(bootstrap, topic, 300)
-    facts["batch"] = values(reading(spark, "krust", bootstrap, topic)) == list(range(300))
+    results["batch"] = values(reading(spark, "krust", bootstrap, topic)) == list(range(300))
     few = spark.read.format("krust").schema("partition int, value binary")
     few = few.option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
-    facts["projection"] = few.load().where("partition = 1").count() == 100
+    results["projection"] = few.load().where("partition = 1").count() == 100
     writer = spark.range(300, 400).selectExpr("concat('v', id) AS value").write.format("krust")
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
     writer.mode("append").save()
-    facts["sink"] = values(reading(spark, "krust", bootstrap, topic)) == list(range(400))
+    results["sink"] = values(reading(spark, "krust", bootstrap, topic)) == list(range(400))
 
     def run(where: str, sink: str = "parquet", wait: int = 0, **options: str) -> Any:
         """A stream until nothing is left, or until `wait` rows are in the table."""
@@ -64,25 +64,25 @@ def main(bootstrap: str, topic: str, folder: Path) -> dict[str, Any]:
         return values(spark.read.schema("value binary").parquet(str(path)))
 
     run("all", startingOffsets="earliest")
-    facts["available now"] = table("all") == list(range(400))
+    results["available now"] = table("all") == list(range(400))
     run("late", startingOffsets="latest")
-    facts["latest reads nothing at first"] = table("late") == []
+    results["latest reads nothing at first"] = table("late") == []
     fill(bootstrap, topic, 100, first=400)
     run("all", startingOffsets="earliest")
     run("late", startingOffsets="latest")
-    facts["goes on"] = table("all") == list(range(500))
-    facts["latest reads all since"] = table("late") == list(range(400, 500))
+    results["goes on"] = table("all") == list(range(500))
+    results["latest reads all since"] = table("late") == list(range(400, 500))
     rows = run("slow", wait=500, startingOffsets="earliest", maxOffsetsPerTrigger="90")
-    facts["limit"] = 80 < max(rows) < 94 and table("slow") == list(range(500))
+    results["limit"] = 80 < max(rows) < 94 and table("slow") == list(range(500))
     fill(bootstrap, topic, 90, first=500)
     run("slow", wait=590, startingOffsets="earliest", maxOffsetsPerTrigger="90")
-    facts["limit goes on"] = table("slow") == list(range(590))
+    results["limit goes on"] = table("slow") == list(range(590))
     run("copy", sink="krust", startingOffsets="earliest")
-    facts["stream sink"] = values(reading(spark, "krust", bootstrap, f"{topic}-out")) == [
+    results["stream sink"] = values(reading(spark, "krust", bootstrap, f"{topic}-out")) == [
         *range(590)
     ]
     spark.stop()
-    return facts
+    return results
 
 
 def _tree(progress: Any) -> Any:

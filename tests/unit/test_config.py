@@ -142,8 +142,8 @@ def test_dev_mode_holds_while_all_listeners_are_loopback() -> None:
     assert (dev.mode, dev["group.initial.rebalance.delay.ms"]) == ("dev", 0)
     prod = load(options={"listeners": "PLAINTEXT://:9092"})
     assert (prod.mode, prod["group.initial.rebalance.delay.ms"]) == ("prod", 3000)
-    said = load(options={"krust.mode": "dev", "group.initial.rebalance.delay.ms": 7})
-    assert said["group.initial.rebalance.delay.ms"] == 7
+    loaded = load(options={"krust.mode": "dev", "group.initial.rebalance.delay.ms": 7})
+    assert loaded["group.initial.rebalance.delay.ms"] == 7
 
 
 def test_node_id_is_another_name_of_broker_id() -> None:

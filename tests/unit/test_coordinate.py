@@ -51,7 +51,7 @@ def test_a_group_of_another_coordinator_cannot_be_written(server: Server) -> Non
 
 
 @pytest.mark.parametrize(
-    ("records", "snapshots", "replies", "error", "said"),
+    ("records", "snapshots", "replies", "error", "message"),
     [
         (None, [], [], TypeError, "records: "),
         ([("g", "drop")], [], [], ValueError, "records.0: "),
@@ -81,9 +81,9 @@ def test_a_group_of_another_coordinator_cannot_be_written(server: Server) -> Non
     ],
 )
 def test_an_invalid_value_is_refused_with_its_path(
-    server: Server, records: Any, snapshots: Any, replies: Any, error: type[Exception], said: str
+    server: Server, records: Any, snapshots: Any, replies: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said.replace(".", r"\.")):
+    with pytest.raises(error, match=message.replace(".", r"\.")):
         server.coordinate(records, snapshots, replies)
     assert server.events(0) == []
 

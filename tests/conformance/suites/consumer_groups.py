@@ -134,9 +134,9 @@ def _checks(
         command += [TOOL, "--bootstrap-server", bootstrap, "--timeout", TIMEOUT_MS]
         command += line.format(folder=cache).split()
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        told = re.sub(r"[ \t]+", " ", done.stdout)
-        told = "\n".join(each.rstrip() for each in told.splitlines())
-        passed = re.search(pattern, told, re.MULTILINE) is not None
+        output = re.sub(r"[ \t]+", " ", done.stdout)
+        output = "\n".join(each.rstrip() for each in output.splitlines())
+        passed = re.search(pattern, output, re.MULTILINE) is not None
         outcomes[f"{version}: {name}"] = passed
         if not passed:
             print(f"{version}: {line}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

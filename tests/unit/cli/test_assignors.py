@@ -76,7 +76,7 @@ def test_a_custom_assignor_is_found_in_the_working_directory(folder: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "told"),
+    ("args", "code", "message"),
     [
         (("--assignor", "stiky"), 2, "did you mean sticky?"),
         (("--assignor", "yours:First"), 2, "there is no module 'yours'"),
@@ -91,11 +91,11 @@ def test_a_custom_assignor_is_found_in_the_working_directory(folder: Path) -> No
     ],
 )
 def test_errors_of_assignors_have_a_cause_and_an_exit_code(
-    folder: Path, args: tuple[str, ...], code: int, told: str
+    folder: Path, args: tuple[str, ...], code: int, message: str
 ) -> None:
     run = group(folder, "simulate", *args)
     assert (run.returncode, run.stdout) == (code, "")
-    assert told in run.stderr
+    assert message in run.stderr
 
 
 def test_unassigned_partitions_have_an_exit_code(folder: Path) -> None:

@@ -43,14 +43,14 @@ def config(**more: object) -> Config:
     return load(options={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "data"} | more)
 
 
-def told(**more: object) -> list[str]:
+def found_problems(**more: object) -> list[str]:
     found = list(problems(config(**more)))
     assert all(each.hint for each in found)
     return [str(each) for each in found]
 
 
 def test_a_valid_configuration_has_no_problems_and_creates_nothing(tmp_path: Path) -> None:
-    assert told() == []
+    assert found_problems() == []
     assert not (tmp_path / "data").exists()
 
 
@@ -67,22 +67,22 @@ def test_a_valid_configuration_has_no_problems_and_creates_nothing(tmp_path: Pat
     ],
 )
 def test_a_missing_plug_in_is_a_problem(setting: str, place: str, says: str) -> None:
-    [problem] = told(**{setting: f"*={place}"})
+    [problem] = found_problems(**{setting: f"*={place}"})
     assert says in problem
     assert place in problem
 
 
 def test_an_assignor_for_consumer_groups_is_checked_too() -> None:
-    [problem] = told(**{"group.consumer.assignors": "uniform,nowhere:Assignor"})
+    [problem] = found_problems(**{"group.consumer.assignors": "uniform,nowhere:Assignor"})
     assert "nowhere" in problem
 
 
 def test_plug_in_parameters_are_passed_and_unknown_ones_are_a_problem() -> None:
     policy = {"krust.retention.policy": "*=of_check:Keeps"}
-    assert told(**policy, **{"krust.retention.policy.keeps.segments": 2}) == []
-    [refused] = told(**policy, **{"krust.retention.policy.keeps.segments": "x"})
+    assert found_problems(**policy, **{"krust.retention.policy.keeps.segments": 2}) == []
+    [refused] = found_problems(**policy, **{"krust.retention.policy.keeps.segments": "x"})
     assert "refuses its parameters" in refused
-    [nobodys] = told(**policy, **{"krust.retention.policy.kept.segments": "2"})
+    [nobodys] = found_problems(**policy, **{"krust.retention.policy.kept.segments": "2"})
     assert "no retention policy kept" in nobodys
 
 
@@ -91,24 +91,24 @@ def test_a_zookeeper_that_does_not_answer_is_a_problem() -> None:
         nobody.bind(("127.0.0.1", 0))
         connect = f"127.0.0.1:{nobody.getsockname()[1]}"
         more = {"zookeeper.connect": connect, "zookeeper.connection.timeout.ms": 200}
-        [problem] = told(**more)
+        [problem] = found_problems(**more)
     assert f"no ZooKeeper answers at {connect}" in problem
 
 
 def test_a_directory_that_cannot_be_created_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    [problem] = told(**{"log.dirs": "file/data"})
+    [problem] = found_problems(**{"log.dirs": "file/data"})
     assert f"{tmp_path / 'file'} is no directory" in problem
     if os.getuid():
         (tmp_path / "closed").mkdir(mode=0o500)
-        [problem] = told(**{"log.dirs": "closed/data"})
+        [problem] = found_problems(**{"log.dirs": "closed/data"})
         assert "cannot make closed/data" in problem
 
 
 def test_a_directory_of_another_broker_is_a_problem(tmp_path: Path) -> None:
     krust.Broker(tmp_path / "data", config={"broker.id": 3}).stop()
-    assert told(**{"broker.id": 3}) == []
-    [problem] = told(**{"broker.id": 4})
+    assert found_problems(**{"broker.id": 3}) == []
+    [problem] = found_problems(**{"broker.id": 4})
     assert "belongs to broker 3" in problem
 
 
@@ -118,7 +118,7 @@ def test_the_directory_of_a_running_broker_is_a_problem(tmp_path: Path) -> None:
     broker = subprocess.Popen([*command, "--ready-file", ready, "--quiet"])
     try:
         until(ready.exists)
-        [problem] = told()
+        [problem] = found_problems()
         assert problem == "data is in use by another process"
     finally:
         broker.terminate()
@@ -130,11 +130,11 @@ def test_listeners_are_bound_and_released() -> None:
         port = taken.getsockname()[1]
         name = {"listeners": f"A://127.0.0.1:{port},B://no.such.host.invalid:1"}
         mapped = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
-        taken_port, no_host = told(**name, **mapped)
+        taken_port, no_host = found_problems(**name, **mapped)
     assert taken_port.startswith(f"cannot listen on 127.0.0.1:{port}")
     assert "no.such.host.invalid is no address of this machine" in no_host
     name = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    assert told(**name) == []
+    assert found_problems(**name) == []
     socket.create_server(("127.0.0.1", port)).close()
 
 

@@ -32,10 +32,10 @@ def broker() -> Iterator[krust.Broker]:
 def completed(line: str) -> list[str]:
     """What bash is offered for the last word."""
     words = line.split(" ")
-    told = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     run = subprocess.run(
         [sys.executable, "-m", "krust"],
-        env={**os.environ, completion.VARIABLE: "bash_complete", **told},
+        env={**os.environ, completion.VARIABLE: "bash_complete", **variables},
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""What a user got wrong is told in a line or two: what it is, and what to do. No traceback."""
+"""A user error is one or two lines: what is wrong, and what to do. No traceback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from krust.errors import ConfigError
 FACTS = Path(__file__).parents[2] / "data/facts/api_versions.tsv"
 
 
-def told(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     with pytest.raises(SystemExit) as left:
         main(list(args))
     return int(str(left.value.code)), capsys.readouterr().err
@@ -34,17 +34,17 @@ def test_hints_are_shown_in_tracebacks() -> None:
 def test_a_path_without_a_directory_is_an_error_without_a_traceback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, text = told(capsys, "log", "dump", "greetings")
+    code, text = run_command(capsys, "log", "dump", "greetings")
     assert (code, text) == (5, "error: greetings: no such log file or partition directory\n")
 
 
 def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = told(capsys, "produce", "t", "--from", "nofile", "-b", "127.0.0.1:1")
+    code, text = run_command(capsys, "produce", "t", "--from", "nofile", "-b", "127.0.0.1:1")
     assert (code, text) == (5, "error: cannot read nofile: no such file\n")
 
 
 def test_an_unknown_group_state_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = told(capsys, "group", "list", "--state", "Sable", "-b", "127.0.0.1:1")
+    code, text = run_command(capsys, "group", "list", "--state", "Sable", "-b", "127.0.0.1:1")
     assert code == 2
     assert "there is no state 'Sable': PreparingRebalance, CompletingRebalance, Stable" in text
 
@@ -139,7 +139,7 @@ def test_a_partition_without_a_leader_names_its_dead_broker(
         [place] = [n for n in range(2) if cluster.leader("o", n) == lost]
         cluster.kill(lost)
         asked = ("topic", "offsets", f"o:{place}", "--timeout", "500ms")
-        code, text = told(capsys, *asked, "-b", cluster.bootstrap)
+        code, text = run_command(capsys, *asked, "-b", cluster.bootstrap)
     assert code == 4
     assert f"o:{place}: the partition has no leader; broker {lost} is away" in text
 
@@ -152,7 +152,7 @@ def test_a_record_that_is_too_large_is_reported_with_the_limit(
     with krust.Broker() as broker:
         broker.create_topic("t", 1)
         asked = ("produce", "t", "--from", str(large), "-b", broker.bootstrap)
-        code, text = told(capsys, *asked)
+        code, text = run_command(capsys, *asked)
     assert code == 1
     assert "(1 record) is larger than max.message.bytes (1,048,588) of topic t" in text
     assert text.count("MESSAGE_TOO_LARGE") == 1

@@ -35,7 +35,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO, "krust")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
@@ -70,11 +70,11 @@ def test_progress_without_a_terminal_is_logged_now_and_then(
     for _ in range(30):
         watch(HALF)
         hand.now += LINE_S / 10
-    assert len(told(caplog)) == 3
+    assert len(logged(caplog)) == 3
     watch(ALL)
     watch.end()
-    assert told(caplog)[0].startswith("recovering  12 of 64 logs")
-    assert told(caplog)[3:] == ["recovering  64 of 64 logs  2,048 of 2,048 MB checked  15 s"]
+    assert logged(caplog)[0].startswith("recovering  12 of 64 logs")
+    assert logged(caplog)[3:] == ["recovering  64 of 64 logs  2,048 of 2,048 MB checked  15 s"]
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -90,7 +90,7 @@ def test_progress_of_a_short_or_quiet_recovery_is_not_shown(
     hand.now += 100 if quiet else QUIET_S / 2
     watch(ALL)
     watch.end()
-    assert not told(caplog)
+    assert not logged(caplog)
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -100,7 +100,7 @@ def test_clean_logs_are_opened_without_progress(caplog: pytest.LogCaptureFixture
     watch(Recovery(1, 10_000))
     hand.now += 2
     watch(Recovery(4_211, 10_000))
-    assert told(caplog) == ["opening  4,211 of 10,000 logs  2 s"]
+    assert logged(caplog) == ["opening  4,211 of 10,000 logs  2 s"]
 
 
 def test_a_stop_request_ends_the_start() -> None:

@@ -146,16 +146,23 @@ def test_a_retention_check_equals_what_a_broker_deletes(tmp_path: Path) -> None:
     run = retention(tmp_path, "check", "data", "--json", *pairs)
     assert run.returncode == 0, run.stderr
     rows = {row["partition"]: row for row in json.loads(run.stdout)}
-    said = {topic: rows[f"{topic}-0"]["would_go"] for topic in TOPICS}
-    assert said["all-is-old"] == rows["all-is-old-0"]["segments"], "the active one goes as well"
-    assert said["own-policy"] == said["compacted-and-deleted"] - 1 > 1
-    assert 0 < said["ruled"] < said["own-policy"]
-    assert 0 < said["records-deleted"] < said["own-policy"]
-    assert said["compacted"] == said["ruled-compacted"] == said["kept-for-ever"] == 0
+    would_go_of_topics = {topic: rows[f"{topic}-0"]["would_go"] for topic in TOPICS}
+    assert would_go_of_topics["all-is-old"] == rows["all-is-old-0"]["segments"], (
+        "the active one goes as well"
+    )
+    assert would_go_of_topics["own-policy"] == would_go_of_topics["compacted-and-deleted"] - 1 > 1
+    assert 0 < would_go_of_topics["ruled"] < would_go_of_topics["own-policy"]
+    assert 0 < would_go_of_topics["records-deleted"] < would_go_of_topics["own-policy"]
+    assert (
+        would_go_of_topics["compacted"]
+        == would_go_of_topics["ruled-compacted"]
+        == would_go_of_topics["kept-for-ever"]
+        == 0
+    )
 
     before = {topic: segments(data, topic) for topic in TOPICS}
     with krust.Broker(data, config=SETTINGS | {"log.retention.check.interval.ms": 50}):
-        until(lambda: {t: len(before[t] - segments(data, t)) for t in TOPICS} == said)
+        until(lambda: {t: len(before[t] - segments(data, t)) for t in TOPICS} == would_go_of_topics)
         producing = {topic: segments(data, topic) for topic in TOPICS}
     for topic, names in producing.items():
         gone = before[topic] - names

@@ -108,8 +108,8 @@ class Member:
 
     def create(self, name: str, partitions: int = 1, factor: int = 1, **config: str) -> Message:
         pairs = [{"name": key.replace("_", "."), "value": text} for key, text in config.items()]
-        facts = {"num_partitions": partitions, "replication_factor": factor, "assignments": []}
-        topic = {"name": name, **facts, "configs": pairs}
+        fields = {"num_partitions": partitions, "replication_factor": factor, "assignments": []}
+        topic = {"name": name, **fields, "configs": pairs}
         answer = self.ask("CreateTopics", {"topics": [topic], "validate_only": False})
         (result,) = answer["topics"]
         assert isinstance(result, dict)

@@ -38,7 +38,7 @@ def change(
     return answer["error_code"], answer["error_message"]
 
 
-def told(
+def described(
     runtime: Any, *components: tuple[str, int, str | None], strict: bool = False
 ) -> dict[str, dict[str, float]]:
     parts = [{"entity_type": t, "match_type": m, "match": n} for t, m, n in components]
@@ -58,7 +58,7 @@ def test_quotas_are_described_and_stored_as_in_kafka() -> None:
     entity = {U: "bob~ x", C: None}
     assert change(runtime, entity, {PBR: 1024.0, "request_percentage": 50.0}) == (0, None)
     values = {PBR: 1024.0, "request_percentage": 50.0}
-    assert told(runtime) == {"user=bob~ x/client-id=None": values}
+    assert described(runtime) == {"user=bob~ x/client-id=None": values}
     assert runtime.state.quotas == {((U, "bob~ x"), (C, None)): values}
     nodes = {path: data for path, (data, _) in runtime.nodes("/config/users").items()}
     assert nodes == {
@@ -83,7 +83,7 @@ def test_removing_the_last_quota_deletes_its_node_and_empty_parents() -> None:
     assert change(runtime, {U: "ann"}, gone) == (0, None)
     assert runtime.nodes("/config/users/ann")["/config/users/ann"][0] == '{"version":1,"config":{}}'
     assert change(runtime, {U: "ann", C: "a"}, gone) == (0, None)
-    assert set(told(runtime)) == {"user=ann/client-id=b", "ip=None"}
+    assert set(described(runtime)) == {"user=ann/client-id=b", "ip=None"}
     assert change(runtime, {U: "ann", C: "b"}, gone) == (0, None)
     assert change(runtime, {IP: None}, {"connection_creation_rate": None}) == (0, None)
     assert set(runtime.nodes("/config/users")) == {"/config/users"}
@@ -148,7 +148,7 @@ def test_validate_only_writes_no_quota() -> None:
     runtime = Runtime()
     assert change(runtime, {U: "ann"}, {PBR: 1.0}, validate_only=True) == (0, None)
     assert change(runtime, {U: "ann"}, {"x": 1.0}, validate_only=True)[0] == 42
-    assert told(runtime) == {}
+    assert described(runtime) == {}
 
 
 def test_an_answer_for_an_entity_that_is_named_twice_is_given_once() -> None:
@@ -158,7 +158,7 @@ def test_an_answer_for_an_entity_that_is_named_twice_is_given_once() -> None:
     entries = [{"entity": entity, "ops": [op]} for op in ops]
     answer = runtime.ask("AlterClientQuotas", {"entries": entries, "validate_only": False})
     assert [each["error_code"] for each in answer["entries"]] == [0]
-    assert told(runtime) == {"user=ann": {PBR: 1.0, "request_percentage": 1.0}}
+    assert described(runtime) == {"user=ann": {PBR: 1.0, "request_percentage": 1.0}}
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def many() -> Runtime:
 def test_components_filter_the_described_quotas(
     many: Runtime, components: tuple[tuple[str, int, str | None], ...], strict: bool, found: int
 ) -> None:
-    assert len(told(many, *components, strict=strict)) == found
+    assert len(described(many, *components, strict=strict)) == found
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_an_unreadable_node_affects_only_its_quotas(data: bytes) -> None:
     assert runtime.state.quotas == {((C, "good"),): {PBR: 7.0}}
     assert set(runtime.faults) == {f"/config/{place}" for place in (*bad, "clients/good")}
     assert change(runtime, {C: "bad"}, {PBR: 1.0})[0] == -1
-    assert told(runtime) == {"client-id=good": {PBR: 7.0}}
+    assert described(runtime) == {"client-id=good": {PBR: 7.0}}
 
 
 def test_scram_credentials_are_described_by_mechanism_and_iterations_only() -> None:
@@ -271,8 +271,8 @@ class Client:
         return answer
 
     def create(self, name: str, partitions: int, version: int = 7, **more: object) -> Any:
-        facts = {"num_partitions": partitions, "replication_factor": 1, "assignments": []}
-        message = {"topics": [{"name": name, **facts, "configs": []}], **more}
+        shape = {"num_partitions": partitions, "replication_factor": 1, "assignments": []}
+        message = {"topics": [{"name": name, **shape, "configs": []}], **more}
         answer = self.ask("CreateTopics", message, version)
         return answer["topics"][0]["error_code"], answer["throttle_time_ms"]
 
@@ -333,8 +333,8 @@ def test_every_broker_reads_quotas_that_others_wrote() -> None:
     nodes.rest()
     assert one.state.quotas == two.state.quotas == {((U, "ann"),): {PBR: 5.0}}
     data = b'{"version":1,"config":{"producer_byte_rate":"6"}}'
-    said = b'{"version":2,"entity_path":"users/ann"}'
-    notice = Create("/config/changes/config_change_", said, sequential=True)
+    notification = b'{"version":2,"entity_path":"users/ann"}'
+    notice = Create("/config/changes/config_change_", notification, sequential=True)
     nodes.write(SetData("/config/users/ann", data), notice)
     assert one.state.quotas == two.state.quotas == {((U, "ann"),): {PBR: 6.0}}
     two.die()

@@ -1,4 +1,4 @@
-"""Settings of single groups: shown, set, listed, kept, told to other brokers."""
+"""Settings of single groups: shown, set, listed, kept, sent to other brokers."""
 
 from typing import Any
 
@@ -152,12 +152,12 @@ def test_any_group_name_is_stored_and_read_back(name: str) -> None:
 def test_other_brokers_read_group_settings_and_an_unreadable_one_affects_only_its_group() -> None:
     nodes = Nodes(1, 2)
     one, other = nodes.members.values()
-    told = {"name": SESSION, "config_operation": SET, "value": "46000"}
-    resource = {"resource_type": GROUP, "resource_name": "g/1", "configs": [told]}
+    session_change = {"name": SESSION, "config_operation": SET, "value": "46000"}
+    resource = {"resource_type": GROUP, "resource_name": "g/1", "configs": [session_change]}
     one.ask("IncrementalAlterConfigs", {"resources": [resource]})
     nodes.rest()
     assert group_configs.timing(other.state, "g/1") == (5000, 46000)
-    gone = {**resource, "configs": [{**told, "config_operation": DELETE, "value": None}]}
+    gone = {**resource, "configs": [{**session_change, "config_operation": DELETE, "value": None}]}
     other.ask("IncrementalAlterConfigs", {"resources": [gone]})
     nodes.rest()
     assert (one.state.groups, other.state.groups) == ({}, {})

@@ -20,13 +20,13 @@ NAMES = [f"n{n}" for n in range(MANY)]
 NUMBERS = list(range(MANY))
 
 
-def topics(names: list[str], **facts: Any) -> list[Message]:
-    return [{"name": name, **facts} for name in names]
+def topics(names: list[str], **fields: Any) -> list[Message]:
+    return [{"name": name, **fields} for name in names]
 
 
-def entries(**facts: Any) -> list[Message]:
+def entries(**fields: Any) -> list[Message]:
     named = [[{"entity_type": "client-id", "entity_name": name}] for name in NAMES]
-    return [{"entity": entity, "ops": [], **facts} for entity in named]
+    return [{"entity": entity, "ops": [], **fields} for entity in named]
 
 
 SHAPE = {"num_partitions": 0, "replication_factor": 1, "assignments": [], "configs": []}

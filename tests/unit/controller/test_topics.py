@@ -10,8 +10,8 @@ from tests.unit.controller.runtime import Runtime
 
 
 def wanted(name: str, **more: Any) -> dict[str, Any]:
-    facts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    return {"name": name, **facts, **more}
+    fields = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    return {"name": name, **fields, **more}
 
 
 def create(runtime: Runtime, *topics: dict[str, Any], validate_only: bool = False) -> list[Any]:

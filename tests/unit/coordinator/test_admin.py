@@ -123,8 +123,8 @@ def test_an_empty_group_is_removed_with_its_last_offset() -> None:
 @pytest.mark.parametrize("version", range(7))
 def test_a_pending_member_is_not_described(version: int) -> None:
     bench = Bench()
-    told = bench.joined(version=4)["member_id"]
+    assigned_id = bench.joined(version=4)["member_id"]
     (group,) = describe(bench, "g", version=version)
     assert (group["group_state"], group["members"]) == ("Empty", [])
     assert deleted(bench, "g") == [Code.NONE]
-    assert bench.joined(told, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.joined(assigned_id, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID

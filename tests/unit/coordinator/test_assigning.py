@@ -31,13 +31,20 @@ def call(
     generation: int = 5,
 ) -> AssignCall:
     rows = [
-        (who, None, said if isinstance(said, bytes) else write_subscription(said), had)
-        for who, said, had in members
+        (
+            who,
+            None,
+            subscription if isinstance(subscription, bytes) else write_subscription(subscription),
+            had,
+        )
+        for who, subscription, had in members
     ]
     return AssignCall("g", generation, protocol, rows)
 
 
-def told(one: AssignCall, shares: GroupAssignment) -> dict[str, tuple[TopicPartition, ...]]:
+def assigned_to_members(
+    one: AssignCall, shares: GroupAssignment
+) -> dict[str, tuple[TopicPartition, ...]]:
     written = assigning.write_assignments(assigning.read_members(one), shares)
     return {who: read_assignment(data).partitions for who, data in written.items()}
 
@@ -57,30 +64,33 @@ def test_partitions_of_a_cooperative_member_are_assigned_only_after_it_revoked_t
     holder = Subscription(("t",), owned=places(0, 1), generation=4)
     new = Subscription(("t",))
     shares = {"a": places(0), "b": places(1)}
-    assert told(call(("a", holder, b""), ("b", new, b"")), shares) == {"a": places(0), "b": ()}
+    assert assigned_to_members(call(("a", holder, b""), ("b", new, b"")), shares) == {
+        "a": places(0),
+        "b": (),
+    }
     let_go = Subscription(("t",), owned=places(0), generation=5)
     after = call(("a", let_go, b""), ("b", new, b""), generation=6)
-    assert told(after, shares) == {"a": places(0), "b": places(1)}
+    assert assigned_to_members(after, shares) == {"a": places(0), "b": places(1)}
 
 
 def test_an_eager_member_of_the_same_group_owns_nothing() -> None:
     eager = Subscription(("t",))
     had = write_assignment(Assignment(places(0, 1), b"", 0))
     shares = {"a": places(0), "b": places(1)}
-    assert told(call(("a", eager, had), ("b", eager, b"")), shares) == shares
+    assert assigned_to_members(call(("a", eager, had), ("b", eager, b"")), shares) == shares
 
 
 def test_no_member_owns_partitions_under_an_eager_protocol() -> None:
     claims = Subscription(("t",), owned=places(0, 1), generation=4)
     shares = {"a": places(0), "b": places(1)}
     eager = call(("a", claims, b""), ("b", Subscription(("t",)), b""), protocol="range")
-    assert told(eager, shares) == shares
+    assert assigned_to_members(eager, shares) == shares
 
 
 def test_of_two_owners_the_one_with_the_partition_in_its_target_keeps_it() -> None:
     both = Subscription(("t",), owned=places(0), generation=4)
     one = call(("a", both, b""), ("b", both, b""))
-    assert told(one, {"a": places(0)}) == {"a": places(0), "b": ()}
+    assert assigned_to_members(one, {"a": places(0)}) == {"a": places(0), "b": ()}
 
 
 def test_a_member_keeps_its_previous_partitions_unless_another_owns_them() -> None:
@@ -129,18 +139,25 @@ def test_groups_of_both_protocols_become_stable_and_no_partition_has_two_owners(
             reads[f"m{number}"] = ()
         for _ in range(4):  # one rebalance in which all let go, one in which all take
             generation += 1
-            reads = {who: mine if cooperative[who] else () for who, mine in reads.items()}
+            reads = {
+                who: own_partitions if cooperative[who] else ()
+                for who, own_partitions in reads.items()
+            }
             rows = [
-                (who, Subscription(("t",), owned=mine, generation=generation - 1), stored.get(who))
-                for who, mine in reads.items()
+                (
+                    who,
+                    Subscription(("t",), owned=own_partitions, generation=generation - 1),
+                    stored.get(who),
+                )
+                for who, own_partitions in reads.items()
             ]
             one = call(*((w, s, had or b"") for w, s, had in rows), generation=generation)
             reading = assigning.read_members(one)
             stored = assigning.write_assignments(reading, Uniform().assign(reading.group, topics))
             given_out = {who: read_assignment(data).partitions for who, data in stored.items()}
-            for who, mine in given_out.items():
+            for who, own_partitions in given_out.items():
                 others = [place for other in reads if other != who for place in reads[other]]
-                assert not set(mine) & set(others)
+                assert not set(own_partitions) & set(others)
             again = any(set(reads[who]) - set(given_out[who]) for who in reads)
             reads = given_out
             if not again:
@@ -148,6 +165,6 @@ def test_groups_of_both_protocols_become_stable_and_no_partition_has_two_owners(
         else:
             raise AssertionError("the group does not come to rest")
         if reads:
-            assert sorted(place.partition for mine in reads.values() for place in mine) == list(
-                range(count)
-            )
+            assert sorted(
+                place.partition for own_partitions in reads.values() for place in own_partitions
+            ) == list(range(count))

@@ -233,13 +233,16 @@ def test_the_number_of_moved_partitions_is_as_measured(name: str) -> None:
 
 def test_the_owner_with_the_newest_generation_wins() -> None:
     topics, everything = Topics({"a": 3}), frozenset({"a"})
-    mine = tuple(TopicPartition("a", n) for n in range(2))
+    two_partitions = tuple(TopicPartition("a", n) for n in range(2))
     gone = (TopicPartition("a", 9), TopicPartition("b", 0))
-    old, new = MemberSpec(everything, owned=mine, generation=3), MemberSpec(everything)
-    new = replace(new, owned=mine[:1] + gone, generation=4)
-    assert owners(GroupSpec({"old": old, "new": new}), topics) == {mine[0]: "new", mine[1]: "old"}
+    old, new = MemberSpec(everything, owned=two_partitions, generation=3), MemberSpec(everything)
+    new = replace(new, owned=two_partitions[:1] + gone, generation=4)
+    assert owners(GroupSpec({"old": old, "new": new}), topics) == {
+        two_partitions[0]: "new",
+        two_partitions[1]: "old",
+    }
     twin = replace(old, generation=4)
-    assert owners(GroupSpec({"twin": twin, "new": new}), topics) == {mine[1]: "twin"}
+    assert owners(GroupSpec({"twin": twin, "new": new}), topics) == {two_partitions[1]: "twin"}
 
 
 def test_static_members_come_first_by_their_names() -> None:

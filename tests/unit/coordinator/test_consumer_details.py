@@ -304,8 +304,8 @@ def test_a_group_describes_current_and_target_assignments() -> None:
     ]
     assert names == [[("t", [0, 1])], [("t", [0])], []]
     bench.beat("a", 1)
-    (told,) = bench.described()
-    assert told["members"][0]["assignment"] == a["assignment"], "it may still read t1"
+    (described_group,) = bench.described()
+    assert described_group["members"][0]["assignment"] == a["assignment"], "it may still read t1"
     assert (a["rack_id"], a["member_epoch"], a["member_type"]) == ("r", 1, 1)
     assert group["authorized_operations"] == -(2**31)
 

@@ -61,8 +61,8 @@ def test_a_partition_moves_after_its_owner_revoked_it() -> None:
     assert (joined["member_epoch"], shown(joined)) == (2, "")
     assert bench.state == "Reconciling"
     assert (bench.row("a")["quiet"], bench.row("b")["quiet"]) == (False, True)
-    told = bench.beat("a", 1)
-    assert (told["member_epoch"], shown(told)) == (1, "t0 t1")
+    response = bench.beat("a", 1)
+    assert (response["member_epoch"], shown(response)) == (1, "t0 t1")
     assert shown(bench.beat("b", 2)) == "-"
     assert shown(bench.beat("a", 1, topic_partitions="t0 t1 t2")) == "-"
     assert shown(bench.beat("b", 2)) == "-"

@@ -95,9 +95,9 @@ def test_unused_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = MixedGroup()
     bench.classic()
     bench.beat("c", 0)
-    told = [bench.come(version=4)["member_id"] for _ in range(4)]
-    assert bench.come(told[0], version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
-    assert bench.come(told[1], version=4)["error_code"] == Code.NONE
+    pending = [bench.come(version=4)["member_id"] for _ in range(4)]
+    assert bench.come(pending[0], version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.come(pending[1], version=4)["error_code"] == Code.NONE
 
 
 def test_a_cooperative_member_revokes_between_two_joins() -> None:
@@ -231,9 +231,9 @@ def test_a_new_classic_member_gets_an_id_first() -> None:
     bench = MixedGroup()
     bench.classic()
     bench.beat("c", 0)
-    told = bench.come(version=4)
-    assert told["error_code"] == Code.MEMBER_ID_REQUIRED
-    joined = bench.come(told["member_id"], version=4)
+    pending = bench.come(version=4)
+    assert pending["error_code"] == Code.MEMBER_ID_REQUIRED
+    joined = bench.come(pending["member_id"], version=4)
     assert (joined["error_code"], joined["generation_id"]) == (0, bench.epoch)
 
 

@@ -77,18 +77,18 @@ def test_a_rebalance_ends_when_the_last_awaited_member_leaves() -> None:
 def test_a_pending_member_leaves_without_a_rebalance() -> None:
     bench = Bench()
     a, _ = bench.stable(2)
-    told = bench.joined(version=4)["member_id"]
-    assert bench.leave(told)["members"][0]["error_code"] == Code.NONE
+    assigned_id = bench.joined(version=4)["member_id"]
+    assert bench.leave(assigned_id)["members"][0]["error_code"] == Code.NONE
     assert bench.state == "Stable"
-    assert bench.joined(told, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.joined(assigned_id, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert set(bench.snapshot["members"]) > {a}
 
 
 def test_a_rebalance_no_longer_waits_for_a_pending_member_that_left() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
-    told = bench.joined(version=4)["member_id"]
+    assigned_id = bench.joined(version=4)["member_id"]
     waiting = bench.join(a)
     assert waiting not in bench.answers
-    bench.leave(told)
+    bench.leave(assigned_id)
     assert bench.answers[waiting]["error_code"] == Code.NONE

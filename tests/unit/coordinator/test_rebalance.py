@@ -75,19 +75,19 @@ def test_only_the_leader_gets_the_list_of_members() -> None:
 
 def test_from_version_4_a_new_member_gets_an_id_first() -> None:
     bench = Bench()
-    told = bench.joined(version=4)
-    assert told["error_code"] == Code.MEMBER_ID_REQUIRED
-    assert told["member_id"] == "c-id1"
-    assert told["generation_id"] == -1
-    again = bench.joined(told["member_id"], version=4)
+    pending = bench.joined(version=4)
+    assert pending["error_code"] == Code.MEMBER_ID_REQUIRED
+    assert pending["member_id"] == "c-id1"
+    assert pending["generation_id"] == -1
+    again = bench.joined(pending["member_id"], version=4)
     assert (again["error_code"], again["member_id"]) == (Code.NONE, "c-id1")
 
 
 def test_a_pending_member_is_removed_after_its_session_timeout() -> None:
     bench = Bench()
-    told = bench.joined(version=4)["member_id"]
+    pending = bench.joined(version=4)["member_id"]
     bench.wait(10_000)
-    assert bench.joined(told, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.joined(pending, version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert bench.send("ListGroups", 4)["groups"] == []  # type: ignore[index]
 
 
@@ -325,9 +325,9 @@ def test_the_first_members_to_join_a_rebalance_stay_in_a_full_group() -> None:
 def test_pending_members_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classic_group, "MAX_PENDING", 3)
     bench = Bench()
-    told = [bench.joined(version=4)["member_id"] for _ in range(4)]
-    assert bench.joined(told[0], version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
-    assert bench.joined(told[1], version=4)["error_code"] == Code.NONE
+    pending = [bench.joined(version=4)["member_id"] for _ in range(4)]
+    assert bench.joined(pending[0], version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
+    assert bench.joined(pending[1], version=4)["error_code"] == Code.NONE
 
 
 def test_version_0_has_one_timeout_for_session_and_rebalance() -> None:

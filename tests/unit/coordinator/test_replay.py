@@ -157,8 +157,8 @@ def test_the_core_is_told_the_subscribed_topics_of_a_group() -> None:
     bench = Bench()
     data = [write_subscription(Subscription((topic, "all"))) for topic in ("t", "u")]
     members = bench.stable(2, protocols=[("range", data[0])])
-    for each, mine in zip(members, data, strict=True):
-        bench.join(each, protocols=[("range", mine)])
+    for each, metadata in zip(members, data, strict=True):
+        bench.join(each, protocols=[("range", metadata)])
     bench.share(members)
     assert bench.snapshot["subscribed"] == ["all", "t", "u"]
     bench.restart()

@@ -1,4 +1,4 @@
-"""What is said of a list whose answer was lost is true, whatever others did before and after."""
+"""The outcome reported for a multi is true although its answer was lost and others wrote."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +20,10 @@ from krust.metadata.store import (
 )
 
 PATHS = st.sampled_from(["/a", "/b", "/c", "/a/a", "/a/b", "/b/a"])
-MINE = st.sampled_from([b"mine", b"own"])
+OUR_DATA = st.sampled_from([b"mine", b"own"])
 WRITES = st.one_of(
-    st.builds(Create, PATHS, MINE, st.booleans(), st.just(False)),
-    st.builds(SetData, PATHS, MINE, st.integers(-1, 3)),
+    st.builds(Create, PATHS, OUR_DATA, st.booleans(), st.just(False)),
+    st.builds(SetData, PATHS, OUR_DATA, st.integers(-1, 3)),
     st.builds(Delete, PATHS, st.integers(-1, 3)),
     st.builds(Check, PATHS, st.integers(0, 3)),
 )
@@ -55,26 +55,26 @@ def test_no_reported_outcome_contradicts_the_tree(
     first: list[Operation], lost: list[Write], after: list[Operation], sent: bool, expired: bool
 ) -> None:
     tree = Tree()
-    mine, other = tree.session(), tree.session()
+    writer, other = tree.session(), tree.session()
     for operation in first:
         run(other, operation)
-    before, session = tree.zxid, mine.session
-    told = run(mine, *lost) if sent else None
-    happened = told is not None and told.refused is None
+    before, session = tree.zxid, writer.session
+    answered = run(writer, *lost) if sent else None
+    happened = answered is not None and answered.refused is None
     for operation in after:
         run(other, operation)
     if expired:
-        mine.close()
-    said = answer(Lost(lost, before, 0 if expired else session), read(other, lost))
+        writer.close()
+    outcome = answer(Lost(lost, before, 0 if expired else session), read(other, lost))
     deleted = any(isinstance(each, Delete) for each in lost)
-    if not any(isinstance(each, Refusal) for each in said):
+    if not any(isinstance(each, Refusal) for each in outcome):
         # A node that nobody has any more counts as deleted, whoever did it.
         assert happened or deleted
-        assert len(said) == len(lost)
-    elif said[0] is Refusal.NO_SESSION:
+        assert len(outcome) == len(lost)
+    elif outcome[0] is Refusal.NO_SESSION:
         assert not happened or all(isinstance(each, Check) for each in lost)
     else:
-        assert set(said) == {Refusal.UNKNOWN}
+        assert set(outcome) == {Refusal.UNKNOWN}
 
 
 @given(st.lists(WRITES, max_size=6), st.lists(WRITES, min_size=1, max_size=4))
@@ -82,20 +82,20 @@ def test_the_outcome_for_nodes_unchanged_since_is_known(
     first: list[Operation], lost: list[Write]
 ) -> None:
     tree = Tree()
-    mine = tree.session()
+    writer = tree.session()
     for operation in first:
-        run(mine, operation)
+        run(writer, operation)
     before = tree.zxid
-    told = run(mine, *lost)
-    if told.refused is not None or all(isinstance(each, Check) for each in lost):
+    answered = run(writer, *lost)
+    if answered.refused is not None or all(isinstance(each, Check) for each in lost):
         return
     paths = [each.path for each in lost]
     if len(set(paths)) < len(paths):
         return  # what one step did, a later one may have hidden
-    said = answer(Lost(lost, before, mine.session), read(mine, lost))
-    for mine_said, was in zip(said, told.results, strict=True):
-        assert mine_said == was or isinstance(was, Created)
-        assert not isinstance(mine_said, Refusal)
+    outcome = answer(Lost(lost, before, writer.session), read(writer, lost))
+    for reported, was in zip(outcome, answered.results, strict=True):
+        assert reported == was or isinstance(was, Created)
+        assert not isinstance(reported, Refusal)
 
 
 def test_an_expired_session_leaves_the_outcome_unknown() -> None:

@@ -169,9 +169,9 @@ def test_an_unknown_option_is_reported(caplog: pytest.LogCaptureFixture) -> None
 
 def test_an_option_without_effect_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     read(maxOffsetsPerTrigger="5", **{"kafka.group.id": "g"})
-    told = " ".join(record.getMessage() for record in caplog.records)
-    assert "'maxOffsetsPerTrigger' has no effect on a batch read" in told
-    assert '.option("groupId", "g")' in told
+    logged = " ".join(record.getMessage() for record in caplog.records)
+    assert "'maxOffsetsPerTrigger' has no effect on a batch read" in logged
+    assert '.option("groupId", "g")' in logged
 
 
 def test_limits_of_a_trigger_are_parsed() -> None:

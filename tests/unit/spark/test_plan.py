@@ -80,12 +80,12 @@ def test_tasks_cover_each_offset_once(
     assert all(part.size > 0 for part in parts)
     assert most is None or all(part.size <= most for part in parts)
     for one in whole:
-        mine = [part for part in parts if part.place == one.place]
-        assert sum(part.size for part in mine) == max(0, one.size)
-        for left, right in pairwise(mine):
+        of_range = [part for part in parts if part.place == one.place]
+        assert sum(part.size for part in of_range) == max(0, one.size)
+        for left, right in pairwise(of_range):
             assert left.end == right.start
-        if mine:
-            assert (mine[0].start, mine[-1].end) == (one.start, one.end)
+        if of_range:
+            assert (of_range[0].start, of_range[-1].end) == (one.start, one.end)
 
 
 @given(ranges, st.integers(1, 200))

@@ -1,4 +1,4 @@
-"""What a pipeline's file may say, and how it is told what is wrong in it."""
+"""What the file of a pipeline may contain, and how its errors are reported."""
 
 from __future__ import annotations
 
@@ -254,6 +254,6 @@ def test_a_pipeline_without_its_topic_or_broker_is_refused() -> None:
 def test_functions_that_make_pipelines_take_each_field_by_its_name_and_type() -> None:
     apart = {"topics", "sink", "place"}
     fields = {one.name: one.type for one in dataclasses.fields(recipe.Pipeline)}
-    told = {name: kind for name, kind in fields.items() if name not in apart}
+    expected = {name: kind for name, kind in fields.items() if name not in apart}
     settings = recipe.TableSettings.__annotations__
-    assert {name: kind.__forward_arg__ for name, kind in settings.items()} == told
+    assert {name: kind.__forward_arg__ for name, kind in settings.items()} == expected

@@ -174,9 +174,9 @@ def test_members_share_partitions_through_zookeeper_and_leave_no_nodes(
     produce(broker, name, 5, 50)
     until(lambda: len(one.records + two.records) == 50)
     assert places(one.records + two.records) == [(p, o) for p in range(5) for o in range(10)]
-    said = json.loads(tree.get(f"/consumers/{name}/ids/{name}_one")[0])
-    assert said.pop("timestamp").isdecimal()
-    assert said == {"version": 1, "subscription": {name: 2}, "pattern": "static"}
+    registration = json.loads(tree.get(f"/consumers/{name}/ids/{name}_one")[0])
+    assert registration.pop("timestamp").isdecimal()
+    assert registration == {"version": 1, "subscription": {name: 2}, "pattern": "static"}
     owners = {p: tree.get(f"/consumers/{name}/owners/{name}/{p}")[0].decode() for p in range(5)}
     readers = [
         threads(each.id, ConsumerMember({name: count}, "static", 0), ())
@@ -312,8 +312,8 @@ def test_a_member_with_invalid_data_is_logged(
     produce(broker, name, 2, 4)
     member = join(name, {name: 1})
     until(lambda: len(member.records) == 4)
-    told = [record.message for record in caplog.records if "passed over" in record.message]
-    assert len(told) == 3
+    logged = [record.message for record in caplog.records if "passed over" in record.message]
+    assert len(logged) == 3
 
 
 def test_no_offset_is_stored_without_auto_commit(

@@ -56,7 +56,7 @@ class Session:
         self.simulation = simulation
         self.real: LocalStore = simulation.tree.session()
         self.waiting: list[tuple[list[Operation], object]] = []
-        self.told: list[StoreEvent] = []
+        self.pending_events: list[StoreEvent] = []
         self.connected = True
         self.expired = False
 
@@ -68,19 +68,19 @@ class Session:
         if self.connected:
             self.waiting.append((list(operations), token))
         else:
-            self.told.append(Done(token, (Refusal.NO_SESSION,) * len(operations)))
+            self.pending_events.append(Done(token, (Refusal.NO_SESSION,) * len(operations)))
 
     def events(self) -> list[StoreEvent]:
         self.simulation.pause()
         if self.waiting:
             self.real.submit(*self.waiting.pop(0))
         if self.connected:
-            self.told += self.real.events()
-        told, self.told = self.told, []
-        return told
+            self.pending_events += self.real.events()
+        pending_events, self.pending_events = self.pending_events, []
+        return pending_events
 
     def idle(self) -> bool:
-        return not (self.waiting or self.told or self.real._events) and self.connected
+        return not (self.waiting or self.pending_events or self.real._events) and self.connected
 
     def due_s(self) -> float:
         return 0.0
@@ -90,7 +90,7 @@ class Session:
 
     def lose(self, rng: random.Random) -> None:
         """Cut the connection; some writes in flight happen, without an answer."""
-        self.told += self.real.events()
+        self.pending_events += self.real.events()
         for operations, token in self.waiting[: rng.randint(0, len(self.waiting))]:
             self.real.submit(operations, token)
         self.real._nodes.clear()
@@ -99,7 +99,7 @@ class Session:
         self.waiting.clear()
         self.real.events()
         self.connected = False
-        self.told.append(SessionChanged(SessionState.SUSPENDED))
+        self.pending_events.append(SessionChanged(SessionState.SUSPENDED))
 
     def expire(self) -> None:
         """The server ends the session; the member learns of it when it reconnects."""
@@ -109,13 +109,13 @@ class Session:
     def back(self) -> None:
         """Reconnect."""
         if self.expired:
-            self.told.append(SessionChanged(SessionState.EXPIRED))
+            self.pending_events.append(SessionChanged(SessionState.EXPIRED))
             self.real, self.expired = self.simulation.tree.session(), False
         self.connected = True
-        self.told.append(SessionChanged(SessionState.CONNECTED))
+        self.pending_events.append(SessionChanged(SessionState.CONNECTED))
         for operations, token in self.lost:
             kind = Refusal.UNKNOWN if isinstance(operations[0], Write) else Refusal.NO_SESSION
-            self.told.append(Done(token, (kind,) * len(operations)))
+            self.pending_events.append(Done(token, (kind,) * len(operations)))
 
 
 class Actor:
@@ -286,7 +286,7 @@ class SimulationRun:
         """No two members with live sessions read one partition."""
         readers: dict[TopicPartition, str] = {}
         for actor in self.actors:
-            news = [*actor.store.told, *actor.connector._tree._news]
+            news = [*actor.store.pending_events, *actor.connector._tree._news]
             if actor.store.expired or SessionChanged(SessionState.EXPIRED) in news:
                 continue
             for stream in actor.streams:

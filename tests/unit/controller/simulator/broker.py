@@ -264,15 +264,15 @@ class Process:
         disk, changes = self.broker.disk, outcome.changes
         for name, topic in changes.topics.items():
             parts = topic.partitions if topic is not None else ()
-            mine = {
+            own_logs = {
                 (name, index) for index, each in enumerate(parts) if self.broker.id in each.replicas
             }
             topic_id = topic.id if topic is not None else ""
             for key in [each for each in disk if each[0] == name]:
-                if key not in mine or disk[key] != topic_id:
+                if key not in own_logs or disk[key] != topic_id:
                     kept = key in changes.strays
                     self.world.checks.removed(self, key, disk.pop(key), kept=kept)
-            for key in mine:
+            for key in own_logs:
                 disk.setdefault(key, topic_id)
         for key in changes.strays:
             if key[0] not in changes.topics and key in disk:
@@ -289,13 +289,13 @@ class Process:
             self._send(broker)
             return
         connection = self._lines.setdefault(broker, world.connection())
-        said: list[bool] = []
+        first_answer: list[bool] = []
 
         def answered(message: Message | None) -> None:
             """Take the first answer; later ones belong to repeated sends."""
-            if said or not self.alive or not self._out[broker]:
+            if first_answer or not self.alive or not self._out[broker]:
                 return
-            said.append(True)
+            first_answer.append(True)
             if message is not None and message.get("error_code") == 7:
                 world.at(world.now + RETRY_MS, lambda: self._when_awake(lambda: self._send(broker)))
                 return
@@ -306,14 +306,14 @@ class Process:
             self._send(broker)
 
         def again() -> None:
-            if said:
+            if first_answer:
                 return
             live = self.state.brokers.get(broker)
             epoch = asked.message.get("broker_epoch", -1)
             if live is None or (asked.api in ORDERS and live.epoch > epoch):
                 answered(None)
             elif world.reachable(broker):
-                said.append(True)
+                first_answer.append(True)
                 self._lines[broker] = world.connection()
                 self._send(broker)
             else:

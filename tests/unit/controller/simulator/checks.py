@@ -72,13 +72,15 @@ class Checks:
 
     def _content(self, each: Create | SetData) -> None:
         if each.path.endswith("/state"):
-            facts = PartitionState.decode(each.data)
+            partition_state = PartitionState.decode(each.data)
             if not self.world.tooling:
-                assert facts.controller_epoch == self.world.epoch(), f"C1: {each}"
+                assert partition_state.controller_epoch == self.world.epoch(), f"C1: {each}"
             before = self.states.get(each.path, -1)
             fresh = isinstance(each, Create)
-            assert fresh or facts.leader_epoch >= before, f"C4: {each.path}: {before}, {facts}"
-            self.states[each.path] = facts.leader_epoch
+            assert fresh or partition_state.leader_epoch >= before, (
+                f"C4: {each.path}: {before}, {partition_state}"
+            )
+            self.states[each.path] = partition_state.leader_epoch
         elif each.path.count("/") == 3:
             topic_id = Assignment.decode(each.data).topic_id
             self.names[topic_id] = each.path.rpartition("/")[2]
@@ -116,9 +118,9 @@ class Checks:
             self.control_requests[seen] = order
             if each.leader == process.broker.id and process.ready:
                 epoch = (topic.id, index, each.leader_epoch)
-                mine = (process.broker.id, process.life)
-                holder = self.leaders.setdefault(epoch, mine)
-                assert holder == mine, f"C4: {name}-{index} {epoch} is led by {holder} and {mine}"
+                own = (process.broker.id, process.life)
+                holder = self.leaders.setdefault(epoch, own)
+                assert holder == own, f"C4: {name}-{index} {epoch} is led by {holder} and {own}"
 
     def removed(self, process: Process, key: Key, topic_id: str, *, kept: bool) -> None:
         """A replica's directory is deleted or made a stray."""
@@ -170,11 +172,15 @@ class Checks:
             for index, replicas in enumerate(assignment.replicas):
                 node = tree.get(f"/brokers/topics/{name}/partitions/{index}/state")
                 assert node is not None, f"C5: {name}-{index} has no state"
-                facts = PartitionState.decode(node.data)
-                assert facts.leader in replicas, f"C5: {name}-{index} has no leader: {facts}"
-                assert facts.leader in facts.isr, f"C4: {name}-{index}: {facts}"
+                partition_state = PartitionState.decode(node.data)
+                assert partition_state.leader in replicas, (
+                    f"C5: {name}-{index} has no leader: {partition_state}"
+                )
+                assert partition_state.leader in partition_state.isr, (
+                    f"C4: {name}-{index}: {partition_state}"
+                )
                 for each in alive:
-                    self._agrees(each, name, index, facts)
+                    self._agrees(each, name, index, partition_state)
                     if each.broker.id in replicas:
                         has = each.broker.disk.get((name, index))
                         assert has == assignment.topic_id, f"C5: {each.broker.id} {name} {has}"
@@ -187,13 +193,17 @@ class Checks:
             assert not gone, f"C5: {name}-{index} was to go, and is a stray"
         self._promises(tree, names)
 
-    def _agrees(self, process: Process, name: str, index: int, facts: PartitionState) -> None:
+    def _agrees(
+        self, process: Process, name: str, index: int, partition_state: PartitionState
+    ) -> None:
         topic = process.state.topics.get(name)
         assert topic is not None, f"C5: {process.broker.id} does not know {name}"
-        mine = topic.partitions[index]
-        known = (mine.leader, mine.leader_epoch, mine.isr)
-        said = (facts.leader, facts.leader_epoch, facts.isr)
-        assert known == said, f"C5: {process.broker.id}: {name}-{index} {known}, the tree {said}"
+        own = topic.partitions[index]
+        known = (own.leader, own.leader_epoch, own.isr)
+        in_tree = (partition_state.leader, partition_state.leader_epoch, partition_state.isr)
+        assert known == in_tree, (
+            f"C5: {process.broker.id}: {name}-{index} {known}, the tree {in_tree}"
+        )
 
     def _promises(self, tree: dict[str, Node], names: set[str]) -> None:
         """Every acknowledged change is there."""

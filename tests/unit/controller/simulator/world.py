@@ -73,9 +73,9 @@ class World:
 
     def _found(self) -> None:
         """A cluster that was founded before: founding takes a simulated minute."""
-        facts = (ClusterId(CLUSTER).encode(), Features({}).encode())
+        fields = (ClusterId(CLUSTER).encode(), Features({}).encode())
         made = [Create(path) for path in znodes.PERSISTENT]
-        made += [Create("/cluster/id", facts[0]), Create("/feature", facts[1])]
+        made += [Create("/cluster/id", fields[0]), Create("/feature", fields[1])]
         self._tool.submit([*made, Create("/controller_epoch", b"0")], "found")
         self._tool.events()
 
@@ -201,8 +201,8 @@ class World:
             self._tool_creates(name)
             return
         count_ = self.rng.choice((1, 2, 3))
-        facts = {"num_partitions": count_, "replication_factor": 1, "assignments": []}
-        topic = {"name": name, **facts, "configs": []}
+        fields = {"num_partitions": count_, "replication_factor": 1, "assignments": []}
+        topic = {"name": name, **fields, "configs": []}
 
         def answer(message: Any) -> None:
             (result,) = message["topics"]
@@ -219,10 +219,10 @@ class World:
         """A topic of two replicas, as another controller would have made it."""
         replicas = self.rng.sample(range(1, BROKERS + 1), 2)
         topic_id = self.new_id()
-        facts = {"partitions": {"0": replicas}, "topic_id": topic_id, "version": 3}
+        fields = {"partitions": {"0": replicas}, "topic_id": topic_id, "version": 3}
         done = self._write(
             Create(f"/config/topics/{name}", b'{"version":1,"config":{}}'),
-            Create(f"/brokers/topics/{name}", json.dumps(facts).encode()),
+            Create(f"/brokers/topics/{name}", json.dumps(fields).encode()),
         )
         if done.refused is None:
             self.made[name] = topic_id

@@ -163,9 +163,11 @@ class Checks:
             group = self.classic(group_id)
             if group is None or group_id in self.world.unsure:
                 continue
-            said = (row["state"], row["generation"], row["protocol_type"])
+            published = (row["state"], row["generation"], row["protocol_type"])
             held = (group.state, group.generation, group.protocol_type)
-            self.must("snapshot", said == held, f"{group_id}: {said} is published of {held}")
+            self.must(
+                "snapshot", published == held, f"{group_id}: {published} is published of {held}"
+            )
             known, real = row["members"], group.members
             self.must("snapshot", set(known) == set(real), f"{group_id}: {set(known) ^ set(real)}")
             for key, each in real.items():

@@ -21,7 +21,9 @@ RETRY = (
 def shared(members: list[str]) -> dict[str, bytes]:
     """Give each partition to one of them."""
     parts = {each: range(n, PARTITIONS, len(members)) for n, each in enumerate(members)}
-    return {each: b",".join(b"%d" % part for part in mine) for each, mine in parts.items()}
+    return {
+        each: b",".join(b"%d" % part for part in partitions) for each, partitions in parts.items()
+    }
 
 
 class Client:
@@ -220,10 +222,10 @@ class Client:
 
     def _beats(self, pause: int = 0) -> None:
         self.steps += 1
-        mine = self.steps
+        partitions = self.steps
 
         def beat() -> None:
-            if self.steps != mine or self.state not in ("member", "syncing") or self.ticket:
+            if self.steps != partitions or self.state not in ("member", "syncing") or self.ticket:
                 return
             code = self.world.heartbeat(self)
             if code == Code.NONE or code in RETRY:

@@ -161,8 +161,8 @@ class Core:
         member = row["members"].get(message["member_id"]) if row else None
         if row is None or row.get("type") != "consumer" or member is None:
             return None
-        said = [each for key, each in message.items() if key.startswith(("sub", "ser", "top"))]
-        quiet = member["quiet"] and message["rebalance_timeout_ms"] == -1 and said == [None] * 4
+        changes = [each for key, each in message.items() if key.startswith(("sub", "ser", "top"))]
+        quiet = member["quiet"] and message["rebalance_timeout_ms"] == -1 and changes == [None] * 4
         same = member["epoch"] == message["member_epoch"] > 0
         if not quiet or not same or message["instance_id"] not in (None, member["instance_id"]):
             return None

@@ -192,9 +192,9 @@ class MixedChecks(Checks):
             same = current["member_epoch"] == reply["member_epoch"]
             self.must("durable", same, f"{member_id} has {reply}, the log {current}")
             if reply["assignment"] is not None and self.world.single:
-                told = unlisted(reply["assignment"]["topic_partitions"])
+                sent = unlisted(reply["assignment"]["topic_partitions"])
                 stored = unlisted(current["assigned_partitions"])
-                self.must("durable", told == stored, f"{member_id}: {told} is not {stored}")
+                self.must("durable", sent == stored, f"{member_id}: {sent} is not {stored}")
 
     def _generation(self, group_id: str, generation: int) -> None:
         if self.group(group_id) is None:
@@ -234,8 +234,10 @@ class MixedChecks(Checks):
             group = self.group(group_id)
             if group is None or group_id in self.world.unsure:
                 continue
-            said, held = (row.get("type"), row.get("epoch")), ("consumer", group.epoch)
-            self.must("snapshot", said == held, f"{group_id}: {said} is published of {held}")
+            published, held = (row.get("type"), row.get("epoch")), ("consumer", group.epoch)
+            self.must(
+                "snapshot", published == held, f"{group_id}: {published} is published of {held}"
+            )
             self.must(
                 "snapshot", row["state"] == group.current_state(), f"{group_id}: {row['state']}"
             )

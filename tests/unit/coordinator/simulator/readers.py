@@ -49,11 +49,11 @@ class Bilingual(Client):
 
     def share(self, members: list[Message]) -> dict[str, bytes]:
         """Give each partition to one subscriber, after its owner has given it up."""
-        said = {each["member_id"]: read_subscription(each["metadata"]) for each in members}
-        holders = {place: key for key, each in said.items() for place in each.owned}
-        shares: dict[str, list[TopicPartition]] = {key: [] for key in said}
+        subscriptions = {each["member_id"]: read_subscription(each["metadata"]) for each in members}
+        holders = {place: key for key, each in subscriptions.items() for place in each.owned}
+        shares: dict[str, list[TopicPartition]] = {key: [] for key in subscriptions}
         for topic, count in self.world.cluster.counts.items():
-            wanting = [key for key, each in said.items() if topic in each.topics]
+            wanting = [key for key, each in subscriptions.items() if topic in each.topics]
             for number in range(count if wanting else 0):
                 place = TopicPartition(topic, number)
                 chosen = wanting[number % len(wanting)]
@@ -100,7 +100,7 @@ class Reader:
         self.epoch = 0
         self.owned: frozenset[tuple[str, int]] = frozenset()
         self.goal: frozenset[tuple[str, int]] | None = None
-        self.said: frozenset[tuple[str, int]] | None = None
+        self.subscriptions: frozenset[tuple[str, int]] | None = None
         self.ticket = 0
         self.all = True
         self.slow = not world.calm and rng.random() < 0.3
@@ -147,9 +147,9 @@ class Reader:
         owned: list[Message] | None = None
         if self.epoch == 0:
             owned = []
-        elif everything or self.owned != self.said:
+        elif everything or self.owned != self.subscriptions:
             owned = listed(self.owned)
-        self.said = self.owned
+        self.subscriptions = self.owned
         return {
             "group_id": self.group_id,
             "member_id": self.member_id,
@@ -240,9 +240,9 @@ class Reader:
             self.revokes = False
             if self.state == "member" and self.goal is not None:
                 self.owned &= self.goal
-                if self.owned != self.said and not self.ticket:
+                if self.owned != self.subscriptions and not self.ticket:
                     self.beat()
-                self.owned = self.goal if self.owned == self.said else self.owned
+                self.owned = self.goal if self.owned == self.subscriptions else self.owned
 
         return done
 
