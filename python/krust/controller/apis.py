@@ -11,7 +11,7 @@ Not promised: which versions are served. The core's table of APIs says that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.controller import (
     client_quotas,
@@ -35,7 +35,7 @@ class ControllerApi(NamedTuple):
     """One row of the table."""
 
     name: str
-    decide: Callable[[ControllerState, Request], Policy]
+    decide: Callable[[ControllerState, Request[Any]], Policy[Any]]
     refuse: Callable[[Message, Code, str], Message]
     """makes the response that refuses every item of a request"""
     writes: bool = False
@@ -53,31 +53,31 @@ class ControllerApi(NamedTuple):
 # Decided in a cluster alone.
 
 
-def _alter_partition(state: ControllerState, request: Request) -> Policy:
+def _alter_partition(state: ControllerState, request: Request[Any]) -> Policy[Any]:
     from krust.controller import leader_requests
 
     return leader_requests.alter_partition(state, request)
 
 
-def _controlled_shutdown(state: ControllerState, request: Request) -> Policy:
+def _controlled_shutdown(state: ControllerState, request: Request[Any]) -> Policy[Any]:
     from krust.controller import leader_requests
 
     return leader_requests.controlled_shutdown(state, request)
 
 
-def _leader_and_isr(state: ControllerState, request: Request) -> Policy:
+def _leader_and_isr(state: ControllerState, request: Request[Any]) -> Policy[Any]:
     from krust.controller import control_request_handlers
 
     return control_request_handlers.leader_and_isr(state, request)
 
 
-def _stop_replica(state: ControllerState, request: Request) -> Policy:
+def _stop_replica(state: ControllerState, request: Request[Any]) -> Policy[Any]:
     from krust.controller import control_request_handlers
 
     return control_request_handlers.stop_replica(state, request)
 
 
-def _update_metadata(state: ControllerState, request: Request) -> Policy:
+def _update_metadata(state: ControllerState, request: Request[Any]) -> Policy[Any]:
     from krust.controller import control_request_handlers
 
     return control_request_handlers.update_metadata(state, request)
@@ -280,7 +280,7 @@ CONTROLLER_APIS = {row.name: row for row in _ROWS}
 """THE table, by the API's name."""
 
 
-def refusal(request: Request, code: Code, text: str) -> Message:
+def refusal(request: Request[Any], code: Code, text: str) -> Message:
     """The response that refuses every item of a request."""
     row = CONTROLLER_APIS.get(request.api)
     refuse = _refuse_with_text if row is None else row.refuse

@@ -13,13 +13,13 @@ Not done: unclean election.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from krust.controller import store_reads
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
 from krust.controller.pace import MADE, PAUSE, Pace
-from krust.controller.state import ControllerState, LiveBroker, Partition, Topic, chunks
+from krust.controller.state import ControllerState, LiveBroker, Partition, RespT, Topic, chunks
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Broker
 from krust.metadata.store import Children, Create, Node, Read, Refusal
@@ -27,7 +27,7 @@ from krust.metadata.store import Children, Create, Node, Read, Refusal
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
 
-    from krust.controller.state import Message, Transactions
+    from krust.controller.state import Transactions
     from krust.metadata.store import Done
 
 
@@ -148,23 +148,23 @@ def sweep(
     return outdated | (yield from write(state, wanted))
 
 
-class Batch:
+class Batch(Generic[RespT]):
     """Partition states that a request wants written together, and the results that say so."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, tuple[Topic, dict[int, Partition]]] = {}
-        self._results: list[tuple[str, Message]] = []
+        self._results: list[tuple[str, RespT]] = []
 
     def has(self, name: str, index: int) -> bool:
         """Whether another state of this partition is already here."""
         return name in self._wanted and index in self._wanted[name][1]
 
-    def add(self, topic: Topic, index: int, partition: Partition, result: Message) -> None:
+    def add(self, topic: Topic, index: int, partition: Partition, result: RespT) -> None:
         """Add a state. `result` says that it is written."""
         self._wanted.setdefault(topic.name, (topic, {}))[1][index] = partition
         self._results.append((topic.name, result))
 
-    def write(self, state: ControllerState) -> Generator[Transactions, list[Done], list[Message]]:
+    def write(self, state: ControllerState) -> Generator[Transactions, list[Done], list[RespT]]:
         """Write all states. Returns the results of those that were not written; then it is empty.
 
         A transaction a topic: if it fails, none of the topic's states is written.

@@ -23,7 +23,6 @@ from krust.controller import quota_entities, quotas
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     ControllerState,
-    Message,
     Policy,
     RefusedError,
     Request,
@@ -35,10 +34,30 @@ from krust.metadata.contents import BadZnodeError, EntityConfig
 from krust.metadata.store import Refusal, is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from krust.controller.quotas import Owner
     from krust.controller.state import Steps, Transactions
+    from krust.messages.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponse,
+        EntryResult,
+        OpData,
+    )
+    from krust.messages.describe_client_quotas import (
+        ComponentData,
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponse,
+        EntityData,
+        EntryData,
+        ValueData,
+    )
+    from krust.messages.describe_user_scram_credentials import (
+        CredentialInfo,
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+        DescribeUserScramCredentialsResult,
+    )
     from krust.metadata.store import Done, Node, Operation
 
 EXACT, DEFAULT, ANY = range(3)
@@ -63,13 +82,15 @@ class _Alteration(NamedTuple):
     """What is to become of one entity's quotas."""
 
     owner: Owner
-    ops: list[Message]
-    result: Message
+    ops: Sequence[OpData]
+    result: EntryResult
 
 
-def describe(state: ControllerState, request: Request) -> Policy:
+def describe(
+    state: ControllerState, request: Request[DescribeClientQuotasRequest]
+) -> Policy[DescribeClientQuotasResponse]:
     """DescribeClientQuotas."""
-    entries = []
+    entries: list[EntryData] = []
     try:
         wanted = _components(request.message["components"])
         strict = bool(request.message["strict"])
@@ -83,17 +104,29 @@ def describe(state: ControllerState, request: Request) -> Policy:
                 if values:
                     entries.append({"entity": _entity(owner), "values": values})
     except RefusedError as refused:
-        return {"error_code": refused.code, "error_message": str(refused), "entries": None}
+        return _described(refused.code, str(refused), None)
     except ServerError as error:
-        code = Code.REQUEST_TIMED_OUT
-        return {"error_code": code, "error_message": str(error), "entries": None}
-    return {"error_code": Code.NONE, "error_message": "", "entries": entries}
+        return _described(Code.REQUEST_TIMED_OUT, str(error), None)
+    return _described(Code.NONE, "", entries)
 
 
-def alter(state: ControllerState, request: Request) -> Policy:
+def _described(
+    code: Code, text: str, entries: list[EntryData] | None
+) -> DescribeClientQuotasResponse:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": code,
+        "error_message": text,
+        "entries": entries,
+    }
+
+
+def alter(
+    state: ControllerState, request: Request[AlterClientQuotasRequest]
+) -> Policy[AlterClientQuotasResponse]:
     """AlterClientQuotas."""
     only_check = bool(request.message["validate_only"])
-    results: dict[frozenset[tuple[str, str | None]], Message] = {}
+    results: dict[frozenset[tuple[str, str | None]], EntryResult] = {}
     asked: list[_Alteration] = []
     pace = Pace()
     for entry in request.message["entries"]:
@@ -101,7 +134,7 @@ def alter(state: ControllerState, request: Request) -> Policy:
             yield PAUSE
         named = {each["entity_type"]: each["entity_name"] for each in entry["entity"]}
         entity = _entity(named.items())
-        result: Message = {"error_code": Code.NONE, "error_message": None, "entity": entity}
+        result: EntryResult = {"error_code": Code.NONE, "error_message": None, "entity": entity}
         results[frozenset(named.items())] = result
         try:
             asked.append(_Alteration(_owner(named), entry["ops"], result))
@@ -114,18 +147,20 @@ def alter(state: ControllerState, request: Request) -> Policy:
         try:
             yield from _change(state, each.owner, each.ops, only_check)
         except RefusedError as refused:
-            each.result.update(error_code=refused.code, error_message=str(refused))
-    return {"entries": list(results.values())}
+            each.result.update({"error_code": refused.code, "error_message": str(refused)})
+    return {"throttle_time_ms": 0, "entries": list(results.values())}
 
 
-def describe_scram(state: ControllerState, request: Request) -> Policy:
+def describe_scram(
+    state: ControllerState, request: Request[DescribeUserScramCredentialsRequest]
+) -> Policy[DescribeUserScramCredentialsResponse]:
     """DescribeUserScramCredentials."""
     asked = [each["name"] for each in request.message["users"] or ()]
     try:
         found = yield from quota_entities.nodes("users")
     except ServerError as error:
-        return {"error_code": Code.REQUEST_TIMED_OUT, "error_message": str(error), "results": []}
-    known = {}
+        return _users(Code.REQUEST_TIMED_OUT, str(error), [])
+    known: dict[str, DescribeUserScramCredentialsResult] = {}
     pace = Pace()
     for place, node in found.items():
         if pace.is_over():
@@ -136,14 +171,25 @@ def describe_scram(state: ControllerState, request: Request) -> Policy:
             if result is not None:
                 known[owner[0][1]] = result
     times = Counter(asked)
-    results = []
+    results: list[DescribeUserScramCredentialsResult] = []
     for name in times:
         if pace.is_over():
             yield PAUSE
         results.append(_refused_user(name, times[name]) or known.get(name) or _no_user(name))
     if not asked:
         results = [known[name] for name in sorted(known)]
-    return {"error_code": Code.NONE, "error_message": "", "results": results}
+    return _users(Code.NONE, "", results)
+
+
+def _users(
+    code: Code, text: str, results: list[DescribeUserScramCredentialsResult]
+) -> DescribeUserScramCredentialsResponse:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": code,
+        "error_message": text,
+        "results": results,
+    }
 
 
 def _alter_together(
@@ -189,7 +235,7 @@ def _alter_together(
     return rest
 
 
-def _change(state: ControllerState, owner: Owner, ops: list[Message], only_check: bool) -> Steps:
+def _change(state: ControllerState, owner: Owner, ops: Sequence[OpData], only_check: bool) -> Steps:
     """Write the quotas of one; he has them from then on."""
     path = _path(owner)
     if not is_path(path):
@@ -243,7 +289,7 @@ def _owner(named: Mapping[str, str | None]) -> Owner:
     return tuple((kind, named[kind]) for kind in quotas.KINDS if kind in named)
 
 
-def _changed(owner: Owner, before: dict[str, str], ops: list[Message]) -> dict[str, str]:
+def _changed(owner: Owner, before: dict[str, str], ops: Sequence[OpData]) -> dict[str, str]:
     """The settings of one after these changes."""
     config, known = dict(before), quotas.keys_of(owner)
     for op in ops:
@@ -273,7 +319,7 @@ def _text(key: str, value: float) -> str:
     return quotas.text_of(value)
 
 
-def _components(asked: list[Message]) -> dict[str, _Match]:
+def _components(asked: Sequence[ComponentData]) -> dict[str, _Match]:
     """What each kind of name has to be."""
     wanted: dict[str, _Match] = {}
     for each in asked:
@@ -317,7 +363,7 @@ def _fits(owner: Owner, wanted: Mapping[str, _Match], *, strict: bool) -> bool:
     return True
 
 
-def _values(owner: Owner, node: Node) -> list[Message]:
+def _values(owner: Owner, node: Node) -> list[ValueData]:
     try:
         values, _ = quotas.read(owner, EntityConfig.decode(node.data).config)
     except BadZnodeError:
@@ -325,17 +371,17 @@ def _values(owner: Owner, node: Node) -> list[Message]:
     return [{"key": key, "value": value} for key, value in values.items()]
 
 
-def _entity(owner: Iterable[tuple[str, str | None]]) -> list[Message]:
+def _entity(owner: Iterable[tuple[str, str | None]]) -> list[EntityData]:
     return [{"entity_type": kind, "entity_name": name} for kind, name in owner]
 
 
-def _scram(user: str, node: Node) -> Message | None:
+def _scram(user: str, node: Node) -> DescribeUserScramCredentialsResult | None:
     """What a user can prove himself with; None: nothing."""
     try:
         config = EntityConfig.decode(node.data).config
     except BadZnodeError:
         return None
-    infos = []
+    infos: list[CredentialInfo] = []
     for name, number in MECHANISMS.items():
         if name not in config:
             continue
@@ -346,7 +392,7 @@ def _scram(user: str, node: Node) -> Message | None:
     return {**_user(user, Code.NONE, ""), "credential_infos": infos} if infos else None
 
 
-def _refused_user(name: str, times: int) -> Message | None:
+def _refused_user(name: str, times: int) -> DescribeUserScramCredentialsResult | None:
     if not name:
         return _user(name, Code.RESOURCE_NOT_FOUND, "Username must not be empty")
     if times > 1:
@@ -355,10 +401,10 @@ def _refused_user(name: str, times: int) -> Message | None:
     return None
 
 
-def _no_user(name: str) -> Message:
+def _no_user(name: str) -> DescribeUserScramCredentialsResult:
     text = "Attempt to describe a user credential that does not exist: "
     return _user(name, Code.RESOURCE_NOT_FOUND, text + name)
 
 
-def _user(name: str, code: Code, text: str) -> Message:
+def _user(name: str, code: Code, text: str) -> DescribeUserScramCredentialsResult:
     return {"user": name, "error_code": code, "error_message": text, "credential_infos": []}

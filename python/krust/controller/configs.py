@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.config import RETENTION, parse_topic, rules
 from krust.controller import group_configs
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     ControllerState,
-    Message,
     Policy,
     RefusedError,
     Request,
@@ -38,11 +37,35 @@ from krust.plugins import RETENTION_GROUP, RETENTION_POLICIES, entry_points
 from krust.settings import BROKER, TOPIC, Setting, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from krust.controller.state import Steps
+    from krust.messages.alter_configs import (
+        AlterConfigsRequest,
+        AlterConfigsResource,
+        AlterConfigsResourceResponse,
+        AlterConfigsResponse,
+    )
+    from krust.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResourceResult,
+        DescribeConfigsResponse,
+        DescribeConfigsResult,
+    )
+    from krust.messages.incremental_alter_configs import (
+        AlterableConfig,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
+    from krust.messages.incremental_alter_configs import (
+        AlterConfigsResource as IncrementalResource,
+    )
+    from krust.messages.list_config_resources import (
+        ListConfigResourcesRequest,
+        ListConfigResourcesResponse,
+    )
 
-    _Changed = Callable[[Mapping[str, str], Message], dict[str, str]]
+    _Changed = Callable[[Mapping[str, str], Any], dict[str, str]]
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -134,13 +157,15 @@ def _refused_policy(name: str, of_broker: str) -> str | None:
     return f"{RETENTION} = {name}: this broker has {', '.join(sorted(known))}"
 
 
-def describe(state: ControllerState, request: Request) -> Policy:
+def describe(
+    state: ControllerState, request: Request[DescribeConfigsRequest]
+) -> Policy[DescribeConfigsResponse]:
     """DescribeConfigs."""
     yield from ()
-    results = []
+    results: list[DescribeConfigsResult] = []
     for resource in request.message["resources"]:
         kind, name = resource["resource_type"], resource["resource_name"]
-        result: Message = {
+        result: DescribeConfigsResult = {
             "error_code": Code.NONE,
             "error_message": None,
             "resource_type": kind,
@@ -162,7 +187,9 @@ def describe(state: ControllerState, request: Request) -> Policy:
     return {"throttle_time_ms": 0, "results": results}
 
 
-def list_resources(state: ControllerState, request: Request) -> Policy:
+def list_resources(
+    state: ControllerState, request: Request[ListConfigResourcesRequest]
+) -> Policy[ListConfigResourcesResponse]:
     """ListConfigResources."""
     yield from ()
     wanted = set(request.message.get("resource_types") or ())
@@ -189,10 +216,12 @@ def list_resources(state: ControllerState, request: Request) -> Policy:
     }
 
 
-def alter(state: ControllerState, request: Request) -> Policy:
+def alter(
+    state: ControllerState, request: Request[AlterConfigsRequest]
+) -> Policy[AlterConfigsResponse]:
     """AlterConfigs: what is not named goes back to its default."""
 
-    def changed(_before: Mapping[str, str], resource: Message) -> dict[str, str]:
+    def changed(_before: Mapping[str, str], resource: AlterConfigsResource) -> dict[str, str]:
         config = {}
         for pair in resource["configs"]:
             if pair["value"] is None:
@@ -205,10 +234,12 @@ def alter(state: ControllerState, request: Request) -> Policy:
     return (yield from _alter(state, request, changed))
 
 
-def incremental_alter(state: ControllerState, request: Request) -> Policy:
+def incremental_alter(
+    state: ControllerState, request: Request[IncrementalAlterConfigsRequest]
+) -> Policy[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs."""
 
-    def changed(before: Mapping[str, str], resource: Message) -> dict[str, str]:
+    def changed(before: Mapping[str, str], resource: IncrementalResource) -> dict[str, str]:
         kind = resource["resource_type"]
         table = _TABLES.get(kind, {})
         names = [pair["name"] for pair in resource["configs"]]
@@ -235,10 +266,10 @@ def incremental_alter(state: ControllerState, request: Request) -> Policy:
 
 def topic_entries(
     state: ControllerState, topic: Topic, names: Iterable[str] | None
-) -> list[Message]:
+) -> list[DescribeConfigsResourceResult]:
     """All settings of a topic, or those named."""
     wanted = None if names is None else set(names)
-    entries = []
+    entries: list[DescribeConfigsResourceResult] = []
     for name, setting in TOPIC.items():
         if wanted is not None and name not in wanted:
             continue
@@ -249,9 +280,11 @@ def topic_entries(
     return entries
 
 
-def _alter(state: ControllerState, request: Request, changed: _Changed) -> Policy:
+def _alter(
+    state: ControllerState, request: Request[Any], changed: _Changed
+) -> Policy[AlterConfigsResponse]:
     """The way of both: plan each resource, write it, then let it hold."""
-    results: list[Message] = []
+    results: list[AlterConfigsResourceResponse] = []
     resources = request.message["resources"]
     keys = [(each["resource_type"], each["resource_name"]) for each in resources]
     times = Counter(keys)
@@ -259,7 +292,7 @@ def _alter(state: ControllerState, request: Request, changed: _Changed) -> Polic
     for resource, key in zip(resources, keys, strict=True):
         if pace.is_over(1 + len(resource["configs"])):
             yield PAUSE
-        result: Message = {
+        result: AlterConfigsResourceResponse = {
             "error_code": Code.NONE,
             "error_message": None,
             "resource_type": key[0],
@@ -393,7 +426,10 @@ def _check_broker(state: ControllerState, name: str, who: str = "Broker") -> Non
 
 
 def _joined(
-    state: ControllerState, setting: Setting | None, before: Mapping[str, str], pair: Message
+    state: ControllerState,
+    setting: Setting | None,
+    before: Mapping[str, str],
+    pair: AlterableConfig,
 ) -> str:
     """A list with items added or taken away."""
     name = pair["name"]
@@ -408,7 +444,7 @@ def _joined(
     else:
         text = state.broker_text(name) or ""
     items = [item.strip() for item in text.split(",") if item.strip()]
-    given = [item.strip() for item in pair["value"].split(",") if item.strip()]
+    given = [item.strip() for item in (pair["value"] or "").split(",") if item.strip()]
     if pair["config_operation"] == APPEND:
         items += [item for item in given if item not in items]
     else:
@@ -417,8 +453,8 @@ def _joined(
 
 
 def _entries(
-    state: ControllerState, kind: int, name: str, names: list[str] | None
-) -> list[Message]:
+    state: ControllerState, kind: int, name: str, names: Sequence[str] | None
+) -> list[DescribeConfigsResourceResult]:
     """The settings of one resource."""
     wanted = set(names) if names else None
     if kind == TOPIC_RESOURCE:
@@ -448,10 +484,10 @@ def _entries(
     return [entry for entry in entries if wanted is None or entry["name"] in wanted]
 
 
-def _group_entries(state: ControllerState, group: str) -> list[Message]:
+def _group_entries(state: ControllerState, group: str) -> list[DescribeConfigsResourceResult]:
     """A group's settings that are served here."""
     own = group_configs.config(state, group)
-    entries = []
+    entries: list[DescribeConfigsResourceResult] = []
     for name in group_configs.NAMES:
         setting = BROKER[group_configs.of_broker(name)]
         known = [Known(name, own[name].strip(), DYNAMIC_GROUP)] if name in own else []
@@ -469,9 +505,11 @@ def _no_list(name: str, operation: int) -> str:
     return f"Can't {words[operation]} to key {name} because its type is not LIST."
 
 
-def _broker_entries(state: ControllerState, name: str, wanted: set[str] | None) -> list[Message]:
+def _broker_entries(
+    state: ControllerState, name: str, wanted: set[str] | None
+) -> list[DescribeConfigsResourceResult]:
     """A broker's settings; for all brokers (""): only what was set for all."""
-    entries = []
+    entries: list[DescribeConfigsResourceResult] = []
     for setting in BROKER.values():
         if wanted is not None and setting.name not in wanted:
             continue
@@ -519,7 +557,7 @@ def _known(state: ControllerState, names: tuple[str, ...]) -> list[Known]:
     ]
 
 
-def _entry(setting: Setting, known: list[Known], text: str | None) -> Message:
+def _entry(setting: Setting, known: list[Known], text: str | None) -> DescribeConfigsResourceResult:
     """One setting as DescribeConfigs tells it."""
     source = known[0].source if known else DEFAULT
     hidden = setting.sensitive
@@ -539,7 +577,7 @@ def _entry(setting: Setting, known: list[Known], text: str | None) -> Message:
     }
 
 
-def _plain(name: str, value: str, kind: Type, source: int) -> Message:
+def _plain(name: str, value: str, kind: Type, source: int) -> DescribeConfigsResourceResult:
     """A setting that no table has."""
     return {
         "name": name,

@@ -20,7 +20,17 @@ from krust.metadata.store import Create, Done, Node, Read, Refusal, SetData, is_
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import ControllerState, Message, Policy, Request, Transactions
+    from krust.controller.state import ControllerState, Policy, Request, Transactions
+    from krust.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        OffsetCommitResponsePartition,
+    )
+    from krust.messages.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchResponse,
+        OffsetFetchResponsePartition,
+    )
 
 _NONE_YET = -1
 _TOGETHER = SLICE // 2
@@ -28,7 +38,9 @@ _TOGETHER = SLICE // 2
 _Place = tuple[str, int]
 
 
-def commit(state: ControllerState, request: Request) -> Policy:
+def commit(
+    state: ControllerState, request: Request[OffsetCommitRequest]
+) -> Policy[OffsetCommitResponse]:
     """OffsetCommit 0. INVALID_GROUP_ID: the group's name cannot be a node's."""
     group: str = request.message["group_id"]
     most = state.whole("offset.metadata.max.bytes")
@@ -53,7 +65,9 @@ def commit(state: ControllerState, request: Request) -> Policy:
         codes |= yield from _write(group, some)
         if start + _TOGETHER < len(places):
             yield PAUSE
-    topics: dict[str, list[Message]] = {topic["name"]: [] for topic in request.message["topics"]}
+    topics: dict[str, list[OffsetCommitResponsePartition]] = {
+        topic["name"]: [] for topic in request.message["topics"]
+    }
     for (name, index), code in codes.items():
         if pace.is_over():
             yield PAUSE
@@ -61,7 +75,9 @@ def commit(state: ControllerState, request: Request) -> Policy:
     return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
 
 
-def fetch(state: ControllerState, request: Request) -> Policy:
+def fetch(
+    state: ControllerState, request: Request[OffsetFetchRequest]
+) -> Policy[OffsetFetchResponse]:
     """OffsetFetch 0. UNKNOWN_TOPIC_OR_PARTITION where nothing was committed, as Kafka says."""
     group: str = request.message["group_id"]
     asked = request.message["topics"] or []
@@ -81,12 +97,18 @@ def fetch(state: ControllerState, request: Request) -> Policy:
         found |= yield from _read(state, group, wanted[start : start + _TOGETHER])
         if start + _TOGETHER < len(wanted):
             yield PAUSE
-    topics: dict[str, list[Message]] = {topic["name"]: [] for topic in asked}
+    topics: dict[str, list[OffsetFetchResponsePartition]] = {topic["name"]: [] for topic in asked}
     for (name, partition), (code, offset) in found.items():
         if pace.is_over():
             yield PAUSE
-        facts = {"partition_index": partition, "committed_offset": offset}
-        topics[name].append({**facts, "metadata": "", "error_code": code})
+        topics[name].append(
+            {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "metadata": "",
+                "error_code": code,
+            }
+        )
     return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
 
 

@@ -22,27 +22,50 @@ Not promised: anything about brokers that UpdateMetadata has not named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from krust.controller.loading import settings_of
 from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import NO_TOPIC_ID, LiveBroker, Partition, RefusedError, Topic
-from krust.controller.topics import MAX_PARTITIONS, check_name
+from krust.controller.topic_plans import MAX_PARTITIONS, check_name
 from krust.errors import Code, ServerError
 from krust.metadata.contents import NO_ID, Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from krust.controller.state import (
         ConfigEntity,
         ControllerState,
-        Message,
         Policy,
         Request,
         Transactions,
     )
+    from krust.messages.leader_and_isr import (
+        LeaderAndIsrPartitionError,
+        LeaderAndIsrPartitionState,
+        LeaderAndIsrRequest,
+        LeaderAndIsrResponse,
+        LeaderAndIsrTopicError,
+        UngroupedPartitionError,
+    )
+    from krust.messages.stop_replica import (
+        StopReplicaPartitionError,
+        StopReplicaRequest,
+        StopReplicaResponse,
+    )
+    from krust.messages.update_metadata import (
+        UpdateMetadataBroker,
+        UpdateMetadataEndpoint,
+        UpdateMetadataPartitionState,
+        UpdateMetadataRequest,
+        UpdateMetadataResponse,
+    )
     from krust.metadata.store import Done
+
+    _ControlRequest = (
+        Request[LeaderAndIsrRequest] | Request[UpdateMetadataRequest] | Request[StopReplicaRequest]
+    )
 
 FULL = 2
 """the type of a request that says all there is"""
@@ -56,7 +79,9 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """by their numbers"""
 
 
-def leader_and_isr(state: ControllerState, request: Request) -> Policy:
+def leader_and_isr(
+    state: ControllerState, request: Request[LeaderAndIsrRequest]
+) -> Policy[LeaderAndIsrResponse]:
     """Which partitions this broker leads and follows."""
     message = request.message
     entities = yield from _settings(state, request)
@@ -65,7 +90,8 @@ def leader_and_isr(state: ControllerState, request: Request) -> Policy:
         return {"error_code": code, "partition_errors": [], "topics": []}
     _accept_controller(state, request)
     full = message.get("type", 0) == FULL
-    errors: list[Message] = []
+    errors: list[UngroupedPartitionError] = []
+    by_id: dict[str, list[LeaderAndIsrPartitionError]] = {}
     named: set[tuple[str, int]] = set()
     pace = Pace()
     for name, topic_id, partitions in _topics(message):
@@ -74,8 +100,10 @@ def leader_and_isr(state: ControllerState, request: Request) -> Policy:
             number = partition_state["partition_index"]
             code = _apply_leader_and_isr(state, (name, topic_id, full), partition_state, taken)
             named.add((name, number))
-            error = {"topic_name": name, "partition_index": number, "error_code": code}
-            errors.append({**error, "topic_id": topic_id or NO_TOPIC_ID})
+            errors.append({"topic_name": name, "partition_index": number, "error_code": code})
+            by_id.setdefault(topic_id or NO_TOPIC_ID, []).append(
+                {"partition_index": number, "error_code": code}
+            )
             if pace.is_over(MADE):
                 _put(state, (name, topic_id), taken, entities)
                 taken = {}
@@ -86,15 +114,15 @@ def leader_and_isr(state: ControllerState, request: Request) -> Policy:
     state.logs_on_disk -= named
     if full:
         _keep_only(state, named)
-    by_id: dict[str, list[Message]] = {}
-    for each in errors:
-        error = {key: each[key] for key in ("partition_index", "error_code")}
-        by_id.setdefault(each.pop("topic_id"), []).append(error)
-    topics = [{"topic_id": each, "partition_errors": by_id[each]} for each in by_id]
+    topics: list[LeaderAndIsrTopicError] = [
+        {"topic_id": each, "partition_errors": by_id[each]} for each in by_id
+    ]
     return {"error_code": Code.NONE, "partition_errors": errors, "topics": topics}
 
 
-def update_metadata(state: ControllerState, request: Request) -> Policy:
+def update_metadata(
+    state: ControllerState, request: Request[UpdateMetadataRequest]
+) -> Policy[UpdateMetadataResponse]:
     """Who is alive, and who leads what in the whole cluster."""
     message = request.message
     entities = yield from _settings(state, request)
@@ -122,7 +150,9 @@ def update_metadata(state: ControllerState, request: Request) -> Policy:
     return {"error_code": Code.NONE}
 
 
-def stop_replica(state: ControllerState, request: Request) -> Policy:
+def stop_replica(
+    state: ControllerState, request: Request[StopReplicaRequest]
+) -> Policy[StopReplicaResponse]:
     """Which replicas are not this broker's any more: it leads and follows them no longer."""
     yield from ()
     message = request.message
@@ -130,7 +160,7 @@ def stop_replica(state: ControllerState, request: Request) -> Policy:
     if code is not Code.NONE:
         return {"error_code": code, "partition_errors": []}
     _accept_controller(state, request)
-    errors = []
+    errors: list[StopReplicaPartitionError] = []
     for name, number, epoch, deletes in _stopped(message):
         code = _stop(state, (name, number), epoch, deletes=deletes)
         errors.append({"topic_name": name, "partition_index": number, "error_code": code})
@@ -140,7 +170,7 @@ def stop_replica(state: ControllerState, request: Request) -> Policy:
 # -- the sender
 
 
-def _fenced(state: ControllerState, request: Request) -> Code:
+def _fenced(state: ControllerState, request: _ControlRequest) -> Code:
     """NONE, or why the request is refused."""
     message = request.message
     if message["controller_epoch"] < state.controller_epoch:
@@ -156,14 +186,14 @@ def _fenced(state: ControllerState, request: Request) -> Code:
     return Code.NONE
 
 
-def _accept_controller(state: ControllerState, request: Request) -> None:
+def _accept_controller(state: ControllerState, request: _ControlRequest) -> None:
     """Note who the controller is. If this broker was, it resigns."""
     epoch = request.message["controller_epoch"]
     state.set_controller(request.message["controller_id"], epoch)
     state.last_control_connection = epoch, request.client.get("connection", 0)
 
 
-def _alive(state: ControllerState, message: Message) -> None:
+def _alive(state: ControllerState, message: UpdateMetadataRequest) -> None:
     """The brokers that are alive, by what an UpdateMetadata says."""
     listed: dict[int, LiveBroker] = {}
     for each in message["live_brokers"]:
@@ -177,21 +207,22 @@ def _alive(state: ControllerState, message: Message) -> None:
         state.vanished(number)
 
 
-def _endpoints(broker: Message) -> Iterator[Endpoint]:
+def _endpoints(broker: UpdateMetadataBroker) -> Iterator[Endpoint]:
     """Where a broker listens; what is no address is left out."""
-    old = [{"host": broker.get("v0_host"), "port": broker.get("v0_port", 0)}]
-    for each in broker.get("endpoints") or old:
-        kind = each.get("security_protocol", 0)
+    host, port = broker.get("v0_host", ""), broker.get("v0_port", 0)
+    old: UpdateMetadataEndpoint = {"host": host, "port": port, "security_protocol": 0}
+    for each in broker.get("endpoints") or [old]:
+        kind = each["security_protocol"]
         if each["host"] and 0 < each["port"] < 65536 and 0 <= kind < len(PROTOCOLS):
             name = each.get("listener") or PROTOCOLS[kind]
             yield Endpoint(name, PROTOCOLS[kind], each["host"], each["port"])
 
 
-# -- what is live of topics
+# -- topics
 
 
 def _settings(
-    state: ControllerState, request: Request
+    state: ControllerState, request: Request[LeaderAndIsrRequest] | Request[UpdateMetadataRequest]
 ) -> Generator[Transactions, list[Done], dict[str, ConfigEntity] | None]:
     """What is set for the topics that are new here; None: nobody can say now."""
     new = []
@@ -208,13 +239,25 @@ def _settings(
         return None
 
 
-def _topics(message: Message) -> Iterator[tuple[str, str, list[Message]]]:
+@overload
+def _topics(
+    message: LeaderAndIsrRequest,
+) -> Iterator[tuple[str, str, Sequence[LeaderAndIsrPartitionState]]]: ...
+
+
+@overload
+def _topics(
+    message: UpdateMetadataRequest,
+) -> Iterator[tuple[str, str, Sequence[UpdateMetadataPartitionState]]]: ...
+
+
+def _topics(message: Any) -> Iterator[tuple[str, str, Any]]:
     """Name, id (NO_ID: unknown) and partitions, in the form of any version."""
     for each in message.get("topic_states") or ():
         topic_id = each.get("topic_id", NO_TOPIC_ID)
         found = NO_ID if topic_id == NO_TOPIC_ID else topic_id
         yield each["topic_name"], found, each["partition_states"]
-    loose: dict[str, list[Message]] = {}
+    loose: dict[str, list[Any]] = {}
     for each in message.get("ungrouped_partition_states") or ():
         loose.setdefault(each["topic_name"], []).append(each)
     for name, partitions in loose.items():
@@ -234,27 +277,22 @@ def _legal(name: str) -> bool:
     return True
 
 
-def _partition(partition_state: Message) -> Partition:
-    version = (
-        partition_state["partition_epoch"]
-        if "partition_epoch" in partition_state
-        else partition_state["zk_version"]
-    )
+def _partition(
+    partition_state: LeaderAndIsrPartitionState | UpdateMetadataPartitionState, version: int
+) -> Partition:
     return Partition(
         tuple(partition_state["replicas"]),
         partition_state["leader"],
         partition_state["leader_epoch"],
         tuple(partition_state["isr"]),
         version,
-        tuple(partition_state.get("adding_replicas", ())),
-        tuple(partition_state.get("removing_replicas", ())),
     )
 
 
 def _apply_leader_and_isr(
     state: ControllerState,
     told: tuple[str, str, bool],
-    partition_state: Message,
+    partition_state: LeaderAndIsrPartitionState,
     taken: dict[int, Partition],
 ) -> Code:
     """Take one partition of a LeaderAndIsr into `taken`, the partitions of its topic.
@@ -275,7 +313,10 @@ def _apply_leader_and_isr(
             return Code.INCONSISTENT_TOPIC_ID
         _drop_topic(state, name)
         topic = None
-    new = _partition(partition_state)
+    new = _partition(partition_state, partition_state["partition_epoch"])._replace(
+        adding=tuple(partition_state.get("adding_replicas", ())),
+        removing=tuple(partition_state.get("removing_replicas", ())),
+    )
     known = taken.get(number) or _known(topic, number)
     if new.leader_epoch < known.leader_epoch:
         return Code.STALE_CONTROLLER_EPOCH
@@ -288,7 +329,7 @@ def _apply_leader_and_isr(
 def _apply_metadata(
     state: ControllerState,
     told: tuple[str, str],
-    partitions: list[Message],
+    partitions: Sequence[UpdateMetadataPartitionState],
     entities: dict[str, ConfigEntity],
 ) -> None:
     """Take one topic of an UpdateMetadata: its name and id, its partitions."""
@@ -307,7 +348,8 @@ def _apply_metadata(
             state.fault(f"{name}-{number}", "no number of a partition, in an UpdateMetadata")
             continue
         known = _known(topic, number)
-        new = _partition(partition_state)._replace(adding=known.adding, removing=known.removing)
+        new = _partition(partition_state, partition_state["zk_version"])
+        new = new._replace(adding=known.adding, removing=known.removing)
         if new.leader == DELETING:
             new = new._replace(leader=-1)
         if _order(new) >= _order(known):
@@ -391,18 +433,18 @@ def _without(state: ControllerState, partition: Partition) -> Partition:
     return partition._replace(replicas=replicas, isr=isr, leader=leader)
 
 
-def _stopped(message: Message) -> Iterator[tuple[str, int, int, bool]]:
+def _stopped(message: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
     """Topic, partition, leader epoch, whether it is deleted; in the form of any version."""
     for each in message.get("topic_states") or ():
         for one in each["partition_states"]:
-            partition_state: tuple[Any, ...] = (one["partition_index"], one["leader_epoch"])
-            yield (each["topic_name"], *partition_state, one["delete_partition"])
+            deletes = one["delete_partition"]
+            yield each["topic_name"], one["partition_index"], one["leader_epoch"], deletes
     deletes = message.get("delete_partitions", False)
-    for each in message.get("ungrouped_partitions") or ():
-        yield each["topic_name"], each["partition_index"], NO_EPOCH, deletes
-    for each in message.get("topics") or ():
-        for number in each["partition_indexes"]:
-            yield each["name"], number, NO_EPOCH, deletes
+    for replica in message.get("ungrouped_partitions") or ():
+        yield replica["topic_name"], replica["partition_index"], NO_EPOCH, deletes
+    for topic in message.get("topics") or ():
+        for number in topic["partition_indexes"]:
+            yield topic["name"], number, NO_EPOCH, deletes
 
 
 def _stop(state: ControllerState, name: tuple[str, int], epoch: int, *, deletes: bool) -> Code:

@@ -23,7 +23,6 @@ from krust.controller.state import (
     BrokerRequest,
     Changes,
     ControllerState,
-    Message,
     Topic,
 )
 
@@ -31,6 +30,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from krust.controller.state import Partition
+    from krust.messages.leader_and_isr import (
+        LeaderAndIsrLiveLeader,
+        LeaderAndIsrPartitionState,
+        LeaderAndIsrRequest,
+        LeaderAndIsrTopicState,
+    )
+    from krust.messages.stop_replica import (
+        StopReplicaPartitionState,
+        StopReplicaRequest,
+        StopReplicaTopicState,
+    )
+    from krust.messages.update_metadata import (
+        UpdateMetadataBroker,
+        UpdateMetadataPartitionState,
+        UpdateMetadataRequest,
+        UpdateMetadataTopicState,
+    )
 
 INCREMENTAL = 1
 
@@ -161,9 +177,9 @@ def _everything(state: ControllerState, broker: int) -> list[BrokerRequest]:
 
 def _hosted(
     state: ControllerState, broker: int, moved: Mapping[str, Iterable[int]]
-) -> list[Message]:
+) -> list[LeaderAndIsrTopicState]:
     """Those of the partitions that the broker has a replica of, by topic."""
-    found = []
+    found: list[LeaderAndIsrTopicState] = []
     for name, indexes in moved.items():
         topic = state.topics[name]
         states = [
@@ -172,33 +188,36 @@ def _hosted(
             if broker in topic.partitions[index].replicas
         ]
         if states:
-            head = {"topic_name": name, "topic_id": topic.id or NO_TOPIC_ID}
-            found.append({**head, "partition_states": states})
+            topic_id = topic.id or NO_TOPIC_ID
+            found.append({"topic_name": name, "topic_id": topic_id, "partition_states": states})
     return found
 
 
-def _head(state: ControllerState, broker: int) -> Message:
-    return {
-        "controller_id": state.node_id,
-        "controller_epoch": state.controller_epoch,
-        "broker_epoch": state.brokers[broker].epoch,
-    }
-
-
-def _lead(state: ControllerState, broker: int, kind: int, topics: list[Message]) -> BrokerRequest:
+def _lead(
+    state: ControllerState, broker: int, kind: int, topics: list[LeaderAndIsrTopicState]
+) -> BrokerRequest:
     """LeaderAndIsr."""
     leaders = {each["leader"] for topic in topics for each in topic["partition_states"]}
     listener = inter_broker_listener(state.config)
-    live = [
+    live: list[LeaderAndIsrLiveLeader] = [
         {"broker_id": leader, "host_name": at.host, "port": at.port}
         for leader in sorted(leaders & state.brokers.keys())
         if (at := state.brokers[leader].at(listener)) is not None
     ]
-    facts = {"type": kind, "topic_states": topics, "live_leaders": live}
-    return BrokerRequest(broker, "LeaderAndIsr", _head(state, broker) | facts)
+    message: LeaderAndIsrRequest = {
+        "controller_id": state.node_id,
+        "controller_epoch": state.controller_epoch,
+        "broker_epoch": state.brokers[broker].epoch,
+        "type": kind,
+        "topic_states": topics,
+        "live_leaders": live,
+    }
+    return BrokerRequest(broker, "LeaderAndIsr", message)
 
 
-def _leader_and_isr_partition(state: ControllerState, index: int, partition: Partition) -> Message:
+def _leader_and_isr_partition(
+    state: ControllerState, index: int, partition: Partition
+) -> LeaderAndIsrPartitionState:
     """A partition as LeaderAndIsr has it."""
     return {
         "partition_index": index,
@@ -214,9 +233,11 @@ def _leader_and_isr_partition(state: ControllerState, index: int, partition: Par
     }
 
 
-def _update(state: ControllerState, broker: int, topics: list[Message], kind: int) -> BrokerRequest:
+def _update(
+    state: ControllerState, broker: int, topics: list[UpdateMetadataTopicState], kind: int
+) -> BrokerRequest:
     """UpdateMetadata; every one tells of all brokers."""
-    live = [
+    live: list[UpdateMetadataBroker] = [
         {
             "id": number,
             "rack": each.rack,
@@ -232,8 +253,15 @@ def _update(state: ControllerState, broker: int, topics: list[Message], kind: in
         }
         for number, each in sorted(state.brokers.items())
     ]
-    facts = {"type": kind, "topic_states": topics, "live_brokers": live}
-    return BrokerRequest(broker, "UpdateMetadata", _head(state, broker) | facts)
+    message: UpdateMetadataRequest = {
+        "controller_id": state.node_id,
+        "controller_epoch": state.controller_epoch,
+        "broker_epoch": state.brokers[broker].epoch,
+        "type": kind,
+        "topic_states": topics,
+        "live_brokers": live,
+    }
+    return BrokerRequest(broker, "UpdateMetadata", message)
 
 
 def _number(protocol: str) -> int:
@@ -241,7 +269,9 @@ def _number(protocol: str) -> int:
     return PROTOCOLS.index(protocol) if protocol in PROTOCOLS else 0
 
 
-def _topic_metadata(state: ControllerState, topic: Topic, indexes: Iterable[int]) -> Message:
+def _topic_metadata(
+    state: ControllerState, topic: Topic, indexes: Iterable[int]
+) -> UpdateMetadataTopicState:
     """Partitions of a topic as UpdateMetadata has them."""
     partitions = [(index, topic.partitions[index]) for index in indexes]
     return {
@@ -253,7 +283,7 @@ def _topic_metadata(state: ControllerState, topic: Topic, indexes: Iterable[int]
     }
 
 
-def _deleted_topic(state: ControllerState, name: str) -> Iterable[Message]:
+def _deleted_topic(state: ControllerState, name: str) -> Iterable[UpdateMetadataTopicState]:
     """A topic that is not to be known any more; none: it never had partitions."""
     deletion = state.deletions.get(name)
     if deletion is not None and name not in state.topics:
@@ -267,7 +297,7 @@ def _deleted_topic(state: ControllerState, name: str) -> Iterable[Message]:
 
 def _metadata_partition(
     state: ControllerState, index: int, partition: Partition, leader: int
-) -> Message:
+) -> UpdateMetadataPartitionState:
     """A partition as UpdateMetadata has it."""
     return {
         "partition_index": index,
@@ -283,12 +313,12 @@ def _metadata_partition(
 
 def _stop(state: ControllerState, broker: int, gone: list[str]) -> list[BrokerRequest]:
     """StopReplica for the topics that go and that the broker still has."""
-    topics = []
+    topics: list[StopReplicaTopicState] = []
     for name in gone:
         deletion = state.deletions.get(name)
         if deletion is None or broker not in deletion.waiting:
             continue
-        states = [
+        states: list[StopReplicaPartitionState] = [
             {"partition_index": index, "leader_epoch": DELETING, "delete_partition": True}
             for index, each in enumerate(deletion.partitions)
             if broker in each.replicas
@@ -296,5 +326,10 @@ def _stop(state: ControllerState, broker: int, gone: list[str]) -> list[BrokerRe
         topics.append({"topic_name": name, "partition_states": states})
     if not topics:
         return []
-    facts = {"topic_states": topics}
-    return [BrokerRequest(broker, "StopReplica", _head(state, broker) | facts)]
+    message: StopReplicaRequest = {
+        "controller_id": state.node_id,
+        "controller_epoch": state.controller_epoch,
+        "broker_epoch": state.brokers[broker].epoch,
+        "topic_states": topics,
+    }
+    return [BrokerRequest(broker, "StopReplica", message)]

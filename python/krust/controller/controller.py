@@ -68,7 +68,7 @@ class _StartedPolicy:
     steps: Generator[Transactions, list[Done], Any]
     answers: list[Done | None]
     open: int
-    request: Request | None = None
+    request: Request[Any] | None = None
     term: int | None = None
     """the office that it was begun in, without which it ends"""
 
@@ -84,7 +84,7 @@ class Controller:
         self._runs: deque[_StartedPolicy] = deque()
         self._paused: deque[_StartedPolicy] = deque()
         self._running: _StartedPolicy | None = None
-        self._forwarded: list[tuple[BrokerRequest, int, Request]] = []
+        self._forwarded: list[tuple[BrokerRequest, int, Request[Any]]] = []
 
     def share(self) -> ControllerJobs:
         """Others use the tree too."""
@@ -95,7 +95,7 @@ class Controller:
         return self._cluster
 
     def request(
-        self, ticket: int, request: Request, steps: Policy | None = None
+        self, ticket: int, request: Request[Any], steps: Policy[Any] | None = None
     ) -> ControllerOutcome:
         """A request came.
 
@@ -216,7 +216,7 @@ class Controller:
         """In how many milliseconds `tick` has to be called; inf: not at all."""
         return self._cluster.due_ms(now_ms) if self._cluster is not None else inf
 
-    def _elsewhere(self, ticket: int, request: Request, outcome: ControllerOutcome) -> None:
+    def _elsewhere(self, ticket: int, request: Request[Any], outcome: ControllerOutcome) -> None:
         """Ask the controller what this broker itself wants; tell others to ask it themselves."""
         state = self.state
         asked = None
@@ -334,19 +334,19 @@ class Controller:
         outcome.replies.append((waiting.ticket, answer))
 
 
-def failure(request: Request, error: Exception) -> Message:
+def failure(request: Request[Any], error: Exception) -> Message:
     """The answer to a request whose policy has a bug: every item refused, nothing hidden."""
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
 
-def _creation(request: Request) -> Message:
+def _creation(request: Request[Any]) -> Message:
     """The CreateTopics that a wish for topics becomes at another broker."""
     facts = {"num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
     topics = [{"name": name, **facts} for name in dict.fromkeys(request.message["topics"])]
     return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
 
 
-def _passed_on(request: Request, message: Message | None) -> Message:
+def _passed_on(request: Request[Any], message: Message | None) -> Message:
     """The controller's answer, for whom this broker asked it; None: it did not answer."""
     if request.api == "AutoCreate":
         told = {each["name"]: each["error_code"] for each in (message or {}).get("topics", ())}

@@ -21,7 +21,8 @@ from krust.metadata.store import Children, Create, Delete, Exists, Operation, Re
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import Message, Steps, Transactions
+    from krust.controller.state import Steps, Transactions
+    from krust.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
     from krust.metadata.store import Done
 
 _PARTS = ("/state", "")
@@ -68,12 +69,14 @@ def read_marks(state: ControllerState) -> Steps:
             state.deletions[name] = TopicDeletion("", (), set())
 
 
-def stopped(state: ControllerState, broker: int, asked: Message, answer: Message) -> None:
+def stopped(
+    state: ControllerState, broker: int, asked: StopReplicaRequest, answer: StopReplicaResponse
+) -> None:
     """A broker said which of its replicas are gone; what it could not delete is waited for."""
     failed = {each["topic_name"] for each in answer["partition_errors"] if each["error_code"] != 0}
     if answer["error_code"] != 0:
         return
-    for topic in asked["topic_states"]:
+    for topic in asked.get("topic_states", ()):
         deletion = state.deletions.get(topic["topic_name"])
         if deletion is not None and topic["topic_name"] not in failed:
             deletion.waiting.discard(broker)

@@ -15,7 +15,7 @@ Threads: the policy thread.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.controller import (
     admin_znodes,
@@ -150,7 +150,7 @@ class ControllerJobs:
         self._state.set_controller(-1)
         self._wanted.add("election")
 
-    def answered(self, asked: BrokerRequest, message: Message) -> None:
+    def answered(self, asked: BrokerRequest, message: Any) -> None:
         """A broker answered a control request."""
         state = self._state
         if message["error_code"] == Code.STALE_CONTROLLER_EPOCH:

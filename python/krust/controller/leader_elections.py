@@ -16,18 +16,26 @@ from krust.controller.brokers import Batch
 from krust.controller.leaders import ElectionMode, LiveBrokers
 from krust.controller.leaders import elect as elect_leader
 from krust.controller.pace import MADE, PAUSE, Pace
-from krust.controller.state import ControllerState, Message, Policy, RefusedError, Request
+from krust.controller.state import ControllerState, Policy, RefusedError, Request
 from krust.errors import Code
 
 if TYPE_CHECKING:
     from krust.controller.state import Partition, Steps, Topic
+    from krust.messages.elect_leaders import (
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        PartitionResult,
+        ReplicaElectionResult,
+    )
 
 PREFERRED, UNCLEAN = 0, 1
 
 
-def elect(state: ControllerState, request: Request) -> Policy:
+def elect(
+    state: ControllerState, request: Request[ElectLeadersRequest]
+) -> Policy[ElectLeadersResponse]:
     """ElectLeaders."""
-    asked: list[Message] | None = request.message.get("topic_partitions")
+    asked = request.message["topic_partitions"]
     kind = request.message.get("election_type", PREFERRED)
     if kind not in (PREFERRED, UNCLEAN):
         return _answer(Code.INVALID_REQUEST, [])
@@ -35,13 +43,14 @@ def elect(state: ControllerState, request: Request) -> Policy:
     wanted = (
         [(name, list(range(len(topic.partitions)))) for name, topic in state.topics.items()]
         if asked is None
-        else [(each["topic"], each["partitions"]) for each in asked]
+        else [(each["topic"], list(each["partitions"])) for each in asked]
     )
-    results: list[Message] = []
-    batch, pace = Batch(), Pace()
+    results: list[ReplicaElectionResult] = []
+    batch: Batch[PartitionResult] = Batch()
+    pace = Pace()
     seen: set[tuple[str, int]] = set()
     for name, indexes in wanted:
-        found: list[Message] = []
+        found: list[PartitionResult] = []
         if pace.is_over():
             yield PAUSE
         for index in indexes:
@@ -50,7 +59,11 @@ def elect(state: ControllerState, request: Request) -> Policy:
             if (name, index) in seen:
                 continue
             seen.add((name, index))
-            result: Message = {"partition_id": index, "error_code": 0, "error_message": None}
+            result: PartitionResult = {
+                "partition_id": index,
+                "error_code": 0,
+                "error_message": None,
+            }
             try:
                 topic, moved = _elected(state, name, index, kind)
                 batch.add(topic, index, moved, result)
@@ -67,7 +80,7 @@ def elect(state: ControllerState, request: Request) -> Policy:
     return _answer(Code.NONE, results)
 
 
-def _write(state: ControllerState, batch: Batch) -> Steps:
+def _write(state: ControllerState, batch: Batch[PartitionResult]) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
     for result in (yield from batch.write(state)):
         text = "the partition or the controller changed meanwhile"
@@ -99,5 +112,5 @@ def _elected(state: ControllerState, name: str, index: int, kind: int) -> tuple[
     return topic, moved
 
 
-def _answer(code: Code, results: list[Message]) -> Message:
+def _answer(code: Code, results: list[ReplicaElectionResult]) -> ElectLeadersResponse:
     return {"throttle_time_ms": 0, "error_code": code, "replica_election_results": results}

@@ -19,11 +19,24 @@ from krust.controller import brokers
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
 from krust.controller.pace import MADE, PAUSE, Pace
-from krust.controller.state import ControllerState, Message, Policy, RefusedError, Request, Topic
+from krust.controller.state import ControllerState, Policy, RefusedError, Request, Topic
 from krust.errors import Code
 
 if TYPE_CHECKING:
     from krust.controller.state import Partition, Steps
+    from krust.messages.alter_partition import (
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+        PartitionData,
+        PartitionState,
+        TopicData,
+        TopicState,
+    )
+    from krust.messages.controlled_shutdown import (
+        ControlledShutdownRequest,
+        ControlledShutdownResponse,
+        RemainingPartition,
+    )
 
 
 def refused_broker(state: ControllerState, broker: int, epoch: int) -> Code:
@@ -36,48 +49,57 @@ def refused_broker(state: ControllerState, broker: int, epoch: int) -> Code:
     return Code.NONE
 
 
-def alter_partition(state: ControllerState, request: Request) -> Policy:
+def alter_partition(
+    state: ControllerState, request: Request[AlterPartitionRequest]
+) -> Policy[AlterPartitionResponse]:
     """AlterPartition."""
     message = request.message
     broker = message["broker_id"]
     code = refused_broker(state, broker, message.get("broker_epoch", -1))
-    topics: list[Message] = []
-    batch, pace = brokers.Batch(), Pace()
+    topics: list[TopicData] = []
+    batch: brokers.Batch[PartitionData] = brokers.Batch()
+    pace = Pace()
     for asked in message["topics"] if code is Code.NONE else ():
         name = _name_of(state, request.version, asked)
-        results: list[Message] = []
+        results: list[PartitionData] = []
         for each in asked["partitions"]:
             if batch.has(name, each["partition_index"]) or pace.is_over(MADE):
                 yield from _write(state, batch)
                 yield PAUSE
             results.append(_result(state, name, broker, each, batch))
-        named = {key: asked[key] for key in ("topic_name", "topic_id") if key in asked}
-        topics.append({**named, "partitions": results})
+        topic: TopicData = {"partitions": results}
+        if "topic_name" in asked:
+            topic["topic_name"] = asked["topic_name"]
+        if "topic_id" in asked:
+            topic["topic_id"] = asked["topic_id"]
+        topics.append(topic)
     yield from _write(state, batch)
     return {"throttle_time_ms": 0, "error_code": code, "topics": topics}
 
 
-def _write(state: ControllerState, batch: brokers.Batch) -> Steps:
+def _write(state: ControllerState, batch: brokers.Batch[PartitionData]) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
     for result in (yield from batch.write(state)):
-        index = result["partition_index"]
-        result.clear()
-        result |= {"partition_index": index, "error_code": Code.NOT_CONTROLLER}
+        result |= _refused(result["partition_index"], Code.NOT_CONTROLLER)
 
 
 def _result(
-    state: ControllerState, name: str, broker: int, asked: Message, batch: brokers.Batch
-) -> Message:
+    state: ControllerState,
+    name: str,
+    broker: int,
+    asked: PartitionState,
+    batch: brokers.Batch[PartitionData],
+) -> PartitionData:
     """The result for one partition. A new ISR is added to the batch."""
     index = asked["partition_index"]
     topic = state.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
-        return {"partition_index": index, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+        return _refused(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         altered = _altered(state, topic.partitions[index], broker, asked)
     except RefusedError as refused:
-        return {"partition_index": index, "error_code": refused.code}
-    result: Message = {
+        return _refused(index, refused.code)
+    result: PartitionData = {
         "partition_index": index,
         "error_code": Code.NONE,
         "leader_id": altered.leader,
@@ -91,7 +113,22 @@ def _result(
     return result
 
 
-def controlled_shutdown(state: ControllerState, request: Request) -> Policy:
+def _refused(index: int, code: Code) -> PartitionData:
+    """The result for a partition that keeps its ISR. Other fields have Kafka's defaults."""
+    return {
+        "partition_index": index,
+        "error_code": code,
+        "leader_id": 0,
+        "leader_epoch": 0,
+        "isr": [],
+        "leader_recovery_state": 0,
+        "partition_epoch": 0,
+    }
+
+
+def controlled_shutdown(
+    state: ControllerState, request: Request[ControlledShutdownRequest]
+) -> Policy[ControlledShutdownResponse]:
     """ControlledShutdown."""
     broker = request.message["broker_id"]
     code = refused_broker(state, broker, request.message.get("broker_epoch", -1))
@@ -101,7 +138,7 @@ def controlled_shutdown(state: ControllerState, request: Request) -> Policy:
             yield from _hand_over(state, broker)
         except RetryLaterError:
             code = Code.NOT_CONTROLLER
-    remaining = [
+    remaining: list[RemainingPartition] = [
         {"topic_name": topic.name, "partition_index": index}
         for topic in state.topics.values()
         for index, each in enumerate(topic.partitions)
@@ -132,14 +169,14 @@ def _hand_over(state: ControllerState, broker: int) -> Steps:
     yield from brokers.write(state, wanted)
 
 
-def _name_of(state: ControllerState, version: int, asked: Message) -> str:
+def _name_of(state: ControllerState, version: int, asked: TopicState) -> str:
     """The name of a topic in AlterPartition; empty: there is no topic with this id."""
     name: str = asked["topic_name"] if version < 2 else state.names.get(asked["topic_id"], "")
     return name
 
 
 def _altered(
-    state: ControllerState, partition: Partition, broker: int, asked: Message
+    state: ControllerState, partition: Partition, broker: int, asked: PartitionState
 ) -> Partition:
     """The partition with its new ISR; the same object if that is its ISR. Raises RefusedError."""
     isr = asked.get("new_isr") or [

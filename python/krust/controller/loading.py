@@ -19,7 +19,7 @@ from krust.config import parse_topic
 from krust.controller import group_configs, quota_entities, store_reads
 from krust.controller.adoption import KEEP
 from krust.controller.state import ConfigEntity, ControllerState, Partition, RefusedError, Topic
-from krust.controller.topics import check_name
+from krust.controller.topic_plans import check_name
 from krust.errors import ConfigError
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment, BadZnodeError, EntityConfig, PartitionState

@@ -15,7 +15,7 @@ Not done: throttles. Not promised: that the controller is told while ZooKeeper i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.controller.pace import PAUSE, Pace
 from krust.errors import Code
@@ -65,7 +65,7 @@ class Decided(NamedTuple):
     answer: Message
 
 
-def failed(state: ControllerState, request: Request) -> Policy:
+def failed(state: ControllerState, request: Request[Any]) -> Policy[Any]:
     """LogDirFailed: replicas of this broker are lost, all that are named; others are not."""
     lost = [(each["topic"], each["partition"]) for each in request.message["replicas"]]
     state.offline.replace(state.node_id, lost)

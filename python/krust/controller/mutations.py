@@ -10,7 +10,7 @@ Source: KIP-599.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from krust.controller import quotas
 from krust.controller.state import RefusedError
@@ -28,7 +28,7 @@ _EXCEEDED = "The throttling quota has been exceeded."
 class Charge:
     """What one request's changes cost."""
 
-    def __init__(self, state: ControllerState, request: Request) -> None:
+    def __init__(self, state: ControllerState, request: Request[Any]) -> None:
         self.throttle_time_ms = 0
         """how long the client is told to wait"""
         self._held = None

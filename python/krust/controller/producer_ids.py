@@ -18,12 +18,18 @@ from krust.metadata.store import Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
     from krust.controller.state import ControllerState, Policy, Request, Steps
+    from krust.messages.allocate_producer_ids import (
+        AllocateProducerIdsRequest,
+        AllocateProducerIdsResponse,
+    )
 
 BLOCK = 1000
 _LAST = 2**63 - 1 - BLOCK
 
 
-def allocate(state: ControllerState, request: Request) -> Policy:
+def allocate(
+    state: ControllerState, request: Request[AllocateProducerIdsRequest]
+) -> Policy[AllocateProducerIdsResponse]:
     """AllocateProducerIds."""
     broker: int = request.message.get("broker_id", state.node_id)
     if state.shared and broker != state.node_id:
@@ -81,7 +87,7 @@ def go_on_at(state: ControllerState, first_free_id: int) -> Steps:
             return
 
 
-def _answer(code: Code, first: int, count: int) -> dict[str, int]:
+def _answer(code: Code, first: int, count: int) -> AllocateProducerIdsResponse:
     return {
         "throttle_time_ms": 0,
         "error_code": code,

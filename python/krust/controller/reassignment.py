@@ -23,26 +23,45 @@ if TYPE_CHECKING:
 
     from krust.controller.state import (
         ControllerState,
-        Message,
         Policy,
         Request,
         Topic,
         Transactions,
+    )
+    from krust.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartitionResponse,
+        ReassignableTopicResponse,
+    )
+    from krust.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        OngoingPartitionReassignment,
+        OngoingTopicReassignment,
     )
     from krust.metadata.store import Done
 
 Replicas = tuple[int, ...]
 
 
-def alter(state: ControllerState, request: Request) -> Policy:
+def alter(
+    state: ControllerState, request: Request[AlterPartitionReassignmentsRequest]
+) -> Policy[AlterPartitionReassignmentsResponse]:
     """AlterPartitionReassignments."""
-    responses: list[Message] = []
+    responses: list[ReassignableTopicResponse] = []
     pace = Pace()
     for asked in request.message["topics"]:
-        name, results, wanted = asked["name"], {}, {}
+        name = asked["name"]
+        results: dict[int, ReassignablePartitionResponse] = {}
+        wanted: dict[int, Replicas] = {}
         for each in asked["partitions"]:
             index = each["partition_index"]
-            result: Message = {"partition_index": index, "error_code": 0, "error_message": None}
+            result: ReassignablePartitionResponse = {
+                "partition_index": index,
+                "error_code": 0,
+                "error_message": None,
+            }
             if index in results:
                 continue
             results[index] = result
@@ -67,18 +86,20 @@ def alter(state: ControllerState, request: Request) -> Policy:
     }
 
 
-def list_ongoing(state: ControllerState, request: Request) -> Policy:
+def list_ongoing(
+    state: ControllerState, request: Request[ListPartitionReassignmentsRequest]
+) -> Policy[ListPartitionReassignmentsResponse]:
     """ListPartitionReassignments."""
     asked = request.message["topics"]
-    every = [(name, None) for name in state.topics]
+    every: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in state.topics]
     wanted = (
         every if asked is None else [(each["name"], each["partition_indexes"]) for each in asked]
     )
     pace = Pace()
-    topics: list[Message] = []
+    topics: list[OngoingTopicReassignment] = []
     for name, indexes in wanted:
         topic = state.topics.get(name)
-        ongoing = []
+        ongoing: list[OngoingPartitionReassignment] = []
         for index, each in enumerate(topic.partitions if topic is not None else ()):
             if (each.adding or each.removing) and (indexes is None or index in indexes):
                 ongoing.append(

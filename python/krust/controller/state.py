@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from krust.config import converted
 from krust.controller.offline_replicas import OfflineReplicas
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from krust.metadata.contents import Endpoint
 
 Message = dict[str, Any]
-"""A request or response: Kafka's field names in snake_case."""
+"""A request or response of any API, where the API is not known: Kafka's names in snake_case."""
+
+ReqT = TypeVar("ReqT")
+RespT = TypeVar("RespT")
 
 Transactions = list[list[Operation]]
-Policy = Generator[Transactions, list[Done], Message]
+Policy = Generator[Transactions, list[Done], RespT]
 """Yields transactions, is sent their answers, returns a response."""
 Steps = Generator[Transactions, list[Done], None]
 """The same, of what nobody waits for."""
@@ -157,12 +160,12 @@ class Topic(NamedTuple):
         )
 
 
-class Request(NamedTuple):
-    """A request for a decision."""
+class Request(NamedTuple, Generic[ReqT]):
+    """A request for a decision. `ReqT` is the TypedDict of its message."""
 
     api: str
     version: int
-    message: Message
+    message: ReqT
     client: Message
     now_ms: int
 
@@ -197,8 +200,8 @@ class BrokerRequest(NamedTuple):
 
     broker: int
     api: str
-    message: Message
-    """with the fields of the newest version"""
+    message: Any
+    """the TypedDict of the API, with the fields of the newest version"""
 
 
 @dataclass(slots=True)
@@ -313,7 +316,7 @@ class ControllerState:
     buckets: Buckets = field(default_factory=Buckets)
     """how much of it changes of topics have used here"""
     changes: Changes = field(default_factory=Changes)
-    _defaults: Message = field(default_factory=dict)
+    _defaults: dict[str, Any] = field(default_factory=dict)
 
     def fence(self) -> Check:
         """Makes a transaction fail where this broker is not the controller, or no more.
@@ -456,13 +459,13 @@ class ControllerState:
                 return converted(name, synonym, text)
         return TOPIC[name].default
 
-    def topic_values(self, topic: Topic) -> Message:
+    def topic_values(self, topic: Topic) -> dict[str, Any]:
         """All settings that a topic's log needs, typed, by name."""
         config = topic.config.items()
         own = {name: TOPIC[name].parse(text) for name, text in config if name in TOPIC}
         return self.topic_defaults() | own
 
-    def topic_defaults(self) -> Message:
+    def topic_defaults(self) -> dict[str, Any]:
         """What a topic's log needs where the topic says nothing; kept until a setting changes."""
         if not self._defaults:
             self._defaults = {

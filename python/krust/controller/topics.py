@@ -14,17 +14,13 @@ Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525, KIP-599.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from krust.config import parse_topic
-from krust.controller import configs
-from krust.controller.leaders import new_partitions
+from krust.controller import configs, topic_plans
 from krust.controller.mutations import Charge
 from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import (
-    INTERNAL,
     NO_TOPIC_ID,
     ControllerState,
     Message,
@@ -34,51 +30,49 @@ from krust.controller.state import (
     Steps,
     Topic,
     chunks,
-    flattened,
     refused_code,
     write_all,
 )
-from krust.errors import Code, ConfigError
+from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import EntityConfig
 from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from krust.messages.create_partitions import (
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreatePartitionsTopicResult,
+    )
+    from krust.messages.create_topics import (
+        CreatableTopicResult,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+    )
+    from krust.messages.delete_topics import (
+        DeletableTopicResult,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+    )
 
-MAX_NAME = 249
 _DESCRIBED = 5
 """the version of CreateTopics from which on the answer says what a topic is like"""
 _DESCRIPTION = 40  # parts of a slice that it takes to say so
 _ANSWERED = 2
 """how often DeleteTopics answers for a name: the second time it says that it was named twice"""
-MAX_PARTITIONS = 100_000
-"""of one topic: a slip of the finger must not fill the disk with directories"""
-
-PARTITIONS = {
-    "__consumer_offsets": "offsets.topic.num.partitions",
-    "__transaction_state": "transaction.state.log.num.partitions",
-}
-"""Settings that say how many partitions Kafka's own topics have."""
-
-_FACTORS = {
-    "__consumer_offsets": "offsets.topic.replication.factor",
-    "__transaction_state": "transaction.state.log.replication.factor",
-}
-"""Settings that say how many replicas they have."""
-
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
-def create(state: ControllerState, request: Request) -> Policy:
+def create(
+    state: ControllerState, request: Request[CreateTopicsRequest]
+) -> Policy[CreateTopicsResponse]:
     """CreateTopics."""
-    asked: list[Message] = request.message["topics"]
+    asked = request.message["topics"]
     only_check = bool(request.message.get("validate_only"))
     twice = _twice([topic["name"] for topic in asked])
     told: set[str] = set()
     charge = Charge(state, request)
-    results: list[Message] = []
-    planned: list[tuple[Message, Topic]] = []
+    results: list[CreatableTopicResult] = []
+    planned: list[tuple[CreatableTopicResult, Topic]] = []
     pace = Pace()
     for wanted in asked:
         if pace.is_over():
@@ -97,7 +91,7 @@ def create(state: ControllerState, request: Request) -> Policy:
             continue
         results.append(result)
         try:
-            topic = plan(state, wanted)
+            topic = topic_plans.plan(state, wanted)
             if not only_check:
                 charge.take(len(topic.partitions))
         except RefusedError as refused:
@@ -118,7 +112,7 @@ def create(state: ControllerState, request: Request) -> Policy:
     return {"throttle_time_ms": charge.throttle_time_ms, "topics": results}
 
 
-def _make(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Steps:
+def _make(state: ControllerState, planned: list[tuple[CreatableTopicResult, Topic]]) -> Steps:
     """Make topics of CreateTopics, and say so in their results."""
     if not planned:
         return
@@ -133,16 +127,17 @@ def _make(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Steps
             _refuse(result, _by_store(refused_by, topic.name, creating=True))
 
 
-def delete(state: ControllerState, request: Request) -> Policy:
+def delete(
+    state: ControllerState, request: Request[DeleteTopicsRequest]
+) -> Policy[DeleteTopicsResponse]:
     """DeleteTopics."""
-    names = [
-        {"name": name, "topic_id": NO_TOPIC_ID} for name in request.message.get("topic_names") or []
-    ]
-    asked = (request.message.get("topics") or []) + names
+    asked = list(request.message.get("topics") or ())
+    named = request.message.get("topic_names") or ()
+    asked += [{"name": name, "topic_id": NO_TOPIC_ID} for name in named]
     charge = Charge(state, request)
-    results: list[Message] = []
-    planned: list[tuple[Message, Topic]] = []
-    named: set[str] = set()
+    results: list[DeletableTopicResult] = []
+    planned: list[tuple[DeletableTopicResult, Topic]] = []
+    deleted: set[str] = set()
     times: Counter[tuple[str | None, str]] = Counter()
     pace = Pace()
     for wanted in asked:
@@ -152,7 +147,7 @@ def delete(state: ControllerState, request: Request) -> Policy:
         times[name, topic_id] += 1
         if times[name, topic_id] > _ANSWERED:
             continue
-        result: Message = {
+        result: DeletableTopicResult = {
             "name": name,
             "topic_id": topic_id,
             "error_code": Code.NONE,
@@ -165,10 +160,10 @@ def delete(state: ControllerState, request: Request) -> Policy:
             _refuse(result, refused)
             continue
         result |= {"name": topic.name, "topic_id": topic.id}
-        if topic.name in named:
+        if topic.name in deleted:
             _refuse(result, RefusedError(Code.INVALID_REQUEST, "the topic is named twice"))
             continue
-        named.add(topic.name)
+        deleted.add(topic.name)
         try:
             charge.take(len(topic.partitions))
         except RefusedError as refused:
@@ -183,7 +178,7 @@ def delete(state: ControllerState, request: Request) -> Policy:
     return {"throttle_time_ms": charge.throttle_time_ms, "responses": results}
 
 
-def _unmake(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Steps:
+def _unmake(state: ControllerState, planned: list[tuple[DeletableTopicResult, Topic]]) -> Steps:
     """Delete topics of DeleteTopics, or say in their results why they stay."""
     if not planned:
         return
@@ -200,25 +195,31 @@ def _unmake(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Ste
             _refuse(result, _by_store(refused_by, topic.name, creating=False))
 
 
-def create_partitions(state: ControllerState, request: Request) -> Policy:
+def create_partitions(
+    state: ControllerState, request: Request[CreatePartitionsRequest]
+) -> Policy[CreatePartitionsResponse]:
     """CreatePartitions."""
-    asked: list[Message] = request.message["topics"]
+    asked = request.message["topics"]
     twice = _twice([topic["name"] for topic in asked])
     charge = Charge(state, request)
-    results: list[Message] = []
-    planned: list[tuple[Message, Topic, Topic]] = []
+    results: list[CreatePartitionsTopicResult] = []
+    planned: list[tuple[CreatePartitionsTopicResult, Topic, Topic]] = []
     pace = Pace()
     for wanted in asked:
         if pace.is_over():
             yield from _add(state, planned)
             planned = []
             yield PAUSE
-        result = {"name": wanted["name"], "error_code": Code.NONE, "error_message": None}
+        result: CreatePartitionsTopicResult = {
+            "name": wanted["name"],
+            "error_code": Code.NONE,
+            "error_message": None,
+        }
         results.append(result)
         try:
             if wanted["name"] in twice:
                 raise RefusedError(Code.INVALID_REQUEST, "the request names the topic twice")
-            topic, grown = _grown(state, wanted)
+            topic, grown = topic_plans.grown(state, wanted)
             if not request.message.get("validate_only"):
                 charge.take(len(grown.partitions) - len(topic.partitions))
         except RefusedError as refused:
@@ -234,7 +235,9 @@ def create_partitions(state: ControllerState, request: Request) -> Policy:
     return {"throttle_time_ms": charge.throttle_time_ms, "results": results}
 
 
-def _add(state: ControllerState, planned: list[tuple[Message, Topic, Topic]]) -> Steps:
+def _add(
+    state: ControllerState, planned: list[tuple[CreatePartitionsTopicResult, Topic, Topic]]
+) -> Steps:
     """Make the new partitions of CreatePartitions, or say in their results why there are none."""
     if not planned:
         return
@@ -246,7 +249,7 @@ def _add(state: ControllerState, planned: list[tuple[Message, Topic, Topic]]) ->
             _refuse(result, _by_store(refused_by, grown.name, creating=False))
 
 
-def auto_create(state: ControllerState, request: Request) -> Policy:
+def auto_create(state: ControllerState, request: Request[Any]) -> Policy[Message]:
     """The broker's own wish: make topics that Metadata asked for; one that is there is no error."""
     names: list[str] = request.message["topics"]
     charge = Charge(state, request)
@@ -263,7 +266,7 @@ def auto_create(state: ControllerState, request: Request) -> Policy:
         if name in state.topics:
             continue
         try:
-            topic = plan(state, {"name": name, "num_partitions": -1, "replication_factor": -1})
+            topic = topic_plans.plan(state, topic_plans.with_defaults(name))
             charge.take(len(topic.partitions))
         except RefusedError as refused:
             result["error_code"] = refused.code
@@ -287,43 +290,6 @@ def _make_once(state: ControllerState, planned: list[tuple[Message, Topic]]) -> 
             state.add_created(topic)
         elif refused_by is not Refusal.NODE_EXISTS:
             result["error_code"] = _by_store(refused_by, topic.name, creating=True).code
-
-
-def plan(state: ControllerState, wanted: Message) -> Topic:
-    """The topic that a CreatableTopic asks for; RefusedError: it cannot be."""
-    name: str = wanted["name"]
-    check_name(name)
-    if name in state.topics:
-        raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if name in state.deletions:
-        raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
-    same = state.flat.get(flattened(name))
-    if same is not None:
-        raise RefusedError(
-            Code.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topics: {same}",
-        )
-    config = _settings(state, wanted.get("configs") or [])
-    if name in INTERNAL:
-        config = configs.internal_config(state, name) | config
-    replicas = _assignment(state, wanted)
-    partitions = new_partitions(state.brokers.keys(), replicas)
-    return Topic(name, state.new_id(), partitions, config)
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that could be no directory, or no topic of Kafka's."""
-    why = None
-    if not name:
-        why = "it can't be empty"
-    elif name in (".", ".."):
-        why = f"it can't be '{name}'"
-    elif len(name) > MAX_NAME:
-        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME}"
-    elif not _LEGAL.match(name):
-        why = f"'{name}' contains a character other than ASCII alphanumerics, '.', '_' and '-'"
-    if why:
-        raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 
 def creation(state: ControllerState, topic: Topic) -> list[list[Operation]]:
@@ -382,147 +348,6 @@ def _grow(state: ControllerState, grown: Topic) -> None:
         state.put(now._replace(partitions=now.partitions + added, version=grown.version))
 
 
-def _grown(state: ControllerState, wanted: Message) -> tuple[Topic, Topic]:
-    """A topic now and with its new partitions."""
-    topic = state.topics.get(wanted["name"])
-    if topic is None:
-        raise RefusedError(
-            Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted['name']}' does not exist."
-        )
-    now, count = len(topic.partitions), wanted["count"]
-    if count == now:
-        raise RefusedError(Code.INVALID_PARTITIONS, f"Topic already has {now} partitions.")
-    if count < now:
-        raise RefusedError(
-            Code.INVALID_PARTITIONS,
-            f"Topic currently has {now} partitions, which is higher than the requested {count}.",
-        )
-    if count > MAX_PARTITIONS:
-        raise RefusedError(Code.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS}")
-    given = wanted.get("assignments")
-    if given is None:
-        factor = len(topic.partitions[0].replicas)
-        added = _spread(state, count - now, factor)
-    else:
-        added = [each["broker_ids"] for each in given]
-        if len(added) != count - now:
-            raise RefusedError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                f"Increasing the number of partitions by {count - now} "
-                f"but {len(added)} assignments provided.",
-            )
-        _check_replicas(state, added)
-    new = new_partitions(state.brokers.keys(), added)
-    return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
-
-
-def _assignment(state: ControllerState, wanted: Message) -> list[Sequence[int]]:
-    """The replicas of each partition: as given, or spread over the brokers."""
-    count, factor = wanted["num_partitions"], wanted["replication_factor"]
-    given = wanted.get("assignments") or []
-    if given:
-        if count != -1 or factor != -1:
-            raise RefusedError(
-                Code.INVALID_REQUEST,
-                "Both numPartitions or replicationFactor and replicasAssignments were set. "
-                "Both cannot be used at the same time.",
-            )
-        by_index = {each["partition_index"]: each["broker_ids"] for each in given}
-        if sorted(by_index) != list(range(len(given))):
-            raise RefusedError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                "partitions should be numbered from 0 without gaps or doubles",
-            )
-        replicas = [by_index[index] for index in range(len(given))]
-        _check_replicas(state, replicas)
-        return replicas
-    if count == -1:
-        count = state.whole(PARTITIONS.get(wanted["name"], "num.partitions"))
-    if wanted["name"] in _FACTORS and (factor == -1 or (factor > 1 and state.shared)):
-        factor = _capped(state, wanted["name"], factor)
-    if factor == -1:
-        factor = state.whole("default.replication.factor")
-    if count <= 0:
-        raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
-    if count > MAX_PARTITIONS:
-        raise RefusedError(Code.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS}")
-    if factor <= 0:
-        raise RefusedError(
-            Code.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
-        )
-    if factor > len(state.brokers):
-        raise RefusedError(
-            Code.INVALID_REPLICATION_FACTOR,
-            f"Replication factor: {factor} larger than available brokers: {len(state.brokers)}.",
-        )
-    _check_factor(factor)
-    return _spread(state, count, factor)
-
-
-def _capped(state: ControllerState, name: str, asked: int) -> int:
-    """One replica of a topic of Kafka's own, whatever is set, until there can be more.
-
-    Kafka waits for so many brokers; a group that waits for ever is of no use to anybody.
-    """
-    setting = _FACTORS[name]
-    wanted = state.whole(setting) if asked == -1 else asked
-    if wanted > 1 and state.shared:
-        state.warn(f"{name} gets 1 replica, not {wanted} ({setting}): there is no replication yet")
-    return 1
-
-
-def _check_factor(factor: int) -> None:
-    if factor > 1:
-        raise RefusedError(
-            Code.INVALID_REPLICATION_FACTOR,
-            f"Replication factor: {factor}, but krust keeps one replica of a partition so far: "
-            "there is no replication yet.",
-        )
-
-
-def _spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
-    """Replicas in turn over the brokers, so that leaders and followers are balanced."""
-    if len(state.brokers) == 1:
-        return [list(state.brokers)] * count
-    from krust.controller import placement
-
-    return placement.spread(state, count, factor)
-
-
-def _check_replicas(state: ControllerState, replicas: Sequence[Sequence[int]]) -> None:
-    """Refuse an assignment that names no broker, one twice, or a dead one."""
-    for each in replicas:
-        if not each or len(set(each)) < len(each):
-            why = f"replicas {list(each)}: none, or one twice"
-        elif not set(each) <= state.brokers.keys():
-            why = f"brokers {sorted(set(each) - state.brokers.keys())} are not alive"
-        elif len(each) != len(replicas[0]):
-            why = "not all partitions have the same number of replicas"
-        else:
-            _check_factor(len(each))
-            continue
-        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
-
-
-def _settings(state: ControllerState, pairs: list[Message]) -> dict[str, str]:
-    """The settings of a new topic."""
-    empty = [pair["name"] for pair in pairs if pair["value"] is None]
-    if empty:
-        raise RefusedError(
-            Code.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(empty)}"
-        )
-    config: dict[str, str] = {pair["name"]: pair["value"] for pair in pairs}
-    for name, text in config.items():
-        try:
-            parse_topic(name, text)
-        except ConfigError as error:
-            raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
-        refused = configs.refused_topic_value(state, name, text)
-        if refused:
-            raise RefusedError(Code.INVALID_CONFIG, refused)
-    return config
-
-
 def _to_delete(state: ControllerState, version: int, name: str | None, topic_id: str) -> Topic:
     if state.broker_text("delete.topic.enable") == "false":
         code = Code.TOPIC_DELETION_DISABLED if version >= 3 else Code.INVALID_REQUEST
@@ -542,7 +367,7 @@ def _to_delete(state: ControllerState, version: int, name: str | None, topic_id:
     return topic
 
 
-def _created(name: str) -> Message:
+def _created(name: str) -> CreatableTopicResult:
     """The answer for one new topic, before anything is known."""
     return {
         "name": name,
@@ -556,7 +381,7 @@ def _created(name: str) -> Message:
     }
 
 
-def _describe(state: ControllerState, result: Message, topic: Topic) -> None:
+def _describe(state: ControllerState, result: CreatableTopicResult, topic: Topic) -> None:
     """Put into the answer what the topic is like."""
     result["num_partitions"] = len(topic.partitions)
     result["replication_factor"] = len(topic.partitions[0].replicas)
@@ -572,7 +397,7 @@ def _describe(state: ControllerState, result: Message, topic: Topic) -> None:
     ]
 
 
-def _refuse(result: Message, refused: RefusedError) -> Message:
+def _refuse(result: Any, refused: RefusedError) -> Any:
     """Turn an answer into a refusal."""
     result["error_code"] = refused.code
     result["error_message"] = str(refused)

@@ -107,17 +107,17 @@ class Runtime:
         self._given: dict[str, Topic] = {}  # as the core was last given them
         self._metadata: metadata.Metadata | None = None
         self._woken = threading.Event()
-        self._asked: dict[int, Request] = {}
+        self._asked: dict[int, Request[Any]] = {}
         self._answers: dict[int, Message | Exception] = {}
         self._held: Changes | None = Changes()
         self._endpoints: list[tuple[str, str, int]] = []
         self._news: deque[StoreEvent] = deque()
         self._connected = True
         self._return_at = inf
-        self._later: list[tuple[int, Request]] = []
+        self._later: list[tuple[int, Request[Any]]] = []
         self._waiting: deque[_Event] = deque()
         self._quotas_due = False
-        self._unsent: list[tuple[int, Request, Message | Exception]] = []
+        self._unsent: list[tuple[int, Request[Any], Message | Exception]] = []
         """answers that wait for quotas to hold"""
         if self._alone:
             provenance.refuse_cluster(dirs[0])
@@ -348,7 +348,7 @@ class Runtime:
         self._woken.set()
         self.server.wakeup()
 
-    def _ask(self, ticket: int, request: Request) -> None:
+    def _ask(self, ticket: int, request: Request[Any]) -> None:
         """Decide a request of a client's; it is answered when its policy is through."""
         if self._returning:
             self._later.append((ticket, request))
@@ -458,7 +458,7 @@ class Runtime:
         for each in unsent:
             self._answer(*each)
 
-    def _answer(self, ticket: int, request: Request, answer: Message | Exception) -> None:
+    def _answer(self, ticket: int, request: Request[Any], answer: Message | Exception) -> None:
         """Answer a client."""
         if isinstance(answer, Exception):
             answer = self._shown_failure(request, answer)
@@ -468,7 +468,7 @@ class Runtime:
         except (TypeError, ValueError) as error:
             self.server.answer(ticket, self._shown_failure(request, error))
 
-    def _shown_failure(self, request: Request, error: Exception) -> Message:
+    def _shown_failure(self, request: Request[Any], error: Exception) -> Message:
         _log.error("deciding %s failed", request.api, exc_info=error)
         return failure(request, error)
 

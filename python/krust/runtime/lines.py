@@ -52,7 +52,7 @@ class Lines:
             elif says and now > before:
                 _log.info("topic %s has %d partitions now, it had %d", name, now, before)
 
-    def answered(self, request: Request, answer: Message, now_ms: int) -> None:
+    def answered(self, request: Request[Any], answer: Message, now_ms: int) -> None:
         """A request has its answer."""
         took_ms = now_ms - request.now_ms
         if took_ms > SLOW_MS:

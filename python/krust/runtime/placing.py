@@ -6,7 +6,7 @@ Not promised: that a replica lies there when the answer leaves; its log is copie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from krust.controller import log_dirs
 from krust.errors import KrustError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from krust.controller.state import ControllerState, Policy, Request
 
 
-def alter(server: Server, state: ControllerState, request: Request) -> Policy:
+def alter(server: Server, state: ControllerState, request: Request[Any]) -> Policy[Any]:
     """Have replicas of this broker moved to other log directories."""
     dirs = log_dirs.log_dirs(server.log_dirs())
     decided = yield from log_dirs.alter(request.message, dirs, state.topics)

@@ -19,7 +19,7 @@ from krust.controller.state import (
     Message,
     Request,
 )
-from krust.controller.topics import MAX_PARTITIONS
+from krust.controller.topic_plans import MAX_PARTITIONS
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import Endpoint
@@ -71,7 +71,8 @@ class Follower:
 
     def update(self, *partitions: Message, name: str = "orders", **message: Any) -> Message:
         topic = {"topic_name": name, "topic_id": message.pop("topic_id", ORDERS)}
-        states = [{**topic, "partition_states": list(partitions)}] if partitions else []
+        parts = [{**each, "zk_version": each["partition_epoch"]} for each in partitions]
+        states = [{**topic, "partition_states": parts}] if partitions else []
         message.setdefault("live_brokers", [])
         return self.tell("UpdateMetadata", topic_states=states, **message)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from krust.controller.state import NO_TOPIC_ID
-from krust.controller.topics import MAX_PARTITIONS
+from krust.controller.topic_plans import MAX_PARTITIONS
 from tests.unit.controller.runtime import Runtime
 
 

@@ -73,7 +73,9 @@ def test_clients_are_logged_at_debug_and_refused_ones_at_info(
 def test_a_slow_request_is_logged_with_its_client_without_control_characters(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    request = Request("CreateTopics", 5, {}, {"id": "a\nb\x1b[2J", "host": "10.0.0.1"}, 1000)
+    request: Request[Any] = Request(
+        "CreateTopics", 5, {}, {"id": "a\nb\x1b[2J", "host": "10.0.0.1"}, 1000
+    )
     with caplog.at_level(logging.INFO, "krust"):
         Lines().answered(request, {"topics": [{"error_code": 0}]}, 1000 + SLOW_MS)
         assert not caplog.records

@@ -1,0 +1,232 @@
+"""Plans of topics: what CreateTopics and CreatePartitions ask for, checked and completed.
+
+A plan is a topic as it would be: name, id, settings, and partitions with their leaders. Planning
+reads the state and changes only the broker that gets the next partition (`placement.py`).
+RefusedError: the topic cannot be; it has Kafka's code and text.
+Threads: the policy thread.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from krust.config import parse_topic
+from krust.controller import configs
+from krust.controller.leaders import new_partitions
+from krust.controller.state import INTERNAL, ControllerState, RefusedError, Topic, flattened
+from krust.errors import Code, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust.messages.create_partitions import CreatePartitionsTopic
+    from krust.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+MAX_NAME = 249
+
+MAX_PARTITIONS = 100_000
+"""of one topic: a slip of the finger must not fill the disk with directories"""
+
+PARTITIONS = {
+    "__consumer_offsets": "offsets.topic.num.partitions",
+    "__transaction_state": "transaction.state.log.num.partitions",
+}
+"""Settings that say how many partitions Kafka's own topics have."""
+
+_FACTORS = {
+    "__consumer_offsets": "offsets.topic.replication.factor",
+    "__transaction_state": "transaction.state.log.replication.factor",
+}
+"""Settings that say how many replicas they have."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def with_defaults(name: str) -> CreatableTopic:
+    """A topic with the broker's numbers of partitions and replicas."""
+    return {
+        "name": name,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "assignments": [],
+        "configs": [],
+    }
+
+
+def plan(state: ControllerState, wanted: CreatableTopic) -> Topic:
+    """The topic that a CreatableTopic asks for; RefusedError: it cannot be."""
+    name: str = wanted["name"]
+    check_name(name)
+    if name in state.topics:
+        raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if name in state.deletions:
+        raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+    same = state.flat.get(flattened(name))
+    if same is not None:
+        raise RefusedError(
+            Code.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topics: {same}",
+        )
+    config = _settings(state, wanted.get("configs") or [])
+    if name in INTERNAL:
+        config = configs.internal_config(state, name) | config
+    replicas = _assignment(state, wanted)
+    partitions = new_partitions(state.brokers.keys(), replicas)
+    return Topic(name, state.new_id(), partitions, config)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could be no directory, or no topic of Kafka's."""
+    why = None
+    if not name:
+        why = "it can't be empty"
+    elif name in (".", ".."):
+        why = f"it can't be '{name}'"
+    elif len(name) > MAX_NAME:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME}"
+    elif not _LEGAL.match(name):
+        why = f"'{name}' contains a character other than ASCII alphanumerics, '.', '_' and '-'"
+    if why:
+        raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+
+
+def grown(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic, Topic]:
+    """A topic now and with its new partitions."""
+    topic = state.topics.get(wanted["name"])
+    if topic is None:
+        raise RefusedError(
+            Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted['name']}' does not exist."
+        )
+    now, count = len(topic.partitions), wanted["count"]
+    if count == now:
+        raise RefusedError(Code.INVALID_PARTITIONS, f"Topic already has {now} partitions.")
+    if count < now:
+        raise RefusedError(
+            Code.INVALID_PARTITIONS,
+            f"Topic currently has {now} partitions, which is higher than the requested {count}.",
+        )
+    if count > MAX_PARTITIONS:
+        raise RefusedError(Code.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS}")
+    given = wanted.get("assignments")
+    if given is None:
+        factor = len(topic.partitions[0].replicas)
+        added = _spread(state, count - now, factor)
+    else:
+        added = [each["broker_ids"] for each in given]
+        if len(added) != count - now:
+            raise RefusedError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Increasing the number of partitions by {count - now} "
+                f"but {len(added)} assignments provided.",
+            )
+        _check_replicas(state, added)
+    new = new_partitions(state.brokers.keys(), added)
+    return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
+
+
+def _assignment(state: ControllerState, wanted: CreatableTopic) -> list[Sequence[int]]:
+    """The replicas of each partition: as given, or spread over the brokers."""
+    count, factor = wanted["num_partitions"], wanted["replication_factor"]
+    given = wanted.get("assignments") or []
+    if given:
+        if count != -1 or factor != -1:
+            raise RefusedError(
+                Code.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time.",
+            )
+        by_index = {each["partition_index"]: each["broker_ids"] for each in given}
+        if sorted(by_index) != list(range(len(given))):
+            raise RefusedError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                "partitions should be numbered from 0 without gaps or doubles",
+            )
+        replicas = [by_index[index] for index in range(len(given))]
+        _check_replicas(state, replicas)
+        return replicas
+    if count == -1:
+        count = state.whole(PARTITIONS.get(wanted["name"], "num.partitions"))
+    if wanted["name"] in _FACTORS and (factor == -1 or (factor > 1 and state.shared)):
+        factor = _capped(state, wanted["name"], factor)
+    if factor == -1:
+        factor = state.whole("default.replication.factor")
+    if count <= 0:
+        raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if count > MAX_PARTITIONS:
+        raise RefusedError(Code.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS}")
+    if factor <= 0:
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
+        )
+    if factor > len(state.brokers):
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor} larger than available brokers: {len(state.brokers)}.",
+        )
+    _check_factor(factor)
+    return _spread(state, count, factor)
+
+
+def _capped(state: ControllerState, name: str, asked: int) -> int:
+    """One replica of a topic of Kafka's own, whatever is set, until there can be more.
+
+    Kafka waits for so many brokers; a group that waits for ever is of no use to anybody.
+    """
+    setting = _FACTORS[name]
+    wanted = state.whole(setting) if asked == -1 else asked
+    if wanted > 1 and state.shared:
+        state.warn(f"{name} gets 1 replica, not {wanted} ({setting}): there is no replication yet")
+    return 1
+
+
+def _check_factor(factor: int) -> None:
+    if factor > 1:
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor}, but krust keeps one replica of a partition so far: "
+            "there is no replication yet.",
+        )
+
+
+def _spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
+    """Replicas in turn over the brokers, so that leaders and followers are balanced."""
+    if len(state.brokers) == 1:
+        return [list(state.brokers)] * count
+    from krust.controller import placement
+
+    return placement.spread(state, count, factor)
+
+
+def _check_replicas(state: ControllerState, replicas: Sequence[Sequence[int]]) -> None:
+    """Refuse an assignment that names no broker, one twice, or a dead one."""
+    for each in replicas:
+        if not each or len(set(each)) < len(each):
+            why = f"replicas {list(each)}: none, or one twice"
+        elif not set(each) <= state.brokers.keys():
+            why = f"brokers {sorted(set(each) - state.brokers.keys())} are not alive"
+        elif len(each) != len(replicas[0]):
+            why = "not all partitions have the same number of replicas"
+        else:
+            _check_factor(len(each))
+            continue
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
+
+
+def _settings(state: ControllerState, pairs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
+    """The settings of a new topic."""
+    empty = [pair["name"] for pair in pairs if pair["value"] is None]
+    if empty:
+        raise RefusedError(
+            Code.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(empty)}"
+        )
+    config = {pair["name"]: pair["value"] or "" for pair in pairs}
+    for name, text in config.items():
+        try:
+            parse_topic(name, text)
+        except ConfigError as error:
+            raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
+        refused = configs.refused_topic_value(state, name, text)
+        if refused:
+            raise RefusedError(Code.INVALID_CONFIG, refused)
+    return config
