@@ -1,4 +1,4 @@
-"""krust beside its floor, Apache Kafka 3.9.1, Tansu and noida-db: one run, interleaved rounds.
+"""krust beside a minimal server, Kafka 3.9.1, Tansu and noida-db: one run, interleaved rounds.
 
     python benches/peers.py [--rounds 9] [--only SCENARIO,..] [--peers krust,kafka,..]
 

@@ -1,4 +1,4 @@
-"""The cost of groups: members that join together, and offset commits one after the other."""
+"""The cost of groups: members that join together, and sequential offset commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From nothing to the first answer: a broker in this process, and `krust serve`."""
+"""Time from the start to the first answer: a broker in this process, and `krust serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records in, out and through: by their size, codec, acks, and how many clients work at once.
+"""Throughput of Produce, Fetch and both, by record size, codec, acks and number of clients.
 
 A round writes or reads MEGABYTES (at most RECORDS) in all, each client its part, producers each to
 a topic of its own. Clients are threads of this process; the core works outside Python's lock.

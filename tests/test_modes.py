@@ -1,4 +1,4 @@
-"""Dev and prod mode: which one holds, what the banner says, and what it changes for groups."""
+"""Dev and prod mode: how it is chosen, the banner, and the effect on groups."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ fn damage(codec: &AnyCodec, version: i16, (frame, random): (&Frame, &mut Random)
 }
 
 #[test]
-fn no_damage_panics_or_takes_memory() {
+fn damaged_frames_cause_no_panic_and_take_no_memory() {
     let mut random = Random::seeded(4);
     let mut cases = 0;
     for one in sample::apis() {

@@ -1,4 +1,4 @@
-"""A peer that is silent, mad or old: the client answers in time, in bounded memory, in one line."""
+"""Commands end in time, with one line and bounded memory if a peer is silent, hostile or old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records come back as they went in: every codec, every format, every range."""
+"""`krust produce` and `krust consume` keep records unchanged: every codec, format and range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics live and die through their commands, on krust and on Kafka alike."""
+"""`krust topic`: create, list, change and delete topics, on krust and on Kafka alike."""
 
 from __future__ import annotations
 

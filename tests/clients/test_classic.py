@@ -1,4 +1,4 @@
-"""The producer of Kafka's first years: hooks, queue and partitioner as they were."""
+"""The producer of Kafka 0.7: its callbacks, queue and partitioner."""
 
 from __future__ import annotations
 

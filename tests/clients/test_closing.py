@@ -1,4 +1,4 @@
-"""A client that is closed holds nothing, whoever still holds the client."""
+"""A closed client holds no thread or descriptor, even while a program still refers to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any order of faults between client and broker: nothing lost, nothing twice, order kept, in time.
+"""Under any order of faults, clients lose, repeat and reorder no record and keep their deadlines.
 
 Hypothesis chooses the records and what becomes of each answer: passed on, delayed, cut in half, or
 lost with its connection.

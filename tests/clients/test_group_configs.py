@@ -1,4 +1,4 @@
-"""A broker acts on what was set for one group, also when it has started anew."""
+"""A broker applies the settings of a single group, also after a restart."""
 
 from __future__ import annotations
 

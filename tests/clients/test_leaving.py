@@ -1,4 +1,4 @@
-"""A member that leaves is gone whatever its listeners or its last commit do, on every broker."""
+"""A member that closes leaves its group even if a listener or the last commit fails."""
 
 from __future__ import annotations
 

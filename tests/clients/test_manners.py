@@ -1,4 +1,4 @@
-"""What every client owes its user: Ctrl-C, forks, threads, errors that say what to do."""
+"""Every client handles Ctrl-C and forks, leaves no thread, and raises errors with a hint."""
 
 from __future__ import annotations
 

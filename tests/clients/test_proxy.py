@@ -1,4 +1,4 @@
-"""A cutting, half-answering way to the broker: nothing lost, nothing twice, deadlines kept."""
+"""Behind a proxy that cuts connections and answers, no record is lost or repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SimpleConsumer`: one round trip to one broker, codes told and not mended."""
+"""`SimpleConsumer`: one request to one broker; error codes are returned, not retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anyone who claims to be a controller or broker may send anything: the policy goes on."""
+"""A peer that claims to be a controller or broker may send anything: the policy goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log directory that fails costs its partitions their leader, until it is back."""
+"""Partitions of a failed log directory have no leader until the directory is back."""
 
 from __future__ import annotations
 

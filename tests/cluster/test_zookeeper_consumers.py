@@ -1,4 +1,4 @@
-"""Consumers of 2013 in a cluster: any broker keeps their offsets, and they follow the leaders."""
+"""Consumers of Kafka 0.8 in a cluster: any broker stores their offsets, and they follow leaders."""
 
 from __future__ import annotations
 

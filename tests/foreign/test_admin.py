@@ -1,4 +1,4 @@
-"""Changes by foreign admin clients are made, and hold for the next request."""
+"""Changes by foreign admin clients apply to the next request."""
 
 from __future__ import annotations
 

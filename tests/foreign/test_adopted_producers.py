@@ -1,4 +1,4 @@
-"""Idempotent producers of a directory that was taken over: each record is written, once."""
+"""Idempotent producers write each record once into an adopted directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of real clients share a topic, join, leave and die, and lose and repeat nothing."""
+"""Members of real clients join, leave and die; the group loses and repeats no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Throttled clients learn how long to wait, and still get everything."""
+"""Throttled clients get their throttle time, and lose no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch reads: what is chosen, the projection through the user's schema, filters, bad options."""
+"""Batch reads: chosen partitions, the projection by the user's schema, filters, invalid options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 of what takes part, while a stream runs: every row is in the table, and once."""
+"""kill -9 of workers, broker or driver while a stream runs: the table has every row once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running query tells: lag and rates, and group offsets that tools of lag understand."""
+"""A running query reports lag and rates, and commits group offsets for lag tools."""
 
 from __future__ import annotations
 

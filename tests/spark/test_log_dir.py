@@ -1,4 +1,4 @@
-"""`logDir`: the segment files themselves, beside a live broker; `test_equality` reads old ones."""
+"""`logDir` reads segment files beside a running broker; `test_equality` reads old ones."""
 
 from __future__ import annotations
 

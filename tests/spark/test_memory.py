@@ -1,4 +1,4 @@
-"""A stream that runs for long costs what it cost at first: memory, connections, processes."""
+"""A long-running stream takes no more memory, connections and processes than at first."""
 
 from __future__ import annotations
 

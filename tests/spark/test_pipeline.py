@@ -1,4 +1,4 @@
-"""Topics into tables through Spark: each record once, whoever is killed, and what a run tells.
+"""Pipelines write each record of a topic to a table once, whichever process is killed.
 
 KRUST_SPARK_TABLES says into which kinds (delta); `make spark` takes them all, more rows and kills.
 """

@@ -1,4 +1,4 @@
-"""How Spark finds `format("krust")`, and that it never costs another package its format."""
+"""Spark finds `format("krust")`, and no other package loses its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows into topics, batch and stream: what is written, and what is refused."""
+"""The sink writes rows to topics, in batch and stream, and refuses invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""krust divides ranges into tasks as the official connector's class does, called itself."""
+"""krust divides ranges into tasks exactly as the official connector's class does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where settings come from, which one holds, and what is refused."""
+"""Sources of settings, which one wins, and which settings are refused."""
 
 import pickle
 from pathlib import Path

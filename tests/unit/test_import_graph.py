@@ -1,4 +1,4 @@
-"""The import graph sees what it is for: an arrow that leads upward, and a circle."""
+"""The import graph finds upward imports and circles."""
 
 from pathlib import Path
 

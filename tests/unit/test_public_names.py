@@ -1,4 +1,4 @@
-"""What `krust` offers by name: complete in an editor, in one unit of time, alike where awaited."""
+"""The public names of `krust`: complete in an editor, with times in milliseconds."""
 
 from __future__ import annotations
 

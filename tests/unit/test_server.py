@@ -1,4 +1,4 @@
-"""`krust.Broker` from its making to its end: what it promises a test or a program around it."""
+"""`krust.Broker` from start to close, in a test or a program."""
 
 import asyncio
 import gc

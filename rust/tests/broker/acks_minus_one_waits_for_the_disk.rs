@@ -53,7 +53,7 @@ fn appends_beyond_the_unflushed_allowance_wait_too() {
 }
 
 #[test]
-fn a_closed_connection_is_forgotten() {
+fn waiting_replies_of_a_closed_connection_are_dropped() {
     let mut fixture = flushed_before_ack();
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[produce(9, -1, &batch(&["a"])).bytes]);

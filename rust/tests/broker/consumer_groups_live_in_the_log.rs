@@ -327,7 +327,7 @@ fn a_group_of_kafkas_is_read_and_written_byte_for_byte() {
 }
 
 #[test]
-fn a_group_that_changes_its_protocol_does_so_at_once() {
+fn a_change_of_protocol_is_one_batch() {
     let fixture = fixture();
     let [.., (key, value)] = values();
     write(&fixture, GROUP.0, vec![GroupRecord::Metadata(Some(metadata()))]);
@@ -352,7 +352,7 @@ fn a_group_that_changes_its_protocol_does_so_at_once() {
 }
 
 #[test]
-fn a_group_is_being_loaded_until_the_policy_has_spoken() {
+fn a_group_is_loading_until_the_policy_has_replayed_it() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     assert_eq!(committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 3, -1, None)])), [0]);
@@ -366,7 +366,7 @@ fn a_group_is_being_loaded_until_the_policy_has_spoken() {
 }
 
 #[test]
-fn a_group_that_the_policy_lost_comes_back_alone() {
+fn only_the_group_that_the_policy_lost_is_replayed() {
     let fixture = fixture();
     write(&fixture, GROUP.0, vec![epoch(1), epoch(2)]);
     write(&fixture, "g", vec![epoch(5)]);

@@ -50,7 +50,7 @@ fn the_first_use_creates_the_topic() {
 }
 
 #[test]
-fn a_topic_that_cannot_be_made_is_no_coordinator() {
+fn without_an_offsets_topic_no_coordinator_is_found() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     let request = find(4, GROUP.0, 0);

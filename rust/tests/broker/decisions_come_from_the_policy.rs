@@ -124,7 +124,7 @@ fn producer_ids_come_in_blocks() {
 }
 
 #[test]
-fn a_topic_that_was_refused_says_why() {
+fn a_refused_topic_has_its_error_message() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     let request = metadata(9, &[TOPIC]);
@@ -140,7 +140,7 @@ fn a_topic_that_was_refused_says_why() {
 }
 
 #[test]
-fn a_decision_that_never_comes_is_given_up() {
+fn a_request_is_answered_when_the_policy_never_decides() {
     let mut fixture =
         TestBroker::with(Settings { policy_timeout_ms: 1_000, ..Settings::default() });
     let (mut one, mut two) = (fixture.connect(), fixture.connect());

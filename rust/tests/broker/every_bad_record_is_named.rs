@@ -95,7 +95,7 @@ fn records_with_a_time_out_of_bounds_are_named() {
 }
 
 #[test]
-fn both_faults_are_one_list_under_the_code_of_times() {
+fn both_faults_are_listed_under_invalid_timestamp() {
     let mut fixture = fixture(true, 1000);
     let records = [(NOW_MS, None), (1, KEY), (2, None), (NOW_MS, KEY)];
     let (code, message, _, named) = ask(&mut fixture, 9, &batch(&records, Codec::None));

@@ -20,7 +20,7 @@ fn write(fixture: &mut TestBroker, conn: &mut Conn, partition: i32) {
 }
 
 #[test]
-fn an_answer_holds_only_news() {
+fn a_response_holds_only_changed_partitions() {
     for version in [7, 12, 13, 18] {
         let mut fixture = TestBroker::new();
         fixture.topic(TOPIC, Made { partitions: 4, ..Made::default() });
@@ -101,7 +101,7 @@ fn wrong_ids_and_epochs_are_refused() {
 }
 
 #[test]
-fn a_full_cache_gives_no_session_until_one_is_old() {
+fn a_full_cache_creates_no_session_until_one_expires() {
     let mut fixture =
         TestBroker::with(limits(SessionLimits { slots: 1, ..SessionLimits::default() }));
     fixture.topic(TOPIC, Made { partitions: 2, ..Made::default() });
@@ -121,7 +121,7 @@ fn limits(fetch_sessions: SessionLimits) -> Settings {
 }
 
 #[test]
-fn a_session_has_no_more_partitions_than_it_may() {
+fn a_session_has_at_most_its_limit_of_partitions() {
     let few = SessionLimits { session_partitions: 2, ..SessionLimits::default() };
     let mut fixture = TestBroker::with(limits(few));
     fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
@@ -136,7 +136,7 @@ fn a_session_has_no_more_partitions_than_it_may() {
 }
 
 #[test]
-fn all_sessions_together_have_no_more_partitions_than_they_may() {
+fn all_sessions_together_have_at_most_their_limit_of_partitions() {
     let few = SessionLimits { all_partitions: 3, ..SessionLimits::default() };
     let mut fixture = TestBroker::with(limits(few));
     fixture.topic(TOPIC, Made { partitions: 2, ..Made::default() });
@@ -169,7 +169,7 @@ fn a_session_ends_with_the_connection_that_used_it_last() {
 }
 
 #[test]
-fn a_topic_made_again_is_found_again() {
+fn a_recreated_topic_is_fetched_in_the_same_session() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

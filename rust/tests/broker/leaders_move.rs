@@ -171,7 +171,7 @@ fn a_broker_without_metadata_sends_clients_to_others() {
 }
 
 #[test]
-fn an_unopened_topic_is_deleted() {
+fn a_topic_that_was_not_opened_is_deleted() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
     let mut conn = fixture.connect();

@@ -97,7 +97,7 @@ fn a_log_that_is_opened_later_bounds_the_block_at_hand() {
 }
 
 #[test]
-fn an_id_that_no_controller_reaches_proves_nothing() {
+fn a_producer_id_beyond_every_block_is_ignored() {
     let fixture = after_a_restart_with(&[i64::MAX, i64::MAX / 2 + 1, 3]);
     assert_eq!(fixture.broker.first_free_producer_id(), 4);
 }

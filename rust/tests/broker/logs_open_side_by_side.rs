@@ -290,7 +290,7 @@ fn a_panic_while_a_log_opens_ends_the_start() {
 }
 
 #[test]
-fn a_start_that_is_given_up_is_begun_again_by_the_next() {
+fn an_interrupted_start_is_repeated_by_the_next() {
     let home = planted();
     let (wanted, _) = reference(home.path());
     let watched = Arc::new(OnceLock::new());

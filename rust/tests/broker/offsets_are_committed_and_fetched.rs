@@ -47,7 +47,7 @@ fn a_commit_is_fetched_at_every_version() {
 }
 
 #[test]
-fn the_oldest_version_is_the_policys() {
+fn version_0_is_decided_by_the_policy() {
     let mut fixture = fixture();
     for request in [commit(0, GROUP.0, &[(0, 1, -1, None)]), fetch(0, GROUP.0, Some(&[0]))] {
         let mut conn = fixture.connect();
@@ -144,7 +144,7 @@ fn unknown_topics_are_refused_by_name_and_by_id() {
 }
 
 #[test]
-fn a_member_without_a_row_is_refused() {
+fn a_member_missing_from_the_snapshot_is_refused() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     for (version, code) in [(2, 22), (8, 22), (9, 69)] {
@@ -176,7 +176,7 @@ fn without_the_offsets_topic_there_is_no_coordinator() {
 }
 
 #[test]
-fn a_commit_of_nothing_is_no_error() {
+fn an_empty_commit_is_accepted() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let request = commit(8, GROUP.0, &[]);
@@ -200,7 +200,7 @@ fn a_commit_larger_than_a_batch_is_refused() {
 }
 
 #[test]
-fn replies_wait_for_the_disk_where_the_topic_wants_that() {
+fn replies_wait_for_the_disk_if_the_topic_requires_it() {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
     let made = groups_topic();
@@ -260,7 +260,7 @@ fn deleted_offsets_are_not_fetched() {
 }
 
 #[test]
-fn offsets_of_a_deleted_topic_go_with_it() {
+fn offsets_of_a_deleted_topic_are_deleted() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 1, -1, None)]));

@@ -80,7 +80,7 @@ fn batch_of(offsets: &[(i32, Option<i64>)], change: impl FnOnce(&mut Fields)) ->
 }
 
 #[test]
-fn the_newest_commit_is_there() {
+fn the_newest_commit_survives_a_restart() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     for offset in 0..50 {
@@ -245,7 +245,7 @@ fn kafkas() -> TestBroker {
 }
 
 #[test]
-fn kafkas_own_groups_are_known() {
+fn groups_that_kafka_wrote_are_replayed() {
     let mut fixture = kafkas();
     let mut conn = fixture.connect();
     for group in ["billing", "orders"] {
@@ -281,7 +281,7 @@ fn batches(bytes: &[u8]) -> Vec<Batch<'_>> {
 }
 
 #[test]
-fn records_are_kafkas_byte_for_byte() {
+fn group_records_equal_kafkas_byte_for_byte() {
     let kafkas = kafkas();
     // Each batch of metadata, at the time that Kafka wrote it.
     for (group, partition) in [("billing", 9), ("orders", 31)] {

@@ -189,7 +189,7 @@ fn a_slice_of_groups_is_asked_when_the_one_before_is_committed() {
 }
 
 #[test]
-fn a_request_without_room_in_the_pool_is_handled_when_there_is_some() {
+fn a_request_that_finds_the_pool_full_is_handled_when_memory_is_free() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     let all = fixture.broker.memory().lease(fixture.broker.memory().usage().limit);

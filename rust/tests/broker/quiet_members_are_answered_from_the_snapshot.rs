@@ -86,7 +86,7 @@ fn is_asked(
 }
 
 #[test]
-fn a_heartbeat_without_news_is_answered_without_the_policy() {
+fn an_unchanged_heartbeat_is_answered_without_the_policy() {
     let mut fixture = fixture();
     publish(&fixture, false);
     let instance_id = Some(STATIC.1);
@@ -152,7 +152,7 @@ fn every_heartbeat_restarts_the_session() {
 }
 
 #[test]
-fn a_classic_member_is_told_to_join_again() {
+fn a_classic_member_that_must_rejoin_gets_rebalance_in_progress() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     for (rejoin, wanted) in [(false, 0), (true, 27)] {
@@ -179,7 +179,7 @@ fn commits(
 }
 
 #[test]
-fn a_commit_bears_the_members_epoch() {
+fn a_commit_is_checked_against_the_members_epoch() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     publish(&fixture, false);
@@ -210,7 +210,7 @@ fn a_commit_bears_the_members_epoch() {
 }
 
 #[test]
-fn a_fetch_of_offsets_bears_the_members_epoch() {
+fn an_offset_fetch_is_checked_against_the_members_epoch() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     publish(&fixture, false);

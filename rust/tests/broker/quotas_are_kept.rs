@@ -85,7 +85,7 @@ fn bytes_beyond_the_rate_are_answered_at_once_and_paid_for_afterwards() {
 }
 
 #[test]
-fn within_the_rate_nobody_is_throttled() {
+fn requests_within_the_rate_are_not_throttled() {
     let mut fixture = fixture(vec![(of_clients(), producers(RATE))]);
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, &large(9, 1, 0)), 0);
@@ -178,7 +178,7 @@ fn told(version: i16, reply: &[u8]) -> (i32, usize, i32) {
 }
 
 #[test]
-fn a_reader_over_its_rate_gets_nothing_until_its_time_is_over() {
+fn a_consumer_over_its_rate_gets_no_records_until_its_throttle_time_is_over() {
     for version in [1, 4, 7, 12, 18] {
         let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 6);
         let mut conn = fixture.connect();
@@ -209,7 +209,7 @@ fn an_answer_is_no_larger_than_the_quota_ever_allows() {
 }
 
 #[test]
-fn a_batch_larger_than_any_allowance_comes_and_is_paid_for() {
+fn a_batch_larger_than_the_quota_is_sent_and_charged() {
     let mut fixture = filled(vec![(of_clients(), consumers(RATE / 100.0))], 2);
     let mut conn = fixture.connect();
     let (wait_ms, records, _) = read(&mut fixture, &mut conn, Fetch::default());
@@ -220,7 +220,7 @@ fn a_batch_larger_than_any_allowance_comes_and_is_paid_for() {
 }
 
 #[test]
-fn a_session_goes_on_after_an_empty_answer_and_does_not_begin_with_one() {
+fn a_throttled_session_continues_and_none_begins_with_an_empty_response() {
     let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 6);
     let mut conn = fixture.connect();
     let begin = Fetch { session: (0, 0), ..Fetch::default() };
@@ -237,7 +237,7 @@ fn a_session_goes_on_after_an_empty_answer_and_does_not_begin_with_one() {
 }
 
 #[test]
-fn a_long_poll_is_judged_when_it_is_answered() {
+fn a_long_poll_is_charged_when_it_is_answered() {
     let mut fixture = filled(vec![(of_clients(), consumers(RATE))], 6);
     let mut conn = fixture.connect();
     assert_eq!(read(&mut fixture, &mut conn, Fetch::default()).1, 6);
@@ -310,7 +310,7 @@ fn requests_that_the_policy_throttles_mute_their_connection() {
 }
 
 #[test]
-fn connections_beyond_the_rate_of_their_address_are_turned_away() {
+fn connections_beyond_the_rate_of_their_address_are_closed() {
     let entity = Entity { ip: named("10.0.0.1"), ..Entity::default() };
     let mut fixture = fixture(vec![(entity, limits(|it| it.connection_creation_rate = Some(2.0)))]);
     let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());

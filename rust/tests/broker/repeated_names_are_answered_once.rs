@@ -26,7 +26,7 @@ fn fixture() -> TestBroker {
 }
 
 #[test]
-fn a_topic_in_metadata() {
+fn a_topic_named_twice_in_metadata_is_answered_once() {
     let (mut fixture, mut named) = (fixture(), vec![TOPIC; 200]);
     named.insert(1, "other");
     let mut conn = fixture.connect();
@@ -46,7 +46,7 @@ fn a_topic_in_metadata() {
 }
 
 #[test]
-fn a_partition_in_describe_producers() {
+fn a_partition_named_twice_in_describe_producers_is_answered_once() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let topic = TopicRequest { name: TOPIC, partition_indexes: vec![1; TIMES] };
@@ -59,7 +59,7 @@ fn a_partition_in_describe_producers() {
 }
 
 #[test]
-fn a_partition_in_describe_log_dirs() {
+fn a_partition_named_twice_in_describe_log_dirs_is_answered_once() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     let topic = DescribableLogDirTopic { topic: TOPIC, partitions: vec![1; TIMES] };

@@ -67,7 +67,7 @@ fn dev() -> (TestBroker, crate::double::Conn, u64) {
 }
 
 #[test]
-fn a_lost_connection_is_forgiven_for_the_grace() {
+fn a_member_with_a_lost_connection_stays_for_the_grace_period() {
     let (mut fixture, conn, _) = dev();
     fixture.close(conn);
     assert_eq!(
@@ -83,7 +83,7 @@ fn a_lost_connection_is_forgiven_for_the_grace() {
 }
 
 #[test]
-fn a_member_that_returns_within_the_grace_stays() {
+fn a_member_that_returns_within_the_grace_period_stays() {
     let (mut fixture, conn, _) = dev();
     fixture.close(conn);
     fixture.clock.advance(499);
@@ -97,7 +97,7 @@ fn a_member_that_returns_within_the_grace_stays() {
 }
 
 #[test]
-fn a_join_whose_connection_closes_is_given_up() {
+fn a_join_whose_connection_closes_is_dropped() {
     let (mut fixture, _conn, _) = dev();
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[join(5, GROUP.0, "").bytes]);

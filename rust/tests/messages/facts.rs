@@ -54,7 +54,7 @@ fn field_type(from: Option<i16>, field: &Field, version: i16) -> Json {
 }
 
 #[test]
-fn every_layout_is_kafkas() {
+fn every_message_has_kafkas_layout() {
     let facts: Json = serde_json::from_str(&read("layouts.json")).unwrap();
     let facts = facts.as_array().unwrap();
     let mut compared = 0;
@@ -74,7 +74,7 @@ fn every_layout_is_kafkas() {
 }
 
 #[test]
-fn every_record_is_kafkas() {
+fn every_record_schema_equals_kafkas() {
     let facts: Json = serde_json::from_str(&read("record_layouts.json")).unwrap();
     let facts = facts.as_array().unwrap();
     let records = sample::records();
@@ -93,7 +93,7 @@ fn every_record_is_kafkas() {
 }
 
 #[test]
-fn versions_are_all_that_kafka_ever_had() {
+fn schemas_cover_every_version_that_kafka_had() {
     let table = read("api_versions.tsv");
     for api in APIS {
         let row = table.lines().find(|row| row.split('\t').next() == Some(&api.key.to_string()));
@@ -106,7 +106,7 @@ fn versions_are_all_that_kafka_ever_had() {
 }
 
 #[test]
-fn error_codes_are_kafkas() {
+fn error_codes_equal_kafkas() {
     let table = read("error_codes.tsv");
     let rows: Vec<Vec<_>> = table.lines().skip(1).map(|row| row.split('\t').collect()).collect();
     assert_eq!(rows.len(), ErrorCode::ALL.len());

@@ -36,7 +36,7 @@ fn bytes(pieces: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn produce_v0() {
+fn produce_v0_has_kafkas_bytes() {
     let request = ProduceRequest {
         acks: 1,
         timeout_ms: 1500,
@@ -71,7 +71,7 @@ fn produce_v0() {
 }
 
 #[test]
-fn fetch_v0() {
+fn fetch_v0_has_kafkas_bytes() {
     let request = FetchRequest {
         max_wait_ms: 100,
         min_bytes: 1,
@@ -109,7 +109,7 @@ fn fetch_v0() {
 }
 
 #[test]
-fn list_offsets_v0() {
+fn list_offsets_v0_has_kafkas_bytes() {
     let request = ListOffsetsRequest {
         replica_id: -1,
         topics: vec![ListOffsetsTopic {
@@ -143,7 +143,7 @@ fn list_offsets_v0() {
 }
 
 #[test]
-fn metadata_v0() {
+fn metadata_v0_has_kafkas_bytes() {
     let topic = MetadataRequestTopic { name: Some("t"), ..Default::default() };
     let request = MetadataRequest { topics: Some(vec![topic]), ..Default::default() };
     assert_golden!(MetadataRequest, request, 0, vec![0, 0, 0, 1, 0, 1, b't']);

@@ -12,7 +12,7 @@ fn mistake(request: &str) -> String {
 }
 
 #[test]
-fn marks_say_versions_null_tag_and_default() {
+fn field_attributes_give_versions_null_tag_and_default() {
     let text = "  list [Thing] 1+ ?2-4 tag 3\n    x int32 4 = -1\n";
     let api = parse(&file(text)).unwrap();
     assert_eq!((api.key, api.module.as_str(), api.about.as_str()), (7, "some", "Text."));
@@ -27,7 +27,7 @@ fn marks_say_versions_null_tag_and_default() {
 }
 
 #[test]
-fn a_mistake_names_its_line() {
+fn a_syntax_error_names_its_line() {
     assert_eq!(mistake("  x int31\n"), "4: unknown type int31");
     assert_eq!(mistake("  x int32 ?\n"), "4: this type cannot be null");
     assert_eq!(mistake("  a int32\n   b int32\n"), "5: odd indentation");
@@ -39,7 +39,7 @@ fn a_mistake_names_its_line() {
 }
 
 #[test]
-fn a_tag_stands_only_in_flexible_versions_and_once() {
+fn a_tag_is_allowed_once_and_only_in_flexible_versions() {
     let wrong = "0: tag 0 of a is taken or not flexible in v0-5";
     assert_eq!(mistake("  a int32 tag 0\n"), wrong);
     let wrong = "0: tag 0 of b is taken or not flexible in v2-5";

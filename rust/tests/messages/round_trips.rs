@@ -19,7 +19,7 @@ fn every(mut check: impl FnMut(&Api, &Struct, (i16, &AnyCodec))) {
 }
 
 #[test]
-fn bytes_are_those_of_a_second_encoder() {
+fn messages_have_the_bytes_of_a_second_encoder() {
     let mut random = Random::seeded(1);
     every(|api, message, (version, codec)| {
         for _ in 0..20 {
@@ -48,7 +48,7 @@ fn unknown_tagged_fields_are_skipped_and_not_kept() {
 }
 
 #[test]
-fn an_empty_tree_is_the_message_of_defaults() {
+fn an_empty_tree_encodes_a_message_of_defaults() {
     every(|api, message, (version, codec)| {
         let fields = message.fields.iter().filter(|field| field.versions.contains(version));
         let spelled = fields.map(|field| {
@@ -72,7 +72,7 @@ fn empty(array: bool) -> Value {
 }
 
 #[test]
-fn a_hole_leaves_only_its_length_and_its_place() {
+fn skipped_records_leave_only_their_length_and_position() {
     use krust::protocol::fetch::{FetchResponse, FetchableTopicResponse, PartitionData};
     for version in 0..=18 {
         let partition = |records| PartitionData { records, ..PartitionData::default() };

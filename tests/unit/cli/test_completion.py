@@ -1,4 +1,4 @@
-"""What a shell completes: names that the broker knows, within a moment, and nothing else."""
+"""Shell completion offers names that the broker knows, and returns quickly."""
 
 from __future__ import annotations
 

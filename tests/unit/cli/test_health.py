@@ -1,4 +1,4 @@
-"""What `krust cluster health` calls wrong, from what brokers say."""
+"""The problems that `krust cluster health` derives from the answers of brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input becomes records: when it is flushed, where it ends, which line is wrong. No broker."""
+"""`krust produce` turns lines into records: flushes, the end of input, bad lines. No broker."""
 
 from __future__ import annotations
 

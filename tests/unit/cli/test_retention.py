@@ -1,4 +1,4 @@
-"""`krust retention` needs no broker, changes nothing, and blames the right one."""
+"""`krust retention` needs no broker, changes nothing, and names the policy at fault."""
 
 from __future__ import annotations
 

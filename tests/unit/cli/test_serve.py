@@ -1,4 +1,4 @@
-"""`krust serve` before it starts: which setting holds, and what it refuses."""
+"""`krust serve` before it starts: which setting wins, and which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for a new topic: of a broker that has not heard of it, and of one that has."""
+"""Waiting until every partition of a new topic has a leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client says about settings that it does not have."""
+"""Errors and hints of clients for settings that they do not have."""
 
 from __future__ import annotations
 

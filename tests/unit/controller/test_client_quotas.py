@@ -1,4 +1,4 @@
-"""Quotas over the wire and in the tree: asked for, changed, enforced on changes of topics."""
+"""Quotas are described, changed, stored in the tree, and enforced on changes of topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of the oldest consumers lie in the znode tree, where their own tools look for them."""
+"""Offsets of the oldest consumers are znodes, where their own tools read them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A broker that does not lead: what the controller says becomes its state, and nothing else."""
+"""A broker that is not the controller applies control requests to its state."""
 
 from __future__ import annotations
 

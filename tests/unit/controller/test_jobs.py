@@ -1,4 +1,4 @@
-"""Several brokers: who leads them, who comes and goes, and what each is told."""
+"""Several brokers: elections, registrations, and the control requests that each broker gets."""
 
 import json
 from collections.abc import Generator

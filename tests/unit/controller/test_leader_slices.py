@@ -1,4 +1,4 @@
-"""Three thousand partitions change leaders in slices, between which groups have their turn."""
+"""Three thousand partitions change leaders in slices; groups have their turn between slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree may hold anything: each bad node costs what it says, is told, and nothing else."""
+"""A tree may hold anything: an invalid node is logged and affects only what it describes."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: which code each replica gets, and what the core is asked to do."""
+"""AlterReplicaLogDirs: the code of each replica, and the moves requested from the core."""
 
 from __future__ import annotations
 

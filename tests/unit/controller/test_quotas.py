@@ -1,4 +1,4 @@
-"""Whose quota holds for a request, how it is stored as text, and how a bucket fills."""
+"""Which quota applies to a request, how it is stored as text, and how a bucket fills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What logs prove bounds what the tree hands out."""
+"""Producer ids and leader epochs in the logs are lower bounds for those in the tree."""
 
 from krust.controller import recovered_ids
 from krust.metadata import znodes

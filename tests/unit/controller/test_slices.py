@@ -1,4 +1,4 @@
-"""A decision on many things is made in slices, and others are decided between them."""
+"""A large request is decided in slices; other requests are decided between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating, growing and deleting topics: the codes that Kafka gives, and what stands afterwards."""
+"""Creating, growing and deleting topics: Kafka's error codes, and the tree afterwards."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How the tests speak to a coordinator: clients by name, answers by ticket, a clock in hand."""
+"""A test bench of the coordinator: named clients, answers by ticket, a manual clock."""
 
 from __future__ import annotations
 

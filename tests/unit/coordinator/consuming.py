@@ -1,4 +1,4 @@
-"""How the tests speak to a consumer group: topics that can change, and members' heartbeats."""
+"""A test bench of consumer groups: topics that can change, and heartbeats of members."""
 
 from __future__ import annotations
 

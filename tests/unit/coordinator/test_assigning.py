@@ -1,4 +1,4 @@
-"""What an assignor hears of a group, and what its members hear of its answer."""
+"""The input of an assignor on a broker, and the assignments that members get from its answer."""
 
 from __future__ import annotations
 

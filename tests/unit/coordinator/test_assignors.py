@@ -1,4 +1,4 @@
-"""What each assignor promises, for any group; the rules are the docstrings of the classes."""
+"""The promises of each assignor, for any group; the docstrings of the classes state them."""
 
 import itertools
 import pickle

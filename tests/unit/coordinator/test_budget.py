@@ -1,4 +1,4 @@
-"""Groups keep no more of what members say of themselves than the settings allow."""
+"""Groups keep at most as many bytes of their members' metadata as the settings allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions and assignments as bytes: what other clients write, and what nobody should."""
+"""Subscriptions and assignments as bytes: those of other clients, and invalid ones."""
 
 import struct
 import tracemalloc

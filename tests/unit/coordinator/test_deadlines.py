@@ -1,4 +1,4 @@
-"""Deadlines of a classic group: nobody waits longer than the protocol says."""
+"""Deadlines of a classic group: members wait no longer than the protocol allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails costs its own group: appends, our own bugs."""
+"""A failed append or a bug affects only its group."""
 
 from __future__ import annotations
 

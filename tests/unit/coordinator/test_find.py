@@ -1,4 +1,4 @@
-"""Assignors by name, by place, and by what installed packages offer."""
+"""Assignors are found by name, by `module:Class`, and in installed packages."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the core is told, when, and what a group of 500 costs."""
+"""When group snapshots are published to the core, and what a group of 500 members costs."""
 
 from __future__ import annotations
 

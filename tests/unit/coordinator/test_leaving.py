@@ -1,4 +1,4 @@
-"""LeaveGroup."""
+"""LeaveGroup in each version and state of a classic group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`krust.simulate` in a program: what an assignor's author tests with."""
+"""`krust.simulate`, with which authors test their assignors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real coordinator in a world made from a seed: G1-G4 hold at every step.
+"""Simulation runs of the real coordinator from a seed: G1-G4 hold at every step.
 
 Of ten seeds three are worlds of classic groups, seven of both protocols in one group.
 KRUST_SIM_SEEDS: how many seeds (2000); KRUST_SIM_SEED: this one alone, as a failure prints it.

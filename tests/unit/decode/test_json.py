@@ -1,4 +1,4 @@
-"""JSON values to columns: pyarrow's way and Python's mean the same; no bytes break anything."""
+"""JSON values to columns: the decoders of pyarrow and Python agree on any bytes."""
 
 from __future__ import annotations
 

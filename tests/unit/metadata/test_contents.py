@@ -1,4 +1,4 @@
-"""What stands in znodes: byte for byte what Kafka 3.9.1 wrote, and hostile bytes cost an error."""
+"""Contents of znodes equal Kafka 3.9.1's byte for byte; hostile bytes are errors."""
 
 import json
 from collections.abc import Callable

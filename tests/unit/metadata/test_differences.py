@@ -1,4 +1,4 @@
-"""What a transfer may replace in the target, and what somebody else set there."""
+"""What a transfer may replace in its target, and which nodes are foreign."""
 
 from __future__ import annotations
 

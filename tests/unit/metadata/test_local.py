@@ -1,4 +1,4 @@
-"""What the embedded store adds to the contract: it lasts, and is what a plain dict would be."""
+"""The embedded store, beyond the contract: it is durable and equals a plain dict."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What a transfer of a tree would do, and what stands in its way."""
+"""The plan of a transfer of a tree, and the obstacles to it."""
 
 from __future__ import annotations
 

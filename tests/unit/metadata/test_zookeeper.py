@@ -1,4 +1,4 @@
-"""What the store in ZooKeeper adds to the contract: a connection that goes, and answers with it."""
+"""The store in ZooKeeper, beyond the contract: lost connections and lost answers."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""The built-in retention policies, and the check of anybody's."""
+"""The built-in retention policies, and the validation of custom ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignors at work: in this process, in another one, too slow, wrong, and gone."""
+"""Assignors run in this process or another one; slow, wrong and dead ones are handled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an assignor on a broker may know of its group's topics."""
+"""The topic data that an assignor on a broker gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker whose metadata lies in a real ZooKeeper: what stands there, and who it is over time."""
+"""A broker with its metadata in a real ZooKeeper: its znodes, and its identity over restarts."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a broker's log says of topics, groups, refusals and slow requests, and who asked."""
+"""The log lines of a broker on topics, groups, refusals and slow requests, with the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told to other brokers arrives in order, and nothing waits for one that is gone."""
+"""Requests to other brokers arrive in order; an unreachable broker delays no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy hears of a consumer group's member only when there is news."""
+"""Unchanged heartbeats of consumer groups do not reach the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention policies at work: on a broker, and against every way they can fail."""
+"""Retention policies on a broker, and every way in which they can fail."""
 
 from __future__ import annotations
 

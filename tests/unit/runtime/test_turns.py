@@ -1,4 +1,4 @@
-"""What a turn of the policy thread decides at once, and what it remembers between turns."""
+"""How much one turn of the policy thread decides, and what is cached between turns."""
 
 from __future__ import annotations
 

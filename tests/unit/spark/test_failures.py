@@ -1,4 +1,4 @@
-"""Which failures of a pipeline are tried again: by classes and conditions, whatever they say."""
+"""Which failures of a pipeline are retried: decided by class and condition, not by message."""
 
 from __future__ import annotations
 

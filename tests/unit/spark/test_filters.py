@@ -1,4 +1,4 @@
-"""Filters: what they leave to be read holds every row that passes them."""
+"""Filters: the offsets that remain to be read hold every row that passes."""
 
 from __future__ import annotations
 

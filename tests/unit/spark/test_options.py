@@ -1,4 +1,4 @@
-"""Options of `format("krust")`: the official names and defaults; errors that say what to write."""
+"""Options of `format("krust")`: the official names and defaults; errors with a hint."""
 
 from __future__ import annotations
 

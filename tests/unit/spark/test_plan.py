@@ -1,4 +1,4 @@
-"""Offsets, ranges, tasks and limits of Spark jobs: properties, and the cases that bite."""
+"""Offsets, ranges, tasks and limits of Spark jobs: properties and edge cases."""
 
 from __future__ import annotations
 

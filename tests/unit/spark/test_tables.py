@@ -1,4 +1,4 @@
-"""Tables without Spark: a batch is in a table once, whole, whoever dies or comes twice."""
+"""Tables without Spark: a batch is in a table entirely and once, whatever dies or repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads what in a group of ZooKeeper: the same for all members, as Apache's own compute it."""
+"""The assignment of a group in ZooKeeper: every member computes the one that Apache's would."""
 
 from __future__ import annotations
 

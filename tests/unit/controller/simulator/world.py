@@ -1,4 +1,4 @@
-"""A run from a seed: brokers, a ZooKeeper, clients and faults; then rest, and the checks.
+"""A simulation run from a seed: brokers, a ZooKeeper, clients and faults; then final checks.
 
 Time is virtual; whatever happens is a function at a time. Three brokers start, a few topics are
 made; then clients ask for things, tools write into the tree, and faults come: processes are killed

@@ -1,4 +1,4 @@
-"""A simulated world around the coordinator, made from a seed: clients, core, clock and faults.
+"""A simulation run around the coordinator from a seed: clients, core, clock and faults.
 
 It reads only its own clock and its own random source. So a seed gives the same run, and the same
 `digest`, each time. Faults: requests in batches of any cut, answers late, clients that die,
