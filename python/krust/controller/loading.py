@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.config import parse_topic
 from krust.controller import group_configs, quota_entities, store_reads
 from krust.controller.adoption import KEEP
+from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import ConfigEntity, ControllerState, Partition, RefusedError, Topic
 from krust.controller.topic_plans import check_name
 from krust.errors import ConfigError
@@ -57,7 +58,10 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
     state.damaged.clear()
     written: Written = {}
     found = yield from topics(state, names, written)
+    pace = Pace()
     for each in found:
+        if pace.is_over(1 + len(each.partitions) // MADE):
+            yield PAUSE
         if each.name in state.deletions:
             continue
         topic = revised(each, written) if revised is not None else each
@@ -89,24 +93,32 @@ def topics(
     if not names:
         return []
     queries = ((Read(znodes.topic(n), state.shared), Read(znodes.topic_config(n))) for n in names)
-    results = yield from store_reads.pieces(each for pair in queries for each in pair)
-    answers = zip(names, results[::2], results[1::2], strict=True)
-    bare = [each for each in (_topic(state, *answer) for answer in answers) if each is not None]
-    counts = [len(each.assignment.replicas) for each in bare]
-    states = yield from store_reads.pieces(
+    results = yield from store_reads.in_slices(each for pair in queries for each in pair)
+    pace = Pace()
+    read: list[_TopicZnodes] = []
+    for answer in zip(names, results[::2], results[1::2], strict=True):
+        each = _topic(state, *answer)
+        if each is not None:
+            read.append(each)
+        if pace.is_over(MADE):
+            yield PAUSE
+    states = yield from store_reads.in_slices(
         Read(znodes.state(each.name, index))
-        for each, count in zip(bare, counts, strict=True)
-        for index in range(count)
+        for each in read
+        for index in range(len(each.assignment.replicas))
     )
     nodes = iter(states)
-    own = [(each, tuple(islice(nodes, count))) for each, count in zip(bare, counts, strict=True)]
-    if written is not None:
-        for each, results_of in own:
-            for index, node in enumerate(results_of):
+    found = []
+    for each in read:
+        own = tuple(islice(nodes, len(each.assignment.replicas)))
+        if written is not None:
+            for index, node in enumerate(own):
                 if isinstance(node, Node):
                     written[each.name, index] = node.stat.mzxid
-    found = [_whole(state, *each) for each in own]
-    return [topic for topic in found if topic is not None]
+        topic = yield from _whole(state, each, own, pace)
+        if topic is not None:
+            found.append(topic)
+    return found
 
 
 def settings_of(
@@ -167,8 +179,8 @@ def _damage(state: ControllerState, name: str, path: str, error: Exception) -> N
 
 
 def _whole(
-    state: ControllerState, found: _TopicZnodes, results: tuple[Result, ...]
-) -> Topic | None:
+    state: ControllerState, found: _TopicZnodes, results: tuple[Result, ...], pace: Pace
+) -> Generator[Transactions, list[Done], Topic | None]:
     """A topic with its partitions; None: one of them cannot be read."""
     partitions = []
     adding, removing = dict(found.assignment.adding), dict(found.assignment.removing)
@@ -182,6 +194,8 @@ def _whole(
         except store_reads.UnreadableError as error:
             _damage(state, found.name, path, error)
             return None
+        if pace.is_over():
+            yield PAUSE
     return Topic(
         found.name,
         found.assignment.topic_id,

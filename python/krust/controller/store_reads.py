@@ -8,8 +8,10 @@ cannot be read, and the caller may continue without it.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from krust.controller.pace import PAUSE, SLICE
 from krust.errors import ServerError
 from krust.metadata.store import LARGEST, Created, Node, Refusal, Stat, size
 
@@ -40,6 +42,17 @@ def pieces(queries: Iterable[Query]) -> Generator[Transactions, list[Done], list
         room -= need
     answers = (yield asked) if asked else []
     return [result for done in answers for result in done.results]
+
+
+def in_slices(queries: Iterable[Query]) -> Generator[Transactions, list[Done], list[Result]]:
+    """The same as `pieces`, with a pause after each slice of reads."""
+    left = iter(queries)
+    results: list[Result] = []
+    while slice_of := list(islice(left, SLICE // 2)):
+        if results:
+            yield PAUSE
+        results += yield from pieces(slice_of)
+    return results
 
 
 def children(path: str, result: Result) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ from typing import Any
 
 from krust.controller.control_requests import SLICE as SENT
 from krust.controller.offline_replicas import OfflineReplicas
+from krust.controller.pace import SLICE
 from krust.controller.state import Message
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment
-from krust.metadata.store import Create, SetData
+from krust.metadata.store import Create, Read, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 
 MANY = 1000
@@ -130,3 +131,14 @@ def test_a_paused_sweep_goes_on_so_that_its_broker_can_return_to_the_cluster() -
         for event in leader.store.events():
             leader.hear(event)
     assert leader.answers[99] is None
+
+
+def test_a_new_controller_reads_the_states_of_partitions_in_slices() -> None:
+    nodes = led_by_broker_2()
+    nodes.leader.die()
+    states = [
+        sum(each.path.endswith("/state") for each in operations if isinstance(each, Read))
+        for operations in nodes.leader.submitted
+    ]
+    assert sum(states) >= MANY
+    assert max(states) <= SLICE // 2
