@@ -15,8 +15,11 @@ use std::sync::Arc;
 
 use super::epochs::Epochs;
 use super::errors::StorageError;
-use super::recovery::{Recovered, Request};
-use super::segment::{Home, Segment};
+use super::file_names::LOG;
+use super::files;
+use super::partition_dir::Home;
+use super::recovered::{Recovered, Request};
+use super::segment::Segment;
 
 /// The offset where the log starts, by the checkpoint or by the oldest leader epoch. An empty log,
 /// `first` is `None`, starts where the checkpoint says: its epochs may be those of a former log.
@@ -132,9 +135,9 @@ pub(crate) fn keep_aside(home: &Home, found: &Recovered) -> Result<(), StorageEr
          says; they are not served any more, and their segments are kept as .log.0.cut"
     );
     for segment in &found.segments {
-        let path = segment.path(super::segment::LOG);
-        let target = super::files::with_suffix(&path, ".0.cut");
-        super::files::rename_if_there(home.dir.disk(), &path, &target)
+        let path = segment.path(LOG);
+        let target = files::with_suffix(&path, ".0.cut");
+        files::rename_if_there(home.dir.disk(), &path, &target)
             .map_err(|error| home.dir.failed("keep a segment aside", error))?;
     }
     home.dir.sync_dir(&home.path.read())

@@ -13,9 +13,11 @@ use std::io;
 use std::sync::Arc;
 
 use super::errors::StorageError;
-use super::recovery::{Recovered, Request, remove_segment};
+use super::file_names::LOG;
+use super::partition_dir::Home;
+use super::recovered::{Recovered, Request};
 use super::scan::{Step, Walker};
-use super::segment::{Home, LOG, Segment};
+use super::segment::Segment;
 
 /// What lies behind the end of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,21 +96,22 @@ pub(crate) fn cut(
     let gone = found.segments.split_off((index + 1).min(found.segments.len()));
     let Some(segment) = found.segments.last().cloned() else { return Ok(()) };
     if found.log_end < request.recovery_point {
-        report(home, found, &format!("{reason}; {loss} stay as they are, and are not served"));
+        found
+            .report_damage(home, &format!("{reason}; {loss} stay as they are, and are not served"));
         segment.publish_size(end);
         return Ok(());
     }
     tracing::warn!("recovery cuts {} at offset {}: {reason}; lost: {loss}", home.name, loss.offset);
     if let Some(checking) = request.checking {
-        checking.cut(&loss);
+        checking.add_cut(loss.bytes, loss.offsets());
     }
     let dir = &home.dir;
     let partition = home.path.read().clone();
-    gone.iter().rev().try_for_each(|segment| remove_segment(home, segment))?;
+    gone.iter().rev().try_for_each(|segment| segment.remove_files())?;
     dir.sync_dir(&partition)?;
     if end == 0 && index > 0 && segment.base_offset != found.log_end {
         found.segments.pop();
-        remove_segment(home, &segment)?;
+        segment.remove_files()?;
         dir.sync_dir(&partition)
     } else {
         segment.publish_size(end);
@@ -116,15 +119,6 @@ pub(crate) fn cut(
         dir.disk().set_len(&file, end).map_err(|error| dir.failed("cut a segment", error))?;
         dir.sync_data(&segment.path(LOG), &file)
     }
-}
-
-/// Takes note of damage where the log ends.
-pub(crate) fn report(home: &Home, found: &mut Recovered, reason: &str) {
-    found.damage = Some(StorageError::Damaged {
-        log: Arc::clone(&home.name),
-        offset: found.log_end,
-        reason: reason.into(),
-    });
 }
 
 /// What all recoveries of a start have cut, in one line.

@@ -1,11 +1,11 @@
 //! Open files as a bounded cache: 10,000 partitions with three files each do not fit into the
 //! descriptors a process gets, so a file is opened when it is used and closed by the clock.
 //!
-//! Eviction is by second chance: a hand goes round, who was used since its last visit stays. A file
-//! with changes that are not synced is never closed, since nobody else might hear of an error of
-//! the disk: it stays open beyond the limit and is synced by a sync thread (`sync_on`), or at once
-//! by whoever opens another one beyond half as much again. What is leased stays open until the last
-//! lease is dropped.
+//! Eviction gives a second chance: a file that was used since the last visit stays open. A file
+//! with changes that are not synced is never closed, because a later sync would not report an error
+//! of the disk. Such a file stays open beyond the limit until a sync thread syncs it (`sync_with`),
+//! or until half as many files again as the limit are open: then the next opener syncs it.
+//! A file that a reader holds stays open until the reader drops it.
 //! Invariant: holders registered <= 1.5 x limit + 1, but for those that are opened meanwhile.
 //! Threads: hits never come here (the holder keeps its own file); one mutex for opens, which is not
 //! held over a sync.
@@ -71,14 +71,9 @@ impl Descriptors {
         self.len() == 0
     }
 
-    /// Has the threads of `syncer` sync what cannot be closed before.
-    pub fn sync_on(&self, syncer: &Arc<super::sync::Syncer>) {
-        let syncer = Arc::downgrade(syncer);
-        let _ = self.later.set(Box::new(move |holder| {
-            if let Some(syncer) = syncer.upgrade() {
-                syncer.sync_holder(holder);
-            }
-        }));
+    /// Has `later` sync on another thread what cannot be closed before.
+    pub(crate) fn sync_with(&self, later: impl Fn(Weak<dyn Holder>) + Send + Sync + 'static) {
+        let _ = self.later.set(Box::new(later));
     }
 
     /// Takes note that `holder` opens something now, and makes room for it.

@@ -8,6 +8,7 @@
 //! Threads: shared; the offline flag is an atomic, the rest short locks.
 //! Not promised: plain files of strangers are left alone.
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,6 @@ use super::descriptors::Descriptors;
 use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
 use super::index_cache::{INDEX_CACHE_BYTES, IndexCache};
-use super::log::Log;
 use super::meta::{self, META};
 use super::names::{self, Found, Kind};
 use super::progress;
@@ -80,6 +80,20 @@ impl SyncTimes {
     }
 }
 
+/// An open log, as the directory that it lies in sees it.
+pub(crate) trait LogInDir: Any + Send + Sync {
+    /// The partition.
+    fn name(&self) -> &TopicPartition;
+    /// Whether it has files and is not closed.
+    fn is_on_disk(&self) -> bool;
+    /// The directory; another one after a move.
+    fn dir(&self) -> Arc<LogDir>;
+    /// What the checkpoints are to say of it; `None`: it is damaged.
+    fn points(&self) -> Option<Points>;
+    /// Saves what must not be behind the checkpoints.
+    fn prepare_checkpoint(&self) -> Result<(), StorageError>;
+}
+
 /// An open log directory.
 pub struct LogDir {
     path: PathBuf,
@@ -94,7 +108,7 @@ pub struct LogDir {
     low: AtomicBool,
     syncs: SyncTimes,
     offsets: Mutex<Table>,
-    logs: Mutex<Vec<Weak<Log>>>,
+    logs: Mutex<Vec<Weak<dyn LogInDir>>>,
     opened: Mutex<HashSet<TopicPartition>>,
     lock: Mutex<Option<File>>,
     /// The directory itself, open since before anything was written: what of its file system cannot
@@ -265,11 +279,8 @@ impl LogDir {
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.online()?;
         for log in self.logs() {
-            // The oldest epoch begins where the log starts: it is never behind the checkpoint.
-            if log.checkpointed_start().is_some() {
-                log.save_epochs()?;
-            }
-            self.note(&log);
+            log.prepare_checkpoint()?;
+            self.note(&*log);
         }
         self.write_offsets(&mut self.offsets.lock())
     }
@@ -293,36 +304,35 @@ impl LogDir {
 
     /// Takes note of a log's offsets, for the next checkpoint. Those of a damaged log stay as they
     /// were: they are what tells the damage.
-    pub(crate) fn note(&self, log: &Log) {
-        if log.damage().is_some() {
-            return;
-        }
+    pub(crate) fn note(&self, log: &dyn LogInDir) {
         let mut table = self.offsets.lock();
         if !self.is_home_of(log) {
             return;
         }
-        table.recovery.set(log.name(), Some(log.recovery_point()));
-        table.log_start.set(log.name(), log.checkpointed_start());
-        table.high_watermark.set(log.name(), Some(log.high_watermark()));
+        let Some(points) = log.points() else { return };
+        table.recovery.set(log.name(), points.recovery);
+        table.log_start.set(log.name(), points.log_start);
+        table.high_watermark.set(log.name(), points.high_watermark);
     }
 
     /// Takes note of a log that was opened in it.
-    pub(crate) fn register(&self, log: &Arc<Log>) {
+    pub(crate) fn register(&self, log: &Arc<impl LogInDir>) {
         self.opened.lock().insert(log.name().clone());
-        self.logs.lock().push(Arc::downgrade(log));
+        let weak = Arc::downgrade(log);
+        self.logs.lock().push(weak);
     }
 
     /// The logs that are open.
-    pub(crate) fn logs(&self) -> Vec<Arc<Log>> {
+    pub(crate) fn logs(&self) -> Vec<Arc<dyn LogInDir>> {
         let mut logs = self.logs.lock();
         logs.retain(|log| log.strong_count() > 0);
         let open = logs.iter().filter_map(Weak::upgrade);
-        open.filter(|log| log.is_on_disk() && self.is_home_of(log)).collect()
+        open.filter(|log| log.is_on_disk() && self.is_home_of(&**log)).collect()
     }
 
     /// Whether a log lies here, and was not moved to another directory.
-    fn is_home_of(&self, log: &Log) -> bool {
-        std::ptr::eq(&*log.home().dir, self)
+    fn is_home_of(&self, log: &dyn LogInDir) -> bool {
+        std::ptr::eq(&*log.dir(), self)
     }
 
     /// What the checkpoints say of a partition.

@@ -1,11 +1,10 @@
 //! The indexes of a segment made anew from its batches, as appends would have written them.
 //!
-//! Threads: one walks and adds; [`IndexBuilder::install`] gives a segment all at once.
+//! Threads: plain values.
 //! Not promised: nothing is written to a file here.
 
 use super::index::{Entry, OffsetEntry, TimeEntry};
 use super::scan::BatchAt;
-use super::segment::{Segment, UNKNOWN};
 
 /// Collects index entries from a walk, as appends would have written them.
 pub(crate) struct IndexBuilder {
@@ -13,9 +12,19 @@ pub(crate) struct IndexBuilder {
     interval: u64,
     since_entry: u64,
     max: (i64, i64),
-    first: i64,
+    first: Option<i64>,
     offsets: Vec<OffsetEntry>,
     times: Vec<TimeEntry>,
+}
+
+/// The indexes of a segment, whole.
+pub(crate) struct BuiltIndexes {
+    pub offsets: Vec<OffsetEntry>,
+    pub times: Vec<TimeEntry>,
+    /// The largest timestamp and the last offset of its batch; (-1, -1) without any.
+    pub max: (i64, i64),
+    /// The largest timestamp of the first batch.
+    pub first: Option<i64>,
 }
 
 impl IndexBuilder {
@@ -25,7 +34,7 @@ impl IndexBuilder {
             interval,
             since_entry: 0,
             max: (-1, -1),
-            first: UNKNOWN,
+            first: None,
             offsets: Vec::new(),
             times: Vec::new(),
         }
@@ -33,9 +42,7 @@ impl IndexBuilder {
 
     /// Takes in the next batch.
     pub(crate) fn add(&mut self, batch: &BatchAt) {
-        if self.first == UNKNOWN {
-            self.first = batch.max_timestamp;
-        }
+        self.first.get_or_insert(batch.max_timestamp);
         if batch.max_timestamp > self.max.0 {
             self.max = (batch.max_timestamp, batch.last_offset);
         }
@@ -57,14 +64,11 @@ impl IndexBuilder {
         self.since_entry
     }
 
-    /// Gives the indexes to their segment.
-    pub(crate) fn install(mut self, segment: &Segment) {
+    /// The indexes of all batches that were taken in.
+    pub(crate) fn finish(mut self) -> BuiltIndexes {
         self.push_time();
-        segment.offsets.set(&self.offsets);
-        segment.times.set(&self.times);
-        segment.set_max(self.max.0, self.max.1);
-        segment.forget_first_timestamp();
-        segment.set_first_timestamp(self.first);
+        let Self { offsets, times, max, first, .. } = self;
+        BuiltIndexes { offsets, times, max, first }
     }
 
     /// The bytes of `.index` and `.timeindex`.

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::dirs::LogDir;
 use super::errors::StorageError;
+use super::log::Log;
 use super::panics::caught;
 use crate::clock::Clock;
 
@@ -161,7 +162,7 @@ fn all(
 impl LogDir {
     /// Applies retention to all logs that are open.
     fn retain(&self, now_ms: i64) {
-        for log in self.logs() {
+        for log in Log::all_in(self) {
             if self.is_offline() {
                 return;
             }

@@ -7,16 +7,15 @@
 //! Not promised: files of other names are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::aborted::ABORTED;
 use super::consistency;
 use super::errors::StorageError;
+use super::file_names::{INDEX, LOG, TIME_INDEX, TXN_INDEX, parse_name};
 use super::files;
+use super::partition_dir::{ABORTED, Home};
 use super::scan::{Step, Walker};
-use super::segment::{Home, INDEX, LOG, TIME_INDEX, TXN_INDEX};
 
 /// What lies in a partition's directory.
 pub(crate) struct Listing {
@@ -28,28 +27,6 @@ pub(crate) struct Listing {
     pub has_sums: bool,
 }
 
-/// `00000000000000000042.log` as 42 and `log`.
-pub(crate) fn parse_name(name: &str) -> Option<(i64, &str)> {
-    let (digits, kind) = name.split_once('.')?;
-    if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    Some((digits.parse().ok()?, kind))
-}
-
-pub(super) fn names(home: &Home) -> Result<Vec<String>, StorageError> {
-    let path = home.path.read();
-    let fail = |error| StorageError::io("list", &path, error);
-    let entries = match std::fs::read_dir(&*path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(fail)?,
-    };
-    entries
-        .map(|entry| entry.map(|entry| entry.file_name().into_string().unwrap_or_default()))
-        .collect::<io::Result<_>>()
-        .map_err(fail)
-}
-
 /// The segments and their sizes, once leftovers are dealt with; `None` without a directory.
 pub(super) fn list(home: &Arc<Home>) -> Result<Option<Listing>, StorageError> {
     if !home.path.read().is_dir() {
@@ -58,10 +35,10 @@ pub(super) fn list(home: &Arc<Home>) -> Result<Option<Listing>, StorageError> {
     let leftovers = |name: &String| {
         [".deleted", ".cleaned", ".swap", ".tmp"].iter().any(|suffix| name.ends_with(suffix))
     };
-    let mut all = names(home)?;
+    let mut all = home.file_names()?;
     if all.iter().any(leftovers) {
         clear_leftovers(home, &all)?;
-        all = names(home)?;
+        all = home.file_names()?;
     }
     let (mut segments, mut txn_indexes) = (BTreeMap::new(), BTreeSet::new());
     for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
@@ -77,18 +54,13 @@ pub(super) fn list(home: &Arc<Home>) -> Result<Option<Listing>, StorageError> {
                 let next = segments.range(base..).next().map(|(next, _)| *next);
                 consistency::name_missing(home, (base, next));
             }
-            remove(home, home.file(base, kind))?;
+            home.remove(home.file(base, kind))?;
         } else if kind == TXN_INDEX {
             txn_indexes.insert(base);
         }
     }
     let has_sums = all.iter().any(|name| name == ABORTED);
     Ok(Some(Listing { segments, txn_indexes, has_sums }))
-}
-
-pub(super) fn remove(home: &Home, path: PathBuf) -> Result<(), StorageError> {
-    files::remove_if_there(home.dir.disk(), &path)
-        .map_err(|error| home.dir.failed("remove a leftover", error))
 }
 
 /// Deletions are finished. A compaction that got as far as renaming its results to `.swap` is
@@ -101,15 +73,15 @@ fn clear_leftovers(home: &Arc<Home>, all: &[String]) -> Result<(), StorageError>
     let oldest_cleaned = bases(".cleaned").min().unwrap_or(i64::MAX);
     let swapped: Vec<i64> = bases(".log.swap").filter(|base| *base < oldest_cleaned).collect();
     for name in ends_with(".deleted").chain(ends_with(".tmp")) {
-        remove(home, path.join(name))?;
+        home.remove(path.join(name))?;
     }
     for name in ends_with(".swap") {
         if parse_name(name).is_none_or(|(base, _)| !swapped.contains(&base)) {
-            remove(home, path.join(name))?;
+            home.remove(path.join(name))?;
         }
     }
     for name in ends_with(".cleaned") {
-        remove(home, path.join(name))?;
+        home.remove(path.join(name))?;
     }
     swapped.iter().try_for_each(|base| finish_swap(home, *base, all))
 }
@@ -119,7 +91,7 @@ fn finish_swap(home: &Arc<Home>, base: i64, all: &[String]) -> Result<(), Storag
     for (other, kind) in all.iter().filter_map(|name| parse_name(name)) {
         let replaced = other == base || (base..end).contains(&other);
         if replaced && [LOG, INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) {
-            remove(home, home.file(other, kind))?;
+            home.remove(home.file(other, kind))?;
         }
     }
     for kind in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {

@@ -14,9 +14,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::errors::StorageError;
+use super::file_names::{LOG, SNAPSHOT};
 use super::producers::Producers;
 use super::scan::{Step, Walker};
-use super::segment::{LOG, SNAPSHOT, Segment};
+use super::segment::Segment;
 use super::txnindex::Aborted;
 use crate::record::batch::Header;
 

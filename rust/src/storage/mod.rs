@@ -1,29 +1,44 @@
 //! The log on disk: partitions as directories of segments, byte for byte as Apache Kafka 3.9
 //! writes them. A directory can move between krust and Kafka in either direction.
 //!
+//! Layers, top first. A file imports only from its own layer and from lower ones.
+//!
 //! ```text
-//! dirs         one entry of log.dirs: lock, meta.properties, clean marker, checkpoints, offline
-//! names        the directories of partitions in it
-//! log          one partition: stage, commit, read, truncate, retention
-//! recovery     from whatever a crash left to a log that ends in a whole batch
-//! listing      the files of a partition's directory, leftovers cleared
-//! cut          what a recovery takes off the end, told before it goes
-//! segment      one .log file with its indexes      scan        headers of a file, one by one
-//! index        .index and .timeindex               txnindex    .txnindex
-//! pages        an index read in pages              index_cache the pages of all, bounded
-//! aborted      what each .txnindex held when it was written
-//! producers    .snapshot                           epochs      leader-epoch-checkpoint
-//! files        the disk behind a trait             recording   its double: crash images, faults
-//! descriptors  open files as a bounded cache       sync        the thread that calls fdatasync
-//! checkpoints  offsets, in small files             keeper      retention and checkpoints, in time
-//! indexing     indexes made anew from batches
-//! group        when appends that wait are worth a sync
-//! panics       what follows a bug in one of the threads
-//! progress     how far the opening of logs is
-//! inspect      read-only dump and verify           cleaner     compaction
-//! closing      the end of all logs, in order
-//! reader       a partition's files, beside a broker  mover    to another log directory
+//! threads      keeper       retention, checkpoints and room on the disk, each at its interval
+//!              cleaner      compaction               mover        logs to another log directory
+//!              closing      the end of all logs, in order
+//! tools        inspect      read-only dump and verify
+//!              reader       a partition's files, beside a broker
+//! log          log          one partition: stage, commit, read, truncate, retention
+//!              group_commit when appends that wait are worth a sync
+//!              sync         the threads that call fdatasync, for any log
+//! recovery     recovery     from whatever a crash left to a log that ends in a whole batch
+//!              recovered    what a recovery is asked and finds
+//!              listing      the files of a partition's directory, leftovers cleared
+//!              consistency  checkpoints and epochs against the log
+//!              cut          what a recovery takes off the end, reported before it goes
+//!              aborted      each .txnindex against what was written
+//!              producer_replay, markers              producers and transactions from batches
+//! segment      segment      one .log file with its indexes
+//!              times        offsets by time          order        whether old batches are in order
+//!              indexing     indexes made anew from batches
+//! directories  partition_dir one partition's directory
+//!              dirs         one entry of log.dirs: lock, clean marker, checkpoints, offline
+//!              stray        directories of partitions that are not served
+//!              progress     how far the opening of logs is
+//! state        producers    .snapshot                epochs       leader-epoch-checkpoint
+//!              checkpoints  offsets, in small files  meta         meta.properties
+//! indexes      index, pages .index and .timeindex    txnindex     .txnindex
+//!              index_cache  the pages of all, bounded
+//! files        files        the disk behind a trait  recording    its double: crash images, faults
+//!              scan, cold   headers of a file, one by one
+//!              descriptors  open files as a bounded cache
+//!              names, file_names                     the names of directories and of files
+//!              config, errors, panics                settings, faults, what follows a bug
 //! ```
+//!
+//! Lower layers know a log only as a trait: `dirs` by what it checkpoints, `sync` by what it
+//! flushes.
 //!
 //! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
 //! offset is the same bytes for ever. Three watermarks, one owner each: appends own log_end, the
@@ -42,6 +57,7 @@ mod descriptors;
 mod dirs;
 pub mod epochs;
 mod errors;
+mod file_names;
 pub mod files;
 mod group_commit;
 pub mod index;
@@ -58,10 +74,13 @@ mod names;
 mod order;
 mod pages;
 pub(crate) mod panics;
+mod partition_dir;
+mod producer_replay;
 pub mod producers;
 mod progress;
 pub mod reader;
 pub mod recording;
+mod recovered;
 mod recovery;
 mod scan;
 mod segment;

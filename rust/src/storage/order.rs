@@ -9,14 +9,13 @@
 //! taken only for bytes that were there before; the walk itself holds none.
 //! Not promised: on compacted topics an offset may rise into a gap unnoticed.
 
-use std::sync::Arc;
+use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::errors::StorageError;
 use super::scan::{BatchAt, Step, Walker};
-use super::segment::{LOG, Segment};
 
 /// What was walked of a segment.
 #[derive(Debug)]
@@ -47,61 +46,81 @@ impl Order {
     pub(crate) fn trust(&self) {
         self.old.store(0, Ordering::Release);
     }
-}
 
-impl Segment {
-    /// Up to where the batches of `from..to` may be shown; `from` is where a batch begins. All
-    /// offsets are below `limit`, the base offset of the next segment.
-    pub(crate) fn in_order(
-        self: &Arc<Self>,
+    /// The walk that tells whether `from..to` is in order; `None`: it is.
+    pub(crate) fn walk_of(
+        &self,
         (from, to): (u64, u64),
-        limit: i64,
-    ) -> Result<u64, StorageError> {
-        let old = self.order.old.load(Ordering::Acquire).min(self.size());
+        size: u64,
+        base_offset: i64,
+    ) -> Option<Walk> {
+        let old = self.old.load(Ordering::Acquire).min(size);
         if from >= old {
-            return Ok(to);
+            return None;
         }
-        let known = *self.order.walked.lock();
+        let known = *self.walked.lock();
         let goes_on = known.from <= from && from <= known.to;
         if goes_on && to.min(old) <= known.to {
-            return Ok(to);
+            return None;
         }
         let start = if goes_on { known.to } else { from };
         let due = match (goes_on, start) {
-            (_, 0) => self.base_offset,
+            (_, 0) => base_offset,
             (true, _) => known.due,
             _ => i64::MIN,
         };
-        let walk = Walk { start, to: to.min(old), due, limit };
-        let (good, due) = self.walk(&walk)?;
-        let mut walked = self.order.walked.lock();
-        if goes_on && walked.to == known.to {
-            (walked.to, walked.due) = (good, due);
-        } else if !goes_on {
-            *walked = Walked { from, to: good, due };
+        Some(Walk { from, start, to: to.min(old), due, goes_on })
+    }
+
+    /// Takes note of a walk that is over.
+    pub(crate) fn note(&self, walk: &Walk, end: &WalkEnd) {
+        let mut walked = self.walked.lock();
+        if walk.goes_on && walked.to == walk.start {
+            (walked.to, walked.due) = (end.good, end.due);
+        } else if !walk.goes_on {
+            *walked = Walked { from: walk.from, to: end.good, due: end.due };
         }
-        Ok(if good >= to.min(old) { to } else { good.max(from) })
     }
 
-    /// Whether the whole segment is in order; it is walked once.
-    pub(crate) fn is_in_order(self: &Arc<Self>, limit: i64) -> Result<bool, StorageError> {
-        let size = self.size();
-        Ok(self.in_order((0, size), limit)? >= size)
+    /// Whether damage of this segment is reported for the first time.
+    pub(crate) fn is_first_report(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
     }
+}
 
-    /// Where the first batch lies that is not in order, or one past the last walked; and the least
-    /// offset due there.
-    fn walk(self: &Arc<Self>, walk: &Walk) -> Result<(u64, i64), StorageError> {
-        let file = self.file()?;
-        let fail = |error| StorageError::io("read", &self.path(LOG), error);
-        let mut walker = Walker::new(&file, walk.start, self.size());
-        let (mut due, mut before) = (walk.due, None::<(BatchAt, i64)>);
+/// A walk over the headers of a segment.
+pub(crate) struct Walk {
+    from: u64,
+    start: u64,
+    /// Up to where batches are looked at.
+    pub to: u64,
+    due: i64,
+    /// It begins where the last walk ended.
+    goes_on: bool,
+}
+
+/// Where a walk ended.
+pub(crate) struct WalkEnd {
+    /// Where the first batch lies that is not in order, or one past the last walked.
+    pub good: u64,
+    /// The least offset due there.
+    pub due: i64,
+    /// Why the batch there is not in order.
+    pub reason: Option<&'static str>,
+}
+
+impl Walk {
+    /// Walks over a segment of `size` bytes whose offsets are all below `limit`.
+    pub(crate) fn run(&self, file: &File, (size, limit): (u64, i64)) -> io::Result<WalkEnd> {
+        let end = |good, due, reason| Ok(WalkEnd { good, due, reason });
+        let mut walker = Walker::new(file, self.start, size);
+        let (mut due, mut before) = (self.due, None::<(BatchAt, i64)>);
         loop {
             let at = walker.position();
-            let batch = match walker.step().map_err(fail)? {
+            let batch = match walker.step()? {
                 Step::Batch(batch) => batch,
-                Step::End => return Ok((at, due)),
-                Step::Bad(reason) => return Ok(self.ends_order((at, due), reason)),
+                Step::End => return end(at, due, None),
+                Step::Bad(reason) => return end(at, due, Some(reason)),
             };
             if batch.magic == 2 && batch.base_offset < due {
                 // One of two is wrong: the one before, unless it began where it should.
@@ -109,37 +128,16 @@ impl Segment {
                     Some((before, due)) if before.base_offset != due => (before.position, due),
                     _ => (at, due),
                 };
-                return Ok(self.ends_order((place, due), "an offset falls"));
+                return end(place, due, Some("an offset falls"));
             }
-            if batch.last_offset >= walk.limit {
-                return Ok(self.ends_order((at, due), "an offset lies in the next segment"));
+            if batch.last_offset >= limit {
+                return end(at, due, Some("an offset lies in the next segment"));
             }
-            if at >= walk.to {
-                return Ok((at, due)); // the batch behind says that the last one is right
+            if at >= self.to {
+                return end(at, due, None); // the batch behind says that the last one is right
             }
             before = Some((batch, due));
             due = batch.last_offset.saturating_add(1);
         }
     }
-
-    fn ends_order(&self, (place, due): (u64, i64), reason: &str) -> (u64, i64) {
-        if !self.order.told.swap(true, Ordering::Relaxed) {
-            let file = self.path(LOG);
-            tracing::error!(
-                log = %self.log_name(), from = due.max(self.base_offset),
-                "{reason} at byte {place} of {}: records from there to the next good batch are not \
-                 served; see krust log verify, fetch the partition from a replica, or cut it with \
-                 krust log repair",
-                file.display()
-            );
-        }
-        (place, due)
-    }
-}
-
-struct Walk {
-    start: u64,
-    to: u64,
-    due: i64,
-    limit: i64,
 }

@@ -11,10 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::cut::Loss;
 use super::errors::StorageError;
-use super::listing::parse_name;
-use super::segment::LOG;
+use super::file_names::{LOG, parse_name};
 
 /// So many bytes are checked between two looks at it.
 pub(crate) const STEP: u64 = 1 << 20;
@@ -101,12 +99,12 @@ impl Checking {
         self.go_on()
     }
 
-    /// This log was cut.
-    pub(crate) fn cut(&self, loss: &Loss) {
+    /// This log was cut: so many bytes and offsets are lost.
+    pub(crate) fn add_cut(&self, bytes: u64, offsets: u64) {
         let mut cuts = self.progress.cuts.lock();
         cuts.logs += 1;
-        cuts.bytes = cuts.bytes.saturating_add(loss.bytes);
-        cuts.offsets = cuts.offsets.saturating_add(loss.offsets());
+        cuts.bytes = cuts.bytes.saturating_add(bytes);
+        cuts.offsets = cuts.offsets.saturating_add(offsets);
     }
 
     /// An error if the start was given up.

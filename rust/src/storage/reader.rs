@@ -16,13 +16,12 @@ use std::path::PathBuf;
 
 use super::checkpoints::Table;
 use super::errors::StorageError;
+use super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name};
 use super::index::{self, OffsetEntry, TimeEntry};
-use super::listing::parse_name;
 use super::log::find_record;
 use super::names::{self, Kind};
 use super::producers::Producers;
 use super::scan::{self, BatchAt, HEAD, Step, Walker};
-use super::segment::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::txnindex::{self, Aborted};
 use crate::record::batch::Batch;
 

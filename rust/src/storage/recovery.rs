@@ -16,63 +16,23 @@ use std::sync::Arc;
 
 use super::aborted;
 use super::consistency;
-use super::cut::{cut, report};
+use super::cut::cut;
 use super::epochs::Epochs;
 use super::errors::StorageError;
-use super::files;
+use super::file_names::LOG;
 use super::indexing::IndexBuilder;
-use super::listing::{self, names, parse_name, remove};
-use super::producers::Producers;
-use super::progress::{Checking, STEP};
-use super::scan::{self, BatchAt, HEAD, Step, Walker};
-use super::segment::{Home, LOG, LOG_LAST, SNAPSHOT, Segment};
+use super::listing;
+use super::partition_dir::Home;
+use super::producer_replay::{drop_snapshots_above, load_producers};
+use super::progress::STEP;
+use super::recovered::{Recovered, Request};
+use super::scan::{BatchAt, HEAD, Step, Walker};
+use super::segment::Segment;
 use super::txnindex::Aborted;
 use crate::ids::{Epoch, Offset};
-use crate::record::batch::Batch;
 
 /// A file with so much more disk than bytes had some reserved.
 const RESERVED: u64 = 1 << 20;
-
-/// What to recover, and what is known of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'r> {
-    pub clean: bool,
-    pub dense: bool,
-    pub interval: u64,
-    pub recovery_point: i64,
-    pub log_start: Option<i64>,
-    pub high_watermark: Option<i64>,
-    pub checking: Option<&'r Checking>,
-}
-
-/// What was found.
-#[derive(Default)]
-pub(crate) struct Recovered {
-    pub segments: Vec<Arc<Segment>>,
-    pub log_start: i64,
-    pub log_end: i64,
-    pub flushed: i64,
-    pub epochs: Epochs,
-    pub epochs_saved: bool,
-    pub producers: Producers,
-    pub snapshot: Option<i64>,
-    pub since_entry: u64,
-    /// No batch of those that were read has a producer's id.
-    pub without_producers: bool,
-    pub names_unsynced: bool,
-    pub damage: Option<StorageError>,
-}
-
-/// What a replay of producers found.
-pub(crate) struct Replayed {
-    pub producers: Producers,
-    /// The newest snapshot that was used.
-    pub snapshot: Option<i64>,
-    /// Transactions whose abort was replayed.
-    pub aborted: Vec<Aborted>,
-    /// Where the first batch is that is none, if it was asked for.
-    pub bad: Option<i64>,
-}
 
 /// Recovers a log. Errors are the disk's; bad bytes are not errors.
 pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, StorageError> {
@@ -80,7 +40,7 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
         return Ok(Recovered { epochs_saved: true, ..Recovered::default() });
     };
     if listing.has_sums {
-        aborted::load(home);
+        home.load_written();
     }
     let mut found = Recovered { names_unsynced: !request.clean, ..Recovered::default() };
     for (base, size) in &listing.segments {
@@ -100,7 +60,7 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
         Some((end, epoch)) => {
             found.log_end = end;
             if consistency::lost_its_end(home, request, end) {
-                report(home, &mut found, "the log ends too early");
+                found.report_damage(home, "the log ends too early");
             }
             let facts = (&found.segments[..], found.log_start);
             let last = epoch.map(|epoch| (end, epoch));
@@ -122,7 +82,7 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
     }
     found.log_start = found.log_start.min(found.log_end);
     finish(home, (request, has_epochs, end.is_some()), &mut found)?;
-    aborted::check(home, &found, &listing.txn_indexes)?;
+    aborted::check(home, (&found.segments, found.log_end), &listing.txn_indexes)?;
     Ok(found)
 }
 
@@ -131,17 +91,10 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
 fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
     consistency::keep_aside(home, found)?;
     for segment in found.segments.drain(..).rev() {
-        remove_segment(home, &segment)?;
+        segment.remove_files()?;
     }
     found.log_end = found.log_start;
     found.since_entry = 0;
-    Ok(())
-}
-
-pub(crate) fn remove_segment(home: &Home, segment: &Segment) -> Result<(), StorageError> {
-    for kind in LOG_LAST {
-        remove(home, segment.path(kind))?;
-    }
     Ok(())
 }
 
@@ -271,7 +224,7 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
         found.without_producers &= walk.without_producers;
         found.epochs_saved &= !walk.epochs_changed;
         found.since_entry = walk.builder.since_entry();
-        walk.builder.install(&segment);
+        segment.install_indexes(walk.builder.finish());
         found.log_end = next;
         if let Some(reason) = bad {
             cut(home, (request, found), (index, end, reason))?;
@@ -280,7 +233,7 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
         index += 1;
     }
     if found.damage.is_none() && consistency::lost_its_end(home, request, found.log_end) {
-        report(home, found, "the log ends too early");
+        found.report_damage(home, "the log ends too early");
     }
     Ok(wrong)
 }
@@ -408,101 +361,6 @@ fn rebuild_epochs(home: &Home, found: &mut Recovered) -> Result<(), StorageError
         tracing::info!(log = %home.name, "leader epochs made anew from the log");
     }
     Ok(())
-}
-
-/// The producers at `end`: the newest snapshot up to `limit`, and the batches from there on, whose
-/// checksums are looked at where `check` says so.
-pub(crate) fn load_producers(
-    home: &Arc<Home>,
-    segments: &[Arc<Segment>],
-    (limit, end, check): (i64, i64, bool),
-) -> Result<Replayed, StorageError> {
-    let (producers, aborted) = (Producers::default(), Vec::new());
-    let mut found = Replayed { producers, snapshot: None, aborted, bad: None };
-    let mut from = i64::MIN;
-    for offset in snapshots(home)?.into_iter().rev().filter(|offset| *offset <= limit) {
-        let path = home.file(offset, SNAPSHOT);
-        let bytes = std::fs::read(&path).map_err(|e| StorageError::io("read", &path, e))?;
-        if let Some(producers) = Producers::from_snapshot(&bytes) {
-            found.producers = producers;
-            found.snapshot = Some(offset);
-            from = offset;
-            break;
-        }
-        tracing::warn!(log = %home.name, offset, "snapshot is not readable, it is dropped");
-        files::remove_if_there(home.dir.disk(), &path)
-            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
-    }
-    if from >= end {
-        return Ok(found);
-    }
-    let first = segments.partition_point(|segment| segment.base_offset <= from).saturating_sub(1);
-    for segment in segments.iter().skip(first) {
-        replay(segment, (from, end, check), &mut found)?;
-    }
-    Ok(found)
-}
-
-fn replay(
-    segment: &Arc<Segment>,
-    (from, end, check): (i64, i64, bool),
-    found: &mut Replayed,
-) -> Result<(), StorageError> {
-    let size = segment.size();
-    let position = if from > segment.base_offset {
-        match segment.find(from, size)? {
-            Some(batch) => batch.position,
-            None => return Ok(()),
-        }
-    } else {
-        0
-    };
-    let file = segment.file()?;
-    let fail = |e| StorageError::io("read", &segment.path(LOG), e);
-    let mut walker = Walker::new(&file, position, size);
-    let (mut scratch, mut next) = (Vec::new(), segment.base_offset);
-    loop {
-        let at = match walker.step().map_err(fail)? {
-            Step::Batch(at) if at.base_offset < end => at,
-            Step::Batch(_) | Step::End => return Ok(()),
-            Step::Bad(_) => {
-                found.bad = found.bad.or(check.then_some(next));
-                return Ok(());
-            }
-        };
-        next = at.last_offset + 1;
-        if check && !walker.check_crc(&at, &mut scratch).map_err(fail)? {
-            found.bad = found.bad.or(Some(at.base_offset));
-        }
-        if at.header.is_none_or(|header| header.producer_id < 0) {
-            continue;
-        }
-        let bytes = scan::read_batch(&file, &at, &mut scratch).map_err(fail)?;
-        if let Ok(batch) = Batch::parse(bytes) {
-            found.aborted.extend(found.producers.replay(&batch));
-            found.producers.commit();
-        }
-    }
-}
-
-/// Removes snapshots of a state that the log does not have.
-pub(crate) fn drop_snapshots_above(home: &Home, end: i64) -> Result<(), StorageError> {
-    for offset in snapshots(home)?.into_iter().filter(|offset| *offset > end) {
-        files::remove_if_there(home.dir.disk(), &home.file(offset, SNAPSHOT))
-            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
-    }
-    Ok(())
-}
-
-pub(crate) fn snapshots(home: &Home) -> Result<Vec<i64>, StorageError> {
-    let mut offsets: Vec<i64> = names(home)?
-        .iter()
-        .filter_map(|name| parse_name(name))
-        .filter(|(_, kind)| *kind == SNAPSHOT)
-        .map(|(offset, _)| offset)
-        .collect();
-    offsets.sort_unstable();
-    Ok(offsets)
 }
 
 fn read_epochs(home: &Home) -> Option<Epochs> {

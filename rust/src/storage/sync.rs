@@ -20,17 +20,31 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::descriptors::Holder;
+use super::descriptors::{Descriptors, Holder};
 use super::dirs::LogDir;
-use super::log::Log;
+use super::errors::StorageError;
 use super::panics::caught;
-use crate::ids::TopicPartition;
+use crate::ids::{Offset, TopicPartition};
 
 /// Called after a log's flushed offset has moved, or its directory went offline.
 pub type Waker = Box<dyn Fn(&TopicPartition) + Send + Sync>;
 
 /// So many logs at most are synced at a time.
 const THREADS: usize = 4;
+
+/// A log, as the sync threads see it.
+pub(super) trait SyncedLog: Send + Sync {
+    /// The partition.
+    fn name(&self) -> &TopicPartition;
+    /// What the log has asked for since its last sync began.
+    fn asked(&self) -> &Asked;
+    /// Makes durable what is committed.
+    fn flush(&self) -> Result<Offset, StorageError>;
+    /// Reserves disk in the active segment up to `to`.
+    fn allocate(&self, to: u64);
+    /// Takes the log directory that it lies in offline.
+    fn take_dir_offline(&self, why: &str);
+}
 
 /// The sync threads.
 pub struct Syncer {
@@ -43,10 +57,10 @@ pub struct Syncer {
 
 #[derive(Default)]
 struct Queue {
-    due: BTreeMap<(Instant, usize), Weak<Log>>,
+    due: BTreeMap<(Instant, usize), Weak<dyn SyncedLog>>,
     /// The addresses of the logs that are being synced.
     busy: Vec<usize>,
-    allocations: Vec<(Weak<Log>, u64)>,
+    allocations: Vec<(Weak<dyn SyncedLog>, u64)>,
     /// What is to be synced so that it can be closed.
     holders: Vec<Weak<dyn Holder>>,
     checkpoints: Vec<Arc<LogDir>>,
@@ -75,8 +89,8 @@ pub(super) struct Asked {
 }
 
 enum Work {
-    Sync(Arc<Log>),
-    Allocate(Weak<Log>, u64),
+    Sync(Arc<dyn SyncedLog>),
+    Allocate(Weak<dyn SyncedLog>, u64),
     Checkpoint(Arc<LogDir>),
     Holder(Weak<dyn Holder>),
 }
@@ -101,6 +115,16 @@ impl Syncer {
         Ok(syncer)
     }
 
+    /// Syncs the files that `descriptors` cannot close before, from now on.
+    pub fn sync_files_of(self: &Arc<Self>, descriptors: &Descriptors) {
+        let syncer = Arc::downgrade(self);
+        descriptors.sync_with(move |holder| {
+            if let Some(syncer) = syncer.upgrade() {
+                syncer.sync_holder(holder);
+            }
+        });
+    }
+
     /// Lets the threads end what they do and waits for them. Later asks are ignored.
     pub fn stop(&self) {
         let threads = {
@@ -122,27 +146,29 @@ impl Syncer {
     }
 
     /// Has the log synced.
-    pub(super) fn ask(&self, log: &Weak<Log>, urgency: Urgency) {
+    pub(super) fn ask(&self, log: &Weak<impl SyncedLog + 'static>, urgency: Urgency) {
         let Some(strong) = log.upgrade() else { return };
         let (wish, within) = urgency.wish();
-        if strong.asked.urgency.load(Ordering::Acquire) >= wish {
+        if strong.asked().urgency.load(Ordering::Acquire) >= wish {
             return;
         }
         let mut queue = self.queue.lock();
-        if strong.asked.urgency.fetch_max(wish, Ordering::AcqRel) >= wish {
+        if strong.asked().urgency.fetch_max(wish, Ordering::AcqRel) >= wish {
             return;
         }
         queue.count += 1;
         let key = (Instant::now() + within, queue.count);
-        strong.asked.entry.store(key.1, Ordering::Release);
-        queue.due.insert(key, Weak::clone(log));
+        strong.asked().entry.store(key.1, Ordering::Release);
+        let log: Weak<dyn SyncedLog> = log.clone();
+        queue.due.insert(key, log);
         self.wake(queue);
     }
 
     /// Has disk reserved in the log's active segment up to `to`.
-    pub(super) fn allocate(&self, log: &Weak<Log>, to: u64) {
+    pub(super) fn allocate(&self, log: &Weak<impl SyncedLog + 'static>, to: u64) {
+        let log: Weak<dyn SyncedLog> = log.clone();
         let mut queue = self.queue.lock();
-        queue.allocations.push((Weak::clone(log), to));
+        queue.allocations.push((log, to));
         self.wake(queue);
     }
 
@@ -213,18 +239,18 @@ impl Syncer {
                 match caught(&format_args!("the sync of {}", log.name()), || log.flush()) {
                     Some(Err(error)) => tracing::error!(log = %log.name(), "sync failed: {error}"),
                     Some(Ok(_)) => {}
-                    None => log.dir().take_offline(&"a sync panicked"),
+                    None => log.take_dir_offline("a sync panicked"),
                 }
                 (self.waker)(log.name());
-                self.done(&log);
+                self.done(&*log);
             }
         }
     }
 
     /// Lets another thread sync the log, which may have asked meanwhile.
-    fn done(&self, log: &Arc<Log>) {
+    fn done(&self, log: &dyn SyncedLog) {
         let mut queue = self.queue.lock();
-        let address = Arc::as_ptr(log).addr();
+        let address = address(log);
         queue.busy.retain(|busy| *busy != address);
         drop(queue);
         self.changed.notify_one();
@@ -264,17 +290,18 @@ impl Syncer {
 
 impl Queue {
     /// The log that is to be synced now, marked as busy; else when to look again.
-    fn take(&mut self, now: Instant) -> Result<Arc<Log>, Option<Instant>> {
+    fn take(&mut self, now: Instant) -> Result<Arc<dyn SyncedLog>, Option<Instant>> {
         let mut gone = Vec::new();
         let mut found = None;
         let mut until = None;
         for (key, log) in &self.due {
             let log = log.upgrade();
-            let Some(log) = log.filter(|it| it.asked.entry.load(Ordering::Acquire) == key.1) else {
+            let Some(log) = log.filter(|it| it.asked().entry.load(Ordering::Acquire) == key.1)
+            else {
                 gone.push(*key);
                 continue;
             };
-            if self.busy.contains(&Arc::as_ptr(&log).addr()) {
+            if self.busy.contains(&address(&*log)) {
                 continue;
             }
             if key.0 > now {
@@ -289,10 +316,15 @@ impl Queue {
             self.due.remove(&key);
         }
         let log = found.ok_or(until)?;
-        log.asked.urgency.store(0, Ordering::Release);
-        self.busy.push(Arc::as_ptr(&log).addr());
+        log.asked().urgency.store(0, Ordering::Release);
+        self.busy.push(address(&*log));
         Ok(log)
     }
+}
+
+/// What tells a log from others while it is being synced.
+fn address(log: &dyn SyncedLog) -> usize {
+    std::ptr::from_ref(log).addr()
 }
 
 impl Urgency {

@@ -9,9 +9,10 @@
 use std::sync::Arc;
 
 use super::errors::StorageError;
+use super::file_names::LOG;
 use super::index::TimeEntry;
 use super::scan::{BatchAt, Step, Walker};
-use super::segment::{LOG, Segment};
+use super::segment::Segment;
 
 impl Segment {
     /// The entry, if it is right. If not, the indexes are made anew, and the search begins where

@@ -51,7 +51,7 @@ fn write_to_many(syncer: Option<&Arc<Syncer>>) {
     let dir = tempfile::tempdir().unwrap();
     let (disk, descriptors) = (Arc::new(Watched::default()), Descriptors::new(LIMIT));
     if let Some(syncer) = syncer {
-        descriptors.sync_on(syncer);
+        syncer.sync_files_of(&descriptors);
     }
     let options = DirOptions {
         disk: Arc::clone(&disk) as _,

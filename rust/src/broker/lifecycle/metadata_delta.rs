@@ -349,7 +349,7 @@ impl Broker {
             }
         }))?;
         let dirs = self.log_manager.dirs.clone();
-        dirs.iter().for_each(|dir| dir.descriptors().sync_on(&syncer));
+        dirs.iter().for_each(|dir| syncer.sync_files_of(dir.descriptors()));
         let _ = self.syncer.set(syncer);
         let broker = Arc::downgrade(self);
         let expiry = Chore {

@@ -204,7 +204,8 @@ impl Cleaner {
     fn clean_next(&self) -> bool {
         let now_ms = self.clock.wall_ms();
         let mut best: Option<(Arc<Log>, f64)> = None;
-        for log in self.dirs.iter().filter(|dir| !dir.is_offline()).flat_map(|dir| dir.logs()) {
+        for log in self.dirs.iter().filter(|dir| !dir.is_offline()).flat_map(|dir| Log::all_in(dir))
+        {
             let look = || log.due(now_ms);
             let due = caught(&format_args!("a look at what is dirty of {}", log.name()), look);
             let ratio = match due.unwrap_or_else(|| log.give_up()) {

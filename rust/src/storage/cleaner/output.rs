@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::super::errors::StorageError;
+use super::super::file_names::{INDEX, LOG, TIME_INDEX, TXN_INDEX};
 use super::super::files;
 use super::super::indexing::IndexBuilder;
+use super::super::partition_dir::Home;
 use super::super::scan::{self, Step};
-use super::super::segment::{Home, INDEX, LOG, TIME_INDEX, TXN_INDEX};
 use super::super::txnindex::{self, Aborted};
 
 /// The suffix of what is being written.

@@ -11,7 +11,7 @@ use std::path::Path;
 use super::super::checkpoints;
 use super::super::dirs::CLEAN;
 use super::super::epochs::Epochs;
-use super::super::listing::parse_name;
+use super::super::file_names::parse_name;
 use super::super::meta::{META, wrong_in_meta};
 use super::super::names::{self, Kind};
 use super::partition::{self, read_if_there};

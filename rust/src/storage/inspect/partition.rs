@@ -13,8 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::epochs::Epochs;
+use super::super::file_names::parse_name;
 use super::super::index::{self, Entry, OffsetEntry, TimeEntry};
-use super::super::listing::parse_name;
 use super::super::names;
 use super::super::producers::Producers;
 use super::super::txnindex::{self, Aborted};

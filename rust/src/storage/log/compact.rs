@@ -17,9 +17,10 @@ use super::super::aborted;
 use super::super::cleaner::choose::{self, Bounds, Dirty, Facts};
 use super::super::cleaner::output::CLEANED;
 use super::super::errors::StorageError;
+use super::super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::super::files;
 use super::super::panics::caught;
-use super::super::segment::{INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::super::segment::Segment;
 use super::{Log, Writer};
 use crate::ids::Offset;
 

@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::super::errors::StorageError;
+use super::super::file_names::SNAPSHOT;
 use super::super::files;
 use super::super::names;
-use super::super::segment::{SNAPSHOT, Segment};
+use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::tail::End;
 use super::{Log, Mark, Writer};

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::super::aborted;
 use super::super::errors::StorageError;
+use super::super::file_names::LOG;
 use super::super::scan::{self, BatchAt, Step, Walker};
-use super::super::segment::{LOG, Segment};
+use super::super::segment::Segment;
 use super::super::txnindex::Aborted;
 use super::Log;
 use crate::ids::{Epoch, Offset};

@@ -17,13 +17,17 @@ mod flush;
 mod lookup;
 mod open;
 mod read;
+mod read_position;
+mod read_result;
 mod recent;
+mod recent_batches;
 mod relocate;
 mod retention;
 mod segments;
 mod tail;
 mod trim;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, Ordering};
@@ -32,14 +36,17 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
+use super::checkpoints::Points;
 use super::config::LogConfig;
+use super::dirs::{LogDir, LogInDir};
 use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::group_commit::GroupCommit;
+use super::partition_dir::Home;
 use super::producers::{ProducerFacts, Producers};
 use super::progress::Checking;
-use super::segment::{Home, Segment};
-use super::sync::{Asked, Syncer, Urgency};
+use super::segment::Segment;
+use super::sync::{Asked, SyncedLog, Syncer, Urgency};
 use crate::clock::Clock;
 use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
 
@@ -48,8 +55,8 @@ pub(super) use compact::View;
 pub(super) use flush::Ending;
 pub use lookup::Found;
 pub(super) use lookup::find_record;
-pub use read::{Read, Slice};
-pub use recent::Held;
+pub use read_result::{Read, Slice};
+pub use recent_batches::Held;
 pub(super) use relocate::{Copied, Future, MOVED};
 pub use retention::SegmentFacts;
 use segments::Segments;
@@ -97,8 +104,8 @@ pub struct Log {
     leader_epoch: AtomicI32,
     /// Rises when offsets are taken back, so that what readers remembered is void.
     truncations: AtomicU32,
-    marks: Mutex<read::Marks>,
-    recent: recent::Recent,
+    marks: Mutex<read_position::Marks>,
+    recent: recent_batches::Recent,
     damage: OnceLock<StorageError>,
     closed: AtomicBool,
     /// Files of old segments were renamed, and a power cut may bring them back.
@@ -289,7 +296,7 @@ impl Log {
     }
 
     /// The log directory it lies in.
-    pub fn dir(&self) -> Arc<super::dirs::LogDir> {
+    pub fn dir(&self) -> Arc<LogDir> {
         Arc::clone(&self.home().dir)
     }
 
@@ -337,5 +344,66 @@ impl Log {
     /// Swaps the list of segments.
     fn publish_segments(&self, segments: Vec<Arc<Segment>>) {
         self.segments.store(Arc::new(segments.into()));
+    }
+}
+
+impl Log {
+    /// The open logs of a directory.
+    pub(super) fn all_in(dir: &LogDir) -> Vec<Arc<Self>> {
+        let of = |log: Arc<dyn LogInDir>| {
+            let log: Arc<dyn Any + Send + Sync> = log;
+            log.downcast().ok()
+        };
+        dir.logs().into_iter().filter_map(of).collect()
+    }
+}
+
+impl LogInDir for Log {
+    fn name(&self) -> &TopicPartition {
+        self.name()
+    }
+
+    fn is_on_disk(&self) -> bool {
+        self.is_on_disk()
+    }
+
+    fn dir(&self) -> Arc<LogDir> {
+        self.dir()
+    }
+
+    fn points(&self) -> Option<Points> {
+        self.damage().is_none().then(|| Points {
+            recovery: Some(self.recovery_point()),
+            log_start: self.checkpointed_start(),
+            high_watermark: Some(self.high_watermark()),
+            cleaned: None,
+        })
+    }
+
+    fn prepare_checkpoint(&self) -> Result<(), StorageError> {
+        // The oldest epoch begins where the log starts: it is never behind the checkpoint.
+        if self.checkpointed_start().is_some() { self.save_epochs() } else { Ok(()) }
+    }
+}
+
+impl SyncedLog for Log {
+    fn name(&self) -> &TopicPartition {
+        self.name()
+    }
+
+    fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    fn flush(&self) -> Result<Offset, StorageError> {
+        self.flush()
+    }
+
+    fn allocate(&self, to: u64) {
+        self.allocate(to);
+    }
+
+    fn take_dir_offline(&self, why: &str) {
+        self.home().dir.take_offline(&why);
     }
 }

@@ -7,16 +7,16 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-use super::super::aborted::Written;
 use super::super::checkpoints::Points;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
 use super::super::group_commit::GroupCommit;
 use super::super::names;
-use super::super::recovery::{self, Recovered, Request};
-use super::super::segment::Home;
+use super::super::partition_dir::{Home, Written};
+use super::super::recovered::{Recovered, Request};
+use super::super::recovery;
 use super::super::sync::Asked;
-use super::read::Marks;
+use super::read_position::Marks;
 use super::tail::{End, Tail};
 use super::{Log, Mark, Open, Writer};
 use crate::ids::{Epoch, TopicPartition};
@@ -102,7 +102,7 @@ fn build(
         leader_epoch: AtomicI32::new(leader_epoch.0),
         truncations: AtomicU32::new(0),
         marks: Mutex::new(Marks::default()),
-        recent: super::recent::Recent::default(),
+        recent: super::recent_batches::Recent::default(),
         damage,
         closed: AtomicBool::new(false),
         deleting: AtomicBool::new(false),

@@ -14,77 +14,17 @@ use super::super::files::FileRange;
 use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::Log;
-use super::recent::Held;
+use super::read_position::{MARKS, MarkAt};
+use super::read_result::{Read, Slice};
 use super::segments::Segments;
 use super::tail::End;
 use crate::ids::Offset;
-
-const MARKS: usize = 4;
-
-/// What to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// The first offset wanted.
-    pub offset: Offset,
-    /// At most so many bytes.
-    pub max_bytes: usize,
-    /// Only batches that end below this offset: high watermark, last stable offset, log end.
-    pub upper: Offset,
-    /// Deliver the first batch whole, even if it is larger than `max_bytes`.
-    pub min_one: bool,
-}
-
-/// What a read found. Without bytes there is nothing between offset and upper.
-#[derive(Clone, Debug, Default)]
-pub struct Slice {
-    /// The bytes, in order; none where they are in memory.
-    pub ranges: Vec<FileRange>,
-    /// The bytes where they are in memory.
-    pub held: Option<Held>,
-    /// How many bytes there are.
-    pub size: usize,
-    /// Base offset of the first batch, which may lie below the offset asked.
-    pub base_offset: Option<Offset>,
-    /// Bytes of the first batch; if above `size` it is cut.
-    pub first_size: u64,
-}
-
-/// Where in which segment an offset begins. A segment that was replaced is another one.
-#[derive(Clone, Debug)]
-struct MarkAt {
-    truncations: u32,
-    offset: i64,
-    segment: Weak<Segment>,
-    base: i64,
-    position: u64,
-}
-
-/// Places that recent reads ended at, the newest first.
-#[derive(Debug, Default)]
-pub(super) struct Marks([Option<MarkAt>; MARKS]);
 
 /// A place in the list of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     index: usize,
     position: u64,
-}
-
-impl Slice {
-    /// Reads all bytes into memory.
-    pub fn to_vec(&self) -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(self.size);
-        self.read_into(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Appends all bytes to `out`.
-    pub fn read_into(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        if let Some(held) = &self.held {
-            out.extend_from_slice(held.bytes());
-        }
-        self.ranges.iter().try_for_each(|range| range.read_into(out))
-    }
 }
 
 impl Log {

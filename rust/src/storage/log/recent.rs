@@ -9,121 +9,20 @@
 //! Invariants: the bytes are whole batches that lie one behind the other in the active segment;
 //! what [`Log::read_recent`] gives is what [`Log::read`] gives at the same moment, byte for byte.
 //! They count for one segment and one number of truncations, so a cut or a roll voids them.
-//! Limits: [`LIMIT`] bytes a partition, [`ALL`] bytes in the process; beyond, files are read.
+//! Limits: those of `recent_batches`; beyond, files are read.
 //! Threads: readers take no lock (a swapped pointer); commits keep under the writer's mutex.
 //! Not promised: that anything is here.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use arc_swap::ArcSwapOption;
+use std::sync::atomic::Ordering;
 
 use super::super::errors::ReadError;
 use super::super::scan::{self, Step};
-use super::read::{Read, Slice};
+use super::read_result::{Read, Slice};
+use super::recent_batches::{Batches, Held, KeptCommit, LIMIT};
 use super::tail::End;
 use super::{Log, Writer};
 use crate::ids::Offset;
-
-/// The most bytes of batches that a log keeps.
-const LIMIT: usize = 2 << 10;
-/// The most bytes that all logs of the process keep.
-const ALL: usize = 8 << 20;
-
-/// Bytes that all logs keep now.
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-/// What a log keeps of its end.
-#[derive(Default)]
-pub(super) struct Recent {
-    batches: ArcSwapOption<Batches>,
-    /// A reader has come to the log's end since the last commit.
-    is_wanted: AtomicBool,
-    /// They are new, or were read, since the last [`Log::drop_idle_recent`].
-    is_used: AtomicBool,
-}
-
-/// Whole batches at the end of the active segment.
-#[derive(Debug)]
-struct Batches {
-    /// The count of truncations that they hold for.
-    truncations: u32,
-    /// Base offset of the segment.
-    segment: i64,
-    /// Offsets from here on, and below `end`, are in these batches or nowhere.
-    from: i64,
-    end: i64,
-    bytes: Box<[u8]>,
-}
-
-/// Some of the bytes that a log keeps; they stay as long as this does.
-#[derive(Clone, Debug)]
-pub struct Held {
-    batches: Arc<Batches>,
-    range: Range<usize>,
-}
-
-impl Held {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        self.batches.bytes.get(self.range.clone()).unwrap_or_default()
-    }
-}
-
-impl Batches {
-    /// Those of `bytes`; `None` where there is no room for them.
-    fn new(
-        (truncations, segment): (u32, i64),
-        (from, end): (i64, i64),
-        bytes: Box<[u8]>,
-    ) -> Option<Arc<Self>> {
-        let take = |held: usize| held.checked_add(bytes.len()).filter(|sum| *sum <= ALL);
-        HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-        Some(Arc::new(Self { truncations, segment, from, end, bytes }))
-    }
-
-    /// What `read` asks for, if all of it is here.
-    fn slice(self: &Arc<Self>, read: &Read, upper: i64) -> Option<Slice> {
-        if read.offset.0 < self.from || upper > self.end {
-            return None;
-        }
-        let size = self.bytes.len() as u64;
-        let (mut at, mut first) = (0, None);
-        while at < size {
-            let head = self.bytes.get(usize::try_from(at).ok()?..)?;
-            let Step::Batch(batch) = scan::read_head(head, at, size) else { return None };
-            if batch.last_offset >= upper {
-                break;
-            }
-            if batch.last_offset >= read.offset.0 {
-                first = first.or(Some(batch));
-            }
-            at = batch.end();
-        }
-        let first = first?;
-        let mut budget = read.max_bytes as u64;
-        if read.min_one {
-            budget = budget.max(first.size);
-        }
-        let start = usize::try_from(first.position).ok()?;
-        let size = usize::try_from((at - first.position).min(budget)).ok()?;
-        let held = Held { batches: Arc::clone(self), range: start..start + size };
-        Some(Slice {
-            ranges: Vec::new(),
-            held: Some(held),
-            size,
-            base_offset: Some(Offset(first.base_offset)),
-            first_size: first.size,
-        })
-    }
-}
-
-impl Drop for Batches {
-    fn drop(&mut self) {
-        HELD.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-    }
-}
 
 impl Log {
     /// The same as [`Log::read`], from memory where what is asked for is there. Takes up to
@@ -141,7 +40,7 @@ impl Log {
         if is_inside
             && let Some(batches) = self.recent.batches.load_full()
             && (batches.truncations, batches.segment) == (truncations, end.base)
-            && let Some(slice) = batches.slice(&read, upper)
+            && let Some(slice) = select(&batches, &read, upper)
         {
             if !self.recent.is_used.load(Ordering::Relaxed) {
                 self.recent.is_used.store(true, Ordering::Relaxed);
@@ -175,10 +74,10 @@ impl Log {
         if self.truncations.load(Ordering::Acquire) != truncations {
             return None;
         }
-        let slice = batches.slice(read, end.end);
+        let found = select(&batches, read, end.end);
         self.recent.is_used.store(true, Ordering::Relaxed);
         self.recent.batches.store(Some(batches));
-        slice
+        found
     }
 
     /// Before a commit writes what is staged: what is to be kept of it.
@@ -213,5 +112,37 @@ impl Log {
     }
 }
 
-/// What a commit keeps once it is written.
-pub(super) struct KeptCommit(Arc<Batches>);
+/// What `read` asks for, if all of it is in these batches.
+fn select(batches: &Arc<Batches>, read: &Read, upper: i64) -> Option<Slice> {
+    if read.offset.0 < batches.from || upper > batches.end {
+        return None;
+    }
+    let size = batches.bytes.len() as u64;
+    let (mut at, mut first) = (0, None);
+    while at < size {
+        let head = batches.bytes.get(usize::try_from(at).ok()?..)?;
+        let Step::Batch(batch) = scan::read_head(head, at, size) else { return None };
+        if batch.last_offset >= upper {
+            break;
+        }
+        if batch.last_offset >= read.offset.0 {
+            first = first.or(Some(batch));
+        }
+        at = batch.end();
+    }
+    let first = first?;
+    let mut budget = read.max_bytes as u64;
+    if read.min_one {
+        budget = budget.max(first.size);
+    }
+    let start = usize::try_from(first.position).ok()?;
+    let size = usize::try_from((at - first.position).min(budget)).ok()?;
+    let held = Held { batches: Arc::clone(batches), range: start..start + size };
+    Some(Slice {
+        ranges: Vec::new(),
+        held: Some(held),
+        size,
+        base_offset: Some(Offset(first.base_offset)),
+        first_size: first.size,
+    })
+}

@@ -23,16 +23,16 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::super::aborted::{ABORTED, Written};
 use super::super::checkpoints::Points;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
+use super::super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name};
 use super::super::files;
-use super::super::listing::parse_name;
 use super::super::names;
-use super::super::recovery;
+use super::super::partition_dir::{ABORTED, Home, Written};
+use super::super::producer_replay::snapshots;
 use super::super::scan::{Step, Walker};
-use super::super::segment::{Home, INDEX, LOG, SNAPSHOT, Segment, TIME_INDEX, TXN_INDEX};
+use super::super::segment::Segment;
 use super::flush::EPOCHS;
 use super::{Log, Writer};
 
@@ -310,7 +310,7 @@ impl Future {
     /// Everything but the segments, and what tells the next start of a move.
     fn complete(&mut self, log: &Log, writer: &Writer) -> Result<(), StorageError> {
         let old = log.home();
-        for offset in recovery::snapshots(&old)? {
+        for offset in snapshots(&old)? {
             if self.snapshots.insert(offset) {
                 self.small(&old.file(offset, SNAPSHOT), &self.home.file(offset, SNAPSHOT))?;
             }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::errors::StorageError;
+use super::super::file_names::LOG_LAST;
 use super::super::files;
-use super::super::segment::{LOG_LAST, Segment};
+use super::super::segment::Segment;
 use super::{Log, Writer};
 use crate::ids::Offset;
 

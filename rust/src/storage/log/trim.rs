@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::errors::{ReadError, StorageError};
+use super::super::file_names::LOG_LAST;
 use super::super::files;
-use super::super::recovery;
-use super::super::segment::{LOG_LAST, Segment};
+use super::super::producer_replay::{drop_snapshots_above, load_producers};
+use super::super::segment::Segment;
 use super::tail::End;
 use super::{Log, Mark, Writer};
 use crate::ids::Offset;
@@ -157,9 +158,8 @@ impl Log {
             writer.epochs_saved = false;
         }
         let segments = self.segments.load_full();
-        recovery::drop_snapshots_above(&self.home(), next_offset)?;
-        let found =
-            recovery::load_producers(&self.home(), &segments, (next_offset, next_offset, false))?;
+        drop_snapshots_above(&self.home(), next_offset)?;
+        let found = load_producers(&self.home(), &segments, (next_offset, next_offset, false))?;
         writer.producers = found.producers;
         writer.snapshot = found.snapshot;
         self.publish_transactions(writer);

@@ -11,22 +11,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::super::errors::StorageError;
+use super::super::file_names::{INDEX, TIME_INDEX, TXN_INDEX};
 use super::super::files;
 use super::super::index::{Entry, Index, OffsetEntry, TimeEntry};
-use super::super::index_cache::{Cached, Charge};
-use super::super::indexing::IndexBuilder;
+use super::super::index_cache::Cached;
+use super::super::indexing::{BuiltIndexes, IndexBuilder};
 use super::super::pages::Source;
 use super::super::scan::{HEAD, Step, WINDOW, Walker};
 use super::super::txnindex::{self, Aborted};
-use super::{INDEX, MAKE_ROOM, NEAR, Segment, TIME_INDEX, TXN_INDEX, UNKNOWN};
-
-/// The aborted transactions of a segment, in memory.
-#[derive(Debug, Default)]
-pub(super) struct Listed {
-    pub list: Vec<Aborted>,
-    /// What the cache gets back when it lets go of them; `None`: they stay.
-    charge: Option<Charge>,
-}
+use super::{Listed, MAKE_ROOM, NEAR, Segment, UNKNOWN};
 
 impl Segment {
     /// What the index knows of where the batch that holds `offset` begins.
@@ -123,12 +116,21 @@ impl Segment {
         while let Step::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))? {
             builder.add(&batch);
         }
-        builder.install(self);
+        self.install_indexes(builder.finish());
         if self.is_sealed() {
             self.not_replaced()?;
             self.save(true)?;
         }
         Ok(())
+    }
+
+    /// Takes over indexes that were made anew.
+    pub(crate) fn install_indexes(&self, built: BuiltIndexes) {
+        self.offsets.set(&built.offsets);
+        self.times.set(&built.times);
+        self.set_max(built.max.0, built.max.1);
+        self.forget_first_timestamp();
+        self.set_first_timestamp(built.first.unwrap_or(UNKNOWN));
     }
 
     /// The largest timestamp and the last offset of its batch; (-1, -1) without any.

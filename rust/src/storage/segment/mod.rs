@@ -16,28 +16,18 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
-use super::aborted::Written;
 use super::descriptors::{Closed, Holder};
-use super::dirs::LogDir;
 use super::errors::StorageError;
+use super::file_names::{INDEX, LOG, LOG_LAST, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::files;
 use super::index::{Index, OffsetEntry, TimeEntry};
+use super::index_cache::Charge;
 use super::order::Order;
+use super::partition_dir::Home;
 use super::scan::{BatchAt, HEAD, Step, Walker};
-use super::txnindex;
-use indexes::Listed;
-
-/// The kinds of files that belong to a segment.
-pub(crate) const LOG: &str = "log";
-pub(crate) const INDEX: &str = "index";
-pub(crate) const TIME_INDEX: &str = "timeindex";
-pub(crate) const TXN_INDEX: &str = "txnindex";
-pub(crate) const SNAPSHOT: &str = "snapshot";
-
-/// All of them, in the order in which they go: an index without its log tells of a lost segment.
-pub(crate) const LOG_LAST: [&str; 5] = [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT, LOG];
+use super::txnindex::{self, Aborted};
 
 /// How many files are closed for one that cannot be opened otherwise.
 const MAKE_ROOM: usize = 64;
@@ -48,23 +38,6 @@ const NEAR: u64 = 8 << 10;
 
 /// No timestamp is known yet.
 pub(crate) const UNKNOWN: i64 = i64::MIN;
-
-/// Where the files of a log live; shared by its segments, and moved when the log is deleted.
-#[derive(Debug)]
-pub(crate) struct Home {
-    pub dir: Arc<LogDir>,
-    pub path: RwLock<PathBuf>,
-    pub name: Arc<str>,
-    /// What its segments' `.txnindex` files hold.
-    pub written: Written,
-}
-
-impl Home {
-    /// The path of the file of `kind` for `base_offset`.
-    pub(crate) fn file(&self, base_offset: i64, kind: &str) -> PathBuf {
-        self.path.read().join(format!("{base_offset:020}.{kind}"))
-    }
-}
 
 /// A segment.
 pub(crate) struct Segment {
@@ -94,6 +67,14 @@ pub(crate) struct Segment {
     offset_of_max: AtomicI64,
     /// The largest timestamp of the first batch, which the segment's age counts from.
     first_timestamp: AtomicI64,
+}
+
+/// The aborted transactions of a segment, in memory.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub list: Vec<Aborted>,
+    /// What the cache gets back when it lets go of them; `None`: they stay.
+    charge: Option<Charge>,
 }
 
 impl Segment {
@@ -313,6 +294,44 @@ impl Segment {
                 Ok(found)
             }
         }
+    }
+
+    /// Up to where the batches of `from..to` may be shown; `from` is where a batch begins. All
+    /// offsets are below `limit`, the base offset of the next segment.
+    pub(crate) fn in_order(
+        self: &Arc<Self>,
+        (from, to): (u64, u64),
+        limit: i64,
+    ) -> Result<u64, StorageError> {
+        let (size, base_offset) = (self.size(), self.base_offset);
+        let Some(walk) = self.order.walk_of((from, to), size, base_offset) else { return Ok(to) };
+        let file = self.file()?;
+        let end = walk
+            .run(&file, (size, limit))
+            .map_err(|error| StorageError::io("read", &self.path(LOG), error))?;
+        if let Some(reason) = end.reason.filter(|_| self.order.is_first_report()) {
+            let file = self.path(LOG);
+            tracing::error!(
+                log = %self.log_name(), from = end.due.max(base_offset),
+                "{reason} at byte {} of {}: records from there to the next good batch are not \
+                 served; see krust log verify, fetch the partition from a replica, or cut it with \
+                 krust log repair",
+                end.good, file.display()
+            );
+        }
+        self.order.note(&walk, &end);
+        Ok(if end.good >= walk.to { to } else { end.good.max(from) })
+    }
+
+    /// Whether the whole segment is in order; it is walked once.
+    pub(crate) fn is_in_order(self: &Arc<Self>, limit: i64) -> Result<bool, StorageError> {
+        let size = self.size();
+        Ok(self.in_order((0, size), limit)? >= size)
+    }
+
+    /// Removes its files, the `.log` last.
+    pub(crate) fn remove_files(&self) -> Result<(), StorageError> {
+        LOG_LAST.iter().try_for_each(|kind| self.home.remove(self.path(kind)))
     }
 
     /// The batch that begins at `position`; `None` at `end`.

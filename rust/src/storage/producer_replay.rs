@@ -1,0 +1,123 @@
+//! The producers of a log at an offset, from the newest `.snapshot` and the batches behind it.
+//!
+//! Threads: as `recovery`, and a truncation under the log's lock.
+//! Not promised: an unreadable snapshot is removed, and an older one is used.
+
+use std::sync::Arc;
+
+use super::errors::StorageError;
+use super::file_names::{LOG, SNAPSHOT, parse_name};
+use super::files;
+use super::partition_dir::Home;
+use super::producers::Producers;
+use super::scan::{self, Step, Walker};
+use super::segment::Segment;
+use super::txnindex::Aborted;
+use crate::record::batch::Batch;
+
+/// What a replay of producers found.
+pub(crate) struct Replayed {
+    pub producers: Producers,
+    /// The newest snapshot that was used.
+    pub snapshot: Option<i64>,
+    /// Transactions whose abort was replayed.
+    pub aborted: Vec<Aborted>,
+    /// Where the first batch is that is none, if it was asked for.
+    pub bad: Option<i64>,
+}
+
+/// The producers at `end`: the newest snapshot up to `limit`, and the batches from there on, whose
+/// checksums are looked at where `check` says so.
+pub(crate) fn load_producers(
+    home: &Arc<Home>,
+    segments: &[Arc<Segment>],
+    (limit, end, check): (i64, i64, bool),
+) -> Result<Replayed, StorageError> {
+    let (producers, aborted) = (Producers::default(), Vec::new());
+    let mut found = Replayed { producers, snapshot: None, aborted, bad: None };
+    let mut from = i64::MIN;
+    for offset in snapshots(home)?.into_iter().rev().filter(|offset| *offset <= limit) {
+        let path = home.file(offset, SNAPSHOT);
+        let bytes = std::fs::read(&path).map_err(|e| StorageError::io("read", &path, e))?;
+        if let Some(producers) = Producers::from_snapshot(&bytes) {
+            found.producers = producers;
+            found.snapshot = Some(offset);
+            from = offset;
+            break;
+        }
+        tracing::warn!(log = %home.name, offset, "snapshot is not readable, it is dropped");
+        files::remove_if_there(home.dir.disk(), &path)
+            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
+    }
+    if from >= end {
+        return Ok(found);
+    }
+    let first = segments.partition_point(|segment| segment.base_offset <= from).saturating_sub(1);
+    for segment in segments.iter().skip(first) {
+        replay(segment, (from, end, check), &mut found)?;
+    }
+    Ok(found)
+}
+
+fn replay(
+    segment: &Arc<Segment>,
+    (from, end, check): (i64, i64, bool),
+    found: &mut Replayed,
+) -> Result<(), StorageError> {
+    let size = segment.size();
+    let position = if from > segment.base_offset {
+        match segment.find(from, size)? {
+            Some(batch) => batch.position,
+            None => return Ok(()),
+        }
+    } else {
+        0
+    };
+    let file = segment.file()?;
+    let fail = |e| StorageError::io("read", &segment.path(LOG), e);
+    let mut walker = Walker::new(&file, position, size);
+    let (mut scratch, mut next) = (Vec::new(), segment.base_offset);
+    loop {
+        let at = match walker.step().map_err(fail)? {
+            Step::Batch(at) if at.base_offset < end => at,
+            Step::Batch(_) | Step::End => return Ok(()),
+            Step::Bad(_) => {
+                found.bad = found.bad.or(check.then_some(next));
+                return Ok(());
+            }
+        };
+        next = at.last_offset + 1;
+        if check && !walker.check_crc(&at, &mut scratch).map_err(fail)? {
+            found.bad = found.bad.or(Some(at.base_offset));
+        }
+        if at.header.is_none_or(|header| header.producer_id < 0) {
+            continue;
+        }
+        let bytes = scan::read_batch(&file, &at, &mut scratch).map_err(fail)?;
+        if let Ok(batch) = Batch::parse(bytes) {
+            found.aborted.extend(found.producers.replay(&batch));
+            found.producers.commit();
+        }
+    }
+}
+
+/// Removes snapshots of a state that the log does not have.
+pub(crate) fn drop_snapshots_above(home: &Home, end: i64) -> Result<(), StorageError> {
+    for offset in snapshots(home)?.into_iter().filter(|offset| *offset > end) {
+        files::remove_if_there(home.dir.disk(), &home.file(offset, SNAPSHOT))
+            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn snapshots(home: &Home) -> Result<Vec<i64>, StorageError> {
+    let mut offsets: Vec<i64> = home
+        .file_names()?
+        .iter()
+        .filter_map(|name| parse_name(name))
+        .filter(|(_, kind)| *kind == SNAPSHOT)
+        .map(|(offset, _)| offset)
+        .collect();
+    offsets.sort_unstable();
+    Ok(offsets)
+}

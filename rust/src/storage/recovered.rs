@@ -1,0 +1,54 @@
+//! What a recovery is asked, and what it finds.
+//!
+//! Threads: plain values of the one thread that recovers a log.
+//! Not promised: `recovered` reads and changes no file; `recovery` does.
+
+use std::sync::Arc;
+
+use super::epochs::Epochs;
+use super::errors::StorageError;
+use super::partition_dir::Home;
+use super::producers::Producers;
+use super::progress::Checking;
+use super::segment::Segment;
+
+/// What to recover, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'r> {
+    pub clean: bool,
+    pub dense: bool,
+    pub interval: u64,
+    pub recovery_point: i64,
+    pub log_start: Option<i64>,
+    pub high_watermark: Option<i64>,
+    pub checking: Option<&'r Checking>,
+}
+
+/// What was found.
+#[derive(Default)]
+pub(crate) struct Recovered {
+    pub segments: Vec<Arc<Segment>>,
+    pub log_start: i64,
+    pub log_end: i64,
+    pub flushed: i64,
+    pub epochs: Epochs,
+    pub epochs_saved: bool,
+    pub producers: Producers,
+    pub snapshot: Option<i64>,
+    pub since_entry: u64,
+    /// No batch of those that were read has a producer's id.
+    pub without_producers: bool,
+    pub names_unsynced: bool,
+    pub damage: Option<StorageError>,
+}
+
+impl Recovered {
+    /// Takes note of damage where the log ends.
+    pub(crate) fn report_damage(&mut self, home: &Home, reason: &str) {
+        self.damage = Some(StorageError::Damaged {
+            log: Arc::clone(&home.name),
+            offset: self.log_end,
+            reason: reason.into(),
+        });
+    }
+}
