@@ -27,8 +27,27 @@ from krust.controller import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from krust.controller.own_requests import AutoCreateRequest, AutoCreateResponse
     from krust.controller.state import ControllerState, Message, Policy, Request
     from krust.errors import Code
+    from krust.messages.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponse,
+    )
+    from krust.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+    from krust.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+    )
+    from krust.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+    from krust.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from krust.messages.delete_topics import (
+        DeletableTopicResult,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+    )
+    from krust.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+    from krust.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 
 class ControllerApi(NamedTuple):
@@ -36,7 +55,7 @@ class ControllerApi(NamedTuple):
 
     name: str
     decide: Callable[[ControllerState, Request[Any]], Policy[Any]]
-    refuse: Callable[[Message, Code, str], Message]
+    refuse: Callable[[Any, Code, str], Any]
     """makes the response that refuses every item of a request"""
     writes: bool = False
     """whether it changes the metadata"""
@@ -94,24 +113,40 @@ def _refuse_with_code(_message: Message, code: Code, _text: str) -> Message:
     return {"error_code": code}
 
 
-def _refuse_topics(message: Message, code: Code, text: str) -> Message:
-    error = {"error_code": code, "error_message": text}
-    return {"topics": [{"name": each["name"], **error} for each in message["topics"]]}
+def _refuse_topics(message: CreateTopicsRequest, code: Code, text: str) -> CreateTopicsResponse:
+    names = [each["name"] for each in message["topics"]]
+    return {"topics": [{"name": n, "error_code": code, "error_message": text} for n in names]}
 
 
-def _refuse_partitions(message: Message, code: Code, text: str) -> Message:
-    return {"results": _refuse_topics(message, code, text)["topics"]}
+def _refuse_partitions(
+    message: CreatePartitionsRequest, code: Code, text: str
+) -> CreatePartitionsResponse:
+    names = [each["name"] for each in message["topics"]]
+    return {
+        "throttle_time_ms": 0,
+        "results": [{"name": n, "error_code": code, "error_message": text} for n in names],
+    }
 
 
-def _refuse_auto_created(message: Message, code: Code, _text: str) -> Message:
+def _refuse_auto_created(message: AutoCreateRequest, code: Code, _text: str) -> AutoCreateResponse:
     return {"topics": [{"name": name, "error_code": code} for name in message["topics"]]}
 
 
-def _refuse_deletions(message: Message, code: Code, text: str) -> Message:
-    asked = [{"name": name} for name in message.get("topic_names") or []]
-    asked += message.get("topics") or []
-    error = {"error_code": code, "error_message": text}
-    return {"responses": [{**each, **error} for each in asked]}
+def _refuse_deletions(message: DeleteTopicsRequest, code: Code, text: str) -> DeleteTopicsResponse:
+    responses: list[DeletableTopicResult] = [
+        {"name": name, "error_code": code, "error_message": text}
+        for name in message.get("topic_names") or ()
+    ]
+    responses += [
+        {
+            "name": each["name"],
+            "topic_id": each["topic_id"],
+            "error_code": code,
+            "error_message": text,
+        }
+        for each in message.get("topics") or ()
+    ]
+    return {"responses": responses}
 
 
 def _refuse_replicas(_message: Message, code: Code, _text: str) -> Message:
@@ -133,31 +168,68 @@ def _refuse_offsets(message: Message, code: Code, _text: str) -> Message:
     return {"topics": refused}
 
 
-def _refuse_alterations(message: Message, code: Code, text: str) -> Message:
-    error = {"error_code": code, "error_message": text}
-    names = ("resource_type", "resource_name")
+def _refuse_alterations(
+    message: AlterConfigsRequest, code: Code, text: str
+) -> AlterConfigsResponse:
     return {
+        "throttle_time_ms": 0,
         "responses": [
-            {**{name: each[name] for name in names}, **error} for each in message["resources"]
-        ]
+            {
+                "error_code": code,
+                "error_message": text,
+                "resource_type": each["resource_type"],
+                "resource_name": each["resource_name"],
+            }
+            for each in message["resources"]
+        ],
     }
 
 
-def _refuse_descriptions(message: Message, code: Code, text: str) -> Message:
-    return {"results": _refuse_alterations(message, code, text)["responses"]}
+def _refuse_descriptions(
+    message: DescribeConfigsRequest, code: Code, text: str
+) -> DescribeConfigsResponse:
+    return {
+        "throttle_time_ms": 0,
+        "results": [
+            {
+                "error_code": code,
+                "error_message": text,
+                "resource_type": each["resource_type"],
+                "resource_name": each["resource_name"],
+                "configs": [],
+            }
+            for each in message["resources"]
+        ],
+    }
 
 
-def _refuse_quotas(message: Message, code: Code, text: str) -> Message:
-    error = {"error_code": code, "error_message": text}
-    return {"entries": [{"entity": each["entity"], **error} for each in message["entries"]]}
+def _refuse_quotas(
+    message: AlterClientQuotasRequest, code: Code, text: str
+) -> AlterClientQuotasResponse:
+    return {
+        "throttle_time_ms": 0,
+        "entries": [
+            {"entity": each["entity"], "error_code": code, "error_message": text}
+            for each in message["entries"]
+        ],
+    }
 
 
-def _refuse_elections(_message: Message, code: Code, _text: str) -> Message:
-    return {"error_code": code, "replica_election_results": []}
+def _refuse_elections(
+    _message: ElectLeadersRequest, code: Code, _text: str
+) -> ElectLeadersResponse:
+    return {"throttle_time_ms": 0, "error_code": code, "replica_election_results": []}
 
 
-def _refuse_reassignments(_message: Message, code: Code, text: str) -> Message:
-    return {"error_code": code, "error_message": text, "responses": []}
+def _refuse_reassignments(
+    _message: AlterPartitionReassignmentsRequest, code: Code, text: str
+) -> AlterPartitionReassignmentsResponse:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": code,
+        "error_message": text,
+        "responses": [],
+    }
 
 
 _ROWS = (

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import registration
+from krust.controller import registration, topic_plans
 from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.pace import PAUSE
 from krust.controller.state import (
@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.jobs import ControllerJobs
+    from krust.controller.own_requests import AutoCreateRequest
     from krust.controller.registration import Registration
     from krust.controller.state import Transactions
+    from krust.messages.allocate_producer_ids import AllocateProducerIdsRequest
+    from krust.messages.create_topics import CreateTopicsRequest
     from krust.metadata.store import Done, Operation, SessionChanged, Watched
 
 _ELSEWHERE = "This is not the correct controller for this cluster."
@@ -55,7 +58,7 @@ class ControllerOutcome:
     """what the image has to learn before an answer goes out"""
     requests: list[BrokerRequest] = field(default_factory=list)
     """for other brokers, in this order for each"""
-    replies: list[tuple[int, Message | Exception]] = field(default_factory=list)
+    replies: list[tuple[int, Any]] = field(default_factory=list)
     """ticket and response; an error: a start that cannot be, our own bug, nobody decides this"""
 
 
@@ -219,7 +222,7 @@ class Controller:
     def _elsewhere(self, ticket: int, request: Request[Any], outcome: ControllerOutcome) -> None:
         """Ask the controller what this broker itself wants; tell others to ask it themselves."""
         state = self.state
-        asked = None
+        asked: CreateTopicsRequest | AllocateProducerIdsRequest | None = None
         if request.api == "AutoCreate":
             asked = _creation(request)
         elif request.api == "AllocateProducerIds":
@@ -315,9 +318,7 @@ class Controller:
             self._places[self._token] = (waiting, place, fence)
             outcome.submits.append((self._token, operations))
 
-    def _end(
-        self, waiting: _StartedPolicy, answer: Message | Exception, outcome: ControllerOutcome
-    ) -> None:
+    def _end(self, waiting: _StartedPolicy, answer: Any, outcome: ControllerOutcome) -> None:
         """A policy is through."""
         if waiting is self._running:
             self._running = None
@@ -327,7 +328,7 @@ class Controller:
                 self.state.changes.lines.append((logging.ERROR, text))
             return
         request, cluster = waiting.request, self._cluster
-        if cluster is not None and request is not None and isinstance(answer, dict):
+        if cluster and request is not None and not isinstance(answer, Exception):
             deleting = request.api == "DeleteTopics"
             if deleting and cluster.hold(waiting.ticket, request.message, answer):
                 return
@@ -339,20 +340,19 @@ def failure(request: Request[Any], error: Exception) -> Message:
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
 
-def _creation(request: Request[Any]) -> Message:
-    """The CreateTopics that a wish for topics becomes at another broker."""
-    facts = {"num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
-    topics = [{"name": name, **facts} for name in dict.fromkeys(request.message["topics"])]
+def _creation(request: Request[AutoCreateRequest]) -> CreateTopicsRequest:
+    """The CreateTopics that asks the controller for topics of an AutoCreate."""
+    topics = [topic_plans.with_defaults(name) for name in dict.fromkeys(request.message["topics"])]
     return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
 
 
 def _passed_on(request: Request[Any], message: Message | None) -> Message:
     """The controller's answer, for whom this broker asked it; None: it did not answer."""
     if request.api == "AutoCreate":
-        told = {each["name"]: each["error_code"] for each in (message or {}).get("topics", ())}
+        codes_of = {each["name"]: each["error_code"] for each in (message or {}).get("topics", ())}
         fine = (Code.NONE, Code.TOPIC_ALREADY_EXISTS)
         codes = {
-            name: told.get(name, Code.UNKNOWN_TOPIC_OR_PARTITION)
+            name: codes_of.get(name, Code.UNKNOWN_TOPIC_OR_PARTITION)
             for name in dict.fromkeys(request.message["topics"])
         }
         return {

@@ -48,7 +48,8 @@ from krust.metadata.store import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from krust.controller.state import Message, Steps, Topic
+    from krust.controller.state import Steps, Topic
+    from krust.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
     from krust.metadata.store import SessionChanged
 
 _LAST = 2**63
@@ -65,7 +66,7 @@ class _DelayedDeletion(NamedTuple):
     """An answer to DeleteTopics that waits until its topics are gone."""
 
     ticket: int
-    message: Message
+    message: DeleteTopicsResponse
     names: list[str]
     until_ms: float
 
@@ -264,7 +265,7 @@ class ControllerJobs:
         """Keep changes to be sent to the other brokers when no job is running."""
         self._pending.add(changes)
 
-    def hold(self, ticket: int, asked: Message, message: Message) -> bool:
+    def hold(self, ticket: int, asked: DeleteTopicsRequest, message: DeleteTopicsResponse) -> bool:
         """Delay the answer to DeleteTopics until the topics are deleted. False: they are."""
         state = self._state
         names = [each["name"] for each in message["responses"] if each["name"] in state.deletions]
@@ -274,7 +275,7 @@ class ControllerJobs:
         self._delayed_deletions.append(_DelayedDeletion(ticket, message, names, until))
         return True
 
-    def released(self) -> list[tuple[int, Message]]:
+    def released(self) -> list[tuple[int, DeleteTopicsResponse]]:
         """The delayed answers to send: only dead brokers have replicas left, or time is over."""
         state = self._state
         out = []

@@ -15,7 +15,7 @@ Not done: throttles. Not promised: that the controller is told while ZooKeeper i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller.pace import PAUSE, Pace
 from krust.errors import Code
@@ -26,14 +26,19 @@ from krust.metadata.store import Create
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
+    from krust.controller.own_requests import LogDirFailedRequest, LogDirFailedResponse
     from krust.controller.state import (
         ControllerState,
-        Message,
         Policy,
         Request,
         Steps,
         Topic,
         Transactions,
+    )
+    from krust.messages.alter_replica_log_dirs import (
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponse,
+        AlterReplicaLogDirTopicResult,
     )
     from krust.metadata.store import Done
 
@@ -62,10 +67,12 @@ class Decided(NamedTuple):
     """What is to be done, and the answer to whoever asked."""
 
     moves: list[Move]
-    answer: Message
+    answer: AlterReplicaLogDirsResponse
 
 
-def failed(state: ControllerState, request: Request[Any]) -> Policy[Any]:
+def failed(
+    state: ControllerState, request: Request[LogDirFailedRequest]
+) -> Policy[LogDirFailedResponse]:
     """LogDirFailed: replicas of this broker are lost, all that are named; others are not."""
     lost = [(each["topic"], each["partition"]) for each in request.message["replicas"]]
     state.offline.replace(state.node_id, lost)
@@ -92,7 +99,7 @@ def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) 
 
 
 def alter(
-    message: Message, dirs: Sequence[LogDir], topics: Mapping[str, Topic]
+    message: AlterReplicaLogDirsRequest, dirs: Sequence[LogDir], topics: Mapping[str, Topic]
 ) -> Generator[Transactions, list[Done], Decided]:
     """Decide a whole request.
 
@@ -114,7 +121,7 @@ def alter(
                 codes.setdefault(move.topic, {})[partition] = code
                 if is_wanted:
                     moves.append(move)
-    results = [
+    results: list[AlterReplicaLogDirTopicResult] = [
         {
             "topic_name": name,
             "partitions": [

@@ -23,7 +23,6 @@ from krust.controller.pace import MADE, PAUSE, Pace
 from krust.controller.state import (
     NO_TOPIC_ID,
     ControllerState,
-    Message,
     Policy,
     RefusedError,
     Request,
@@ -39,6 +38,11 @@ from krust.metadata.contents import EntityConfig
 from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
 
 if TYPE_CHECKING:
+    from krust.controller.own_requests import (
+        AutoCreateRequest,
+        AutoCreateResponse,
+        AutoCreateResult,
+    )
     from krust.messages.create_partitions import (
         CreatePartitionsRequest,
         CreatePartitionsResponse,
@@ -249,19 +253,21 @@ def _add(
             _refuse(result, _by_store(refused_by, grown.name, creating=False))
 
 
-def auto_create(state: ControllerState, request: Request[Any]) -> Policy[Message]:
+def auto_create(
+    state: ControllerState, request: Request[AutoCreateRequest]
+) -> Policy[AutoCreateResponse]:
     """The broker's own wish: make topics that Metadata asked for; one that is there is no error."""
-    names: list[str] = request.message["topics"]
+    names = request.message["topics"]
     charge = Charge(state, request)
-    results: list[Message] = []
-    planned: list[tuple[Message, Topic]] = []
+    results: list[AutoCreateResult] = []
+    planned: list[tuple[AutoCreateResult, Topic]] = []
     pace = Pace()
     for name in dict.fromkeys(names):
         if pace.is_over():
             yield from _make_once(state, planned)
             planned = []
             yield PAUSE
-        result: Message = {"name": name, "error_code": Code.NONE}
+        result: AutoCreateResult = {"name": name, "error_code": Code.NONE}
         results.append(result)
         if name in state.topics:
             continue
@@ -280,7 +286,7 @@ def auto_create(state: ControllerState, request: Request[Any]) -> Policy[Message
     return {"topics": results}
 
 
-def _make_once(state: ControllerState, planned: list[tuple[Message, Topic]]) -> Steps:
+def _make_once(state: ControllerState, planned: list[tuple[AutoCreateResult, Topic]]) -> Steps:
     """Make topics that somebody else may make at the same time."""
     if not planned:
         return

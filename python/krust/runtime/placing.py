@@ -6,7 +6,7 @@ Not promised: that a replica lies there when the answer leaves; its log is copie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from krust.controller import log_dirs
 from krust.errors import KrustError
@@ -14,9 +14,15 @@ from krust.errors import KrustError
 if TYPE_CHECKING:
     from krust._krust import Server
     from krust.controller.state import ControllerState, Policy, Request
+    from krust.messages.alter_replica_log_dirs import (
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponse,
+    )
 
 
-def alter(server: Server, state: ControllerState, request: Request[Any]) -> Policy[Any]:
+def alter(
+    server: Server, state: ControllerState, request: Request[AlterReplicaLogDirsRequest]
+) -> Policy[AlterReplicaLogDirsResponse]:
     """Have replicas of this broker moved to other log directories."""
     dirs = log_dirs.log_dirs(server.log_dirs())
     decided = yield from log_dirs.alter(request.message, dirs, state.topics)

@@ -7,6 +7,7 @@ import pytest
 from krust.controller.log_dirs import LogDir, Move, alter, log_dirs
 from krust.controller.state import Partition, Topic
 from krust.errors import Code
+from krust.messages.alter_replica_log_dirs import AlterReplicaLogDir
 
 OWN = Partition((0,), 0, 0, (0,))
 TOPICS = {"t": Topic("t", "id", (OWN, OWN, OWN), {})}
@@ -15,11 +16,11 @@ TWO = LogDir("/two", True, frozenset({("t", 1)}))
 BROKEN = LogDir("/broken", False, frozenset({("lost", 0)}))
 
 
-def ask(path: str, topic: str, *partitions: int) -> dict[str, object]:
+def ask(path: str, topic: str, *partitions: int) -> AlterReplicaLogDir:
     return {"path": path, "topics": [{"name": topic, "partitions": list(partitions)}]}
 
 
-def codes(dirs: list[LogDir], *asked: dict[str, object]) -> tuple[list[Move], dict[str, Code]]:
+def codes(dirs: list[LogDir], *asked: AlterReplicaLogDir) -> tuple[list[Move], dict[str, Code]]:
     steps = alter({"dirs": list(asked)}, dirs, TOPICS)
     with pytest.raises(StopIteration) as end:
         next(steps)

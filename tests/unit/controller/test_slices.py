@@ -12,6 +12,7 @@ from krust.controller.log_dirs import LogDir
 from krust.controller.log_dirs import alter as alter_log_dirs
 from krust.controller.pace import PAUSE, SLICE, WRITE
 from krust.controller.state import Message, Request
+from krust.messages.alter_replica_log_dirs import AlterReplicaLogDir
 from krust.metadata.store import Done
 from tests.unit.controller.runtime import NOW_MS, Runtime
 
@@ -66,7 +67,9 @@ def test_a_request_on_many_things_pauses_after_each_slice(api: str) -> None:
 
 
 def test_moves_between_log_directories_pause_after_each_slice() -> None:
-    asked = [{"path": "/a", "topics": [{"name": "t", "partitions": NUMBERS}]}]
+    asked: list[AlterReplicaLogDir] = [
+        {"path": "/a", "topics": [{"name": "t", "partitions": NUMBERS}]}
+    ]
     pauses = list(alter_log_dirs({"dirs": asked}, [LogDir("/a", True, frozenset())], {}))
     assert pauses == [PAUSE] * (MANY // SLICE)
 
