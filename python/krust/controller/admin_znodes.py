@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class AdminZnode(NamedTuple):
-    """A node of a tool's."""
+    """A node that a tool wrote."""
 
     data: bytes
     version: int
 
 
 def prefer(state: ControllerState) -> Generator[Transactions, list[Done], set[str]]:
-    """Elect the preferred replicas that a tool asks for; the topics to be read again."""
+    """Elect the preferred replicas that a tool named. Returns the topics to read again."""
     found = yield from _wait(znodes.PREFERRED_ELECTION)
     if found is None:
         return set()
@@ -53,7 +53,7 @@ def prefer(state: ControllerState) -> Generator[Transactions, list[Done], set[st
 def preferred(
     state: ControllerState, named: Iterable[tuple[str, Iterable[int]]]
 ) -> list[tuple[Topic, dict[int, Partition]]]:
-    """The partitions among those named that their preferred replica could lead and does not."""
+    """The named partitions whose preferred replica can lead and does not."""
     wanted = []
     live = LiveBrokers(state.brokers.keys(), state.leaving)
     for name, indexes in named:
@@ -72,7 +72,7 @@ def preferred(
 
 
 def imbalanced(state: ControllerState) -> list[tuple[Topic, dict[int, Partition]]]:
-    """What to give back to preferred leaders that lead too few of what they should."""
+    """The partitions to give to preferred leaders that lead too few of theirs."""
     percent = state.whole("leader.imbalance.per.broker.percentage")
     everything = [(name, range(len(topic.partitions))) for name, topic in state.topics.items()]
     wanted = preferred(state, everything)
@@ -90,7 +90,7 @@ def imbalanced(state: ControllerState) -> list[tuple[Topic, dict[int, Partition]
 
 
 def reassign(state: ControllerState) -> Steps:
-    """Write other orders of replicas that a tool asks for; refuse moves."""
+    """Write new orders of replicas that a tool asks for. Moves are refused."""
     found = yield from _wait(znodes.REASSIGNMENT)
     if found is None:
         return
@@ -114,7 +114,7 @@ def reassign(state: ControllerState) -> Steps:
 
 
 def _wait(path: str) -> Generator[Transactions, list[Done], AdminZnode | None]:
-    """A tool's node; None: there is none, and the watch is set that tells of one."""
+    """A tool's node; None: it does not exist, and a watch is set."""
     (read,) = yield [[Exists(path, watch=True), Read(path)]]
     node = read.results[1]
     if isinstance(node, Node):
@@ -125,5 +125,5 @@ def _wait(path: str) -> Generator[Transactions, list[Done], AdminZnode | None]:
 
 
 def _away(state: ControllerState, path: str, found: AdminZnode) -> Steps:
-    """Delete the node, if it is the one that was read; another is read by its watch."""
+    """Delete the node unless it changed since it was read."""
     yield [[state.fence(), Delete(path, found.version)]]

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def read_live(state: ControllerState) -> Generator[Transactions, list[Done], set[int]]:
-    """Read who is alive; the brokers that are others than before under their number.
+    """Read the live brokers. Returns those that were registered again since the last call.
 
-    This broker is alive, whatever is written.
+    This broker counts as alive in any case.
     """
     (read,) = yield [[Children(znodes.BROKERS, watch=True)]]
     names = [
@@ -55,9 +55,9 @@ def read_live(state: ControllerState) -> Generator[Transactions, list[Done], set
         if live is not own and state.brokers.get(broker, live).epoch not in (-1, live.epoch)
     }
     for broker in state.brokers.keys() - found.keys():
-        state.vanished(broker)
+        state.remove_broker(broker)
     for broker, live in found.items():
-        state.appeared(broker, live)
+        state.add_broker(broker, live)
     state.leaving -= restarted | (state.leaving - found.keys())
     return restarted
 
@@ -65,7 +65,7 @@ def read_live(state: ControllerState) -> Generator[Transactions, list[Done], set
 def _add(
     state: ControllerState, found: dict[int, LiveBroker], path: str, broker: int, node: Node
 ) -> None:
-    """A broker's own words. Another's under our number are no word of ours."""
+    """Add the registration in a node. One of our number by another session is ignored."""
     if broker == state.node_id and node.stat.owner != state.session:
         return
     try:
@@ -82,7 +82,7 @@ def with_live_leader(
     restarted: Collection[int] = (),
     offline: Collection[int] = (),
 ) -> Partition:
-    """The partition as it has to be now; the same object where it is as it has to be.
+    """The partition with a live leader; the same object if its leader is alive.
 
     restarted  brokers that are alive but are not what they were
     offline   brokers that have lost the disk with their replica
@@ -101,7 +101,7 @@ def without_stale_leaders(
     *,
     was_controller: bool,
 ) -> Topic:
-    """The topic without those leaders that were registered after their state was written.
+    """The topic without leaders that were registered after its states were written.
 
     since  the zxid from which on this process is a broker
     was_controller  what has no other replica than here was taken up by `adoption.lead`
@@ -149,7 +149,7 @@ def sweep(
 
 
 class Batch(Generic[RespT]):
-    """Partition states that a request wants written together, and the results that say so."""
+    """Partition states that are written together, and their results in the response."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, tuple[Topic, dict[int, Partition]]] = {}
@@ -181,7 +181,7 @@ class Batch(Generic[RespT]):
 def write(
     state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
 ) -> Generator[Transactions, list[Done], set[str]]:
-    """Write other states of partitions, a transaction a topic; the topics that were others."""
+    """Write partition states, one transaction a topic. Returns the topics that had other states."""
     yield from _make_room(state, wanted)
     pending = []
     for topic, other in wanted:
@@ -195,7 +195,7 @@ def write(
             if done.refused is None and len(transactions) > 1:
                 left.append((topic, other, transactions[1:]))
             elif done.refused is None:
-                state.changed(topic, other)
+                state.update_partitions(topic, other)
             elif done.refused in (Refusal.NO_SESSION, Refusal.FAILED):
                 raise RetryLaterError(f"the leaders of {topic.name}: {done.refused.value}")
             else:
@@ -207,7 +207,7 @@ def write(
 def _make_room(
     state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
 ) -> Generator[Transactions, list[Done], None]:
-    """Make the nodes above those states that are not there yet."""
+    """Create the parent nodes of new states."""
     above = []
     for topic, other in wanted:
         indexes = [index for index in other if topic.partitions[index].version < 0]

@@ -27,7 +27,7 @@ KEEP_MS = 15 * 60 * 1000
 
 
 class ConfigChangeNotifications:
-    """Which notices were seen."""
+    """The notifications that this broker has seen."""
 
     def __init__(self) -> None:
         self._last = -1
@@ -35,13 +35,13 @@ class ConfigChangeNotifications:
         """notice -> when it was seen first"""
 
     def begin(self) -> Steps:
-        """From here on; what was said before is in the settings that are read next."""
+        """Start after the existing notifications: their settings are read next anyway."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
         names = store_reads.children(znodes.CONFIG_CHANGES, read.results[0])
         self._last = max([_number(name) for name in names], default=-1)
 
     def look(self, state: ControllerState, now_ms: int) -> Steps:
-        """Read the notices that are new, and what they are about."""
+        """Read new notifications, and the settings that they name."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
         names = store_reads.children(znodes.CONFIG_CHANGES, read.results[0])
         self._since = {name: self._since.get(name, now_ms) for name in names}
@@ -82,19 +82,19 @@ class ConfigChangeNotifications:
         self._last = max(_number(name) for name in new)
 
     def purge(self, state: ControllerState, now_ms: int) -> Steps:
-        """Take away what everybody has had the time to see."""
+        """Delete notifications that all brokers had the time to see."""
         old = [name for name, since in self._since.items() if now_ms - since >= KEEP_MS]
         for name in old:
             yield [[state.fence(), Delete(f"{znodes.CONFIG_CHANGES}/{name}")]]
             self._since.pop(name, None)
 
     def due_ms(self, now_ms: int) -> float:
-        """In how many milliseconds there is something to take away."""
+        """The milliseconds until a notification has to be deleted."""
         return min(self._since.values(), default=float("inf")) + KEEP_MS - now_ms
 
 
 def hold(state: ControllerState, names: Collection[str]) -> Steps:
-    """Read what is set for these topics."""
+    """Read the settings of these topics."""
     found = yield from loading.settings_of(state, names)
     for name, entity in found.items():
         _hold(state, name, entity)
@@ -112,7 +112,7 @@ def _hold(state: ControllerState, name: str, entity: ConfigEntity) -> None:
 
 
 def _fits(name: str) -> bool:
-    """Whether there can be a topic of that name."""
+    """Whether the name is possible for a topic."""
     return "/" not in name and bool(name)
 
 

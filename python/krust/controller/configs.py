@@ -326,7 +326,7 @@ def _write(state: ControllerState, key: tuple[int, str], config: dict[str, str])
         ]
         (done,) = yield [asked]
         _must(done.refused)
-        now = state.knows(name, topic.id)
+        now = state.current_topic(name, topic.id)
         if now is not None and now.config_version <= topic.config_version:
             state.put(now._replace(config=config, config_version=topic.config_version + 1))
         return

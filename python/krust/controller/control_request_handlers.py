@@ -202,9 +202,9 @@ def _alive(state: ControllerState, message: UpdateMetadataRequest) -> None:
     for number, live in listed.items():
         known = state.brokers.get(number)
         if known is None or known._replace(epoch=NO_EPOCH) != live:
-            state.appeared(number, live)
+            state.add_broker(number, live)
     for number in state.brokers.keys() - listed.keys():
-        state.vanished(number)
+        state.remove_broker(number)
 
 
 def _endpoints(broker: UpdateMetadataBroker) -> Iterator[Endpoint]:

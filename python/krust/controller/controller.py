@@ -50,7 +50,7 @@ _ELSEWHERE = "This is not the correct controller for this cluster."
 
 @dataclass(slots=True, repr=False, eq=False)
 class ControllerOutcome:
-    """What the runtime has to do, in this order."""
+    """The work of the runtime after a call, in this order."""
 
     submits: list[tuple[int, list[Operation]]] = field(default_factory=list)
     """token and transaction, for the store"""
@@ -67,7 +67,7 @@ class _StartedPolicy:
     """A policy between two steps."""
 
     ticket: int | None
-    """None: nobody waits for an answer"""
+    """None: no answer is sent"""
     steps: Generator[Transactions, list[Done], Any]
     answers: list[Done | None]
     open: int
@@ -90,7 +90,7 @@ class Controller:
         self._forwarded: list[tuple[BrokerRequest, int, Request[Any]]] = []
 
     def share(self) -> ControllerJobs:
-        """Others use the tree too."""
+        """Share the tree with other brokers: jobs run from now on."""
         from krust.controller import jobs
 
         self.state.shared = True
@@ -100,7 +100,7 @@ class Controller:
     def request(
         self, ticket: int, request: Request[Any], steps: Policy[Any] | None = None
     ) -> ControllerOutcome:
-        """A request came.
+        """Start the policy of a request.
 
         steps   who decides it, where that takes more than the state
         """
@@ -129,9 +129,9 @@ class Controller:
     def run(
         self, ticket: int | None, steps: Generator[Transactions, list[Done], Any]
     ) -> ControllerOutcome:
-        """Run the runtime's own steps, when those before and jobs are through.
+        """Run the runtime's own steps after those before them and after the running job.
 
-        ticket   None: nobody waits for their end; an error is a line
+        ticket   None: no answer is sent; an error is logged
         """
         self._runs.append(_StartedPolicy(ticket, steps, [], 0))
         return self._finished(ControllerOutcome())
@@ -163,7 +163,7 @@ class Controller:
         return self._finished(outcome)
 
     def back(self, words: Registration) -> Generator[Transactions, list[Done], None]:
-        """What to run when the store is connected again, or an answer of it was lost."""
+        """The steps to run when the store is connected again, or when an answer was lost."""
         if self._cluster is None:
             return registration.again(self.state, words)
         return self._cluster.back(words)
@@ -184,7 +184,7 @@ class Controller:
         return self._finished(outcome)
 
     def heard(self, event: Watched | SessionChanged, now_ms: int) -> ControllerOutcome:
-        """The store tells of a change."""
+        """A watch fired, or the session is in another state."""
         if self._cluster is not None:
             self._cluster.now_ms = now_ms
             self._cluster.heard(event)
@@ -216,11 +216,11 @@ class Controller:
         return self._finished(ControllerOutcome())
 
     def due_ms(self, now_ms: int) -> float:
-        """In how many milliseconds `tick` has to be called; inf: not at all."""
+        """The milliseconds until `tick` has to be called; inf: it does not."""
         return self._cluster.due_ms(now_ms) if self._cluster is not None else inf
 
     def _elsewhere(self, ticket: int, request: Request[Any], outcome: ControllerOutcome) -> None:
-        """Ask the controller what this broker itself wants; tell others to ask it themselves."""
+        """Forward this broker's own request to the controller; refuse those of others."""
         state = self.state
         asked: CreateTopicsRequest | AllocateProducerIdsRequest | None = None
         if request.api == "AutoCreate":
@@ -306,7 +306,7 @@ class Controller:
     def _submit(
         self, waiting: _StartedPolicy, asked: Transactions, outcome: ControllerOutcome
     ) -> None:
-        """Hand transactions to the store; remember under which fence."""
+        """Submit transactions, and remember the controller epoch that each checks."""
         waiting.answers = [None] * len(asked)
         waiting.open = len(asked)
         for place, operations in enumerate(asked):
@@ -319,7 +319,7 @@ class Controller:
             outcome.submits.append((self._token, operations))
 
     def _end(self, waiting: _StartedPolicy, answer: Any, outcome: ControllerOutcome) -> None:
-        """A policy is through."""
+        """A policy has ended."""
         if waiting is self._running:
             self._running = None
         if waiting.ticket is None:
@@ -336,7 +336,7 @@ class Controller:
 
 
 def failure(request: Request[Any], error: Exception) -> Message:
-    """The answer to a request whose policy has a bug: every item refused, nothing hidden."""
+    """The answer to a request whose policy failed: every item is refused with the error."""
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
 
@@ -347,7 +347,7 @@ def _creation(request: Request[AutoCreateRequest]) -> CreateTopicsRequest:
 
 
 def _passed_on(request: Request[Any], message: Message | None) -> Message:
-    """The controller's answer, for whom this broker asked it; None: it did not answer."""
+    """The answer to a forwarded request. `message` is None if the controller did not answer."""
     if request.api == "AutoCreate":
         codes_of = {each["name"]: each["error_code"] for each in (message or {}).get("topics", ())}
         fine = (Code.NONE, Code.TOPIC_ALREADY_EXISTS)

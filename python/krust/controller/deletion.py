@@ -31,7 +31,7 @@ _PARTS = ("/state", "")
 def mark(
     state: ControllerState, topics: list[Topic]
 ) -> Generator[Transactions, list[Done], list[Refusal | None]]:
-    """Mark topics to go; what keeps each from it. Those that are marked are topics no more."""
+    """Mark topics for deletion. Returns for each why it failed; None: it is marked."""
     marks = [Create(f"{znodes.DELETE_TOPICS}/{topic.name}") for topic in topics]
     refused = yield from write_all([[[state.fence(), each]] for each in marks])
     for topic, reason in zip(topics, refused, strict=True):
@@ -41,7 +41,7 @@ def mark(
 
 
 def begin(state: ControllerState, name: str) -> None:
-    """A topic is marked: nobody serves it any more."""
+    """Begin the deletion of a marked topic: it is no longer served."""
     topic = state.topics.get(name)
     if topic is not None:
         brokers = {each for partition in topic.partitions for each in partition.replicas}
@@ -51,7 +51,7 @@ def begin(state: ControllerState, name: str) -> None:
 
 
 def read_marks(state: ControllerState) -> Steps:
-    """Read the marks, those of tools and of controllers before."""
+    """Read the marks that tools and earlier controllers wrote."""
     path = znodes.DELETE_TOPICS
     (read,) = yield [[Children(path, watch=True)]]
     names = store_reads.children(path, read.results[0])
@@ -72,7 +72,7 @@ def read_marks(state: ControllerState) -> Steps:
 def stopped(
     state: ControllerState, broker: int, asked: StopReplicaRequest, answer: StopReplicaResponse
 ) -> None:
-    """A broker said which of its replicas are gone; what it could not delete is waited for."""
+    """A broker answered StopReplica. Replicas that it could not delete stay waited for."""
     failed = {each["topic_name"] for each in answer["partition_errors"] if each["error_code"] != 0}
     if answer["error_code"] != 0:
         return
@@ -83,7 +83,7 @@ def stopped(
 
 
 def finish(state: ControllerState) -> Steps:
-    """Take away the znodes of topics that nobody has any more. RetryLaterError: not now."""
+    """Delete the znodes of topics without replicas. RetryLaterError: the store refused."""
     done = [name for name, deletion in state.deletions.items() if not deletion.waiting]
     for name in done:
         operations = yield from _what_is_left(name)
@@ -95,7 +95,7 @@ def finish(state: ControllerState) -> Steps:
 
 
 def _what_is_left(name: str) -> Generator[Transactions, list[Done], list[Operation]]:
-    """The operations that delete what is there of a topic, the mark last."""
+    """The operations that delete the existing znodes of a topic, the mark last."""
     path = znodes.topic(name)
     above = f"{path}/partitions"
     (read,) = yield [[Children(above)]]

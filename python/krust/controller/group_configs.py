@@ -104,7 +104,9 @@ def write(state: ControllerState, group: str, config: Mapping[str, str]) -> Step
         raise RefusedError(
             refused_code(done.refused), f"the settings changed meanwhile, or {done.refused.value}"
         )
-    state.configure(group, ConfigEntity(dict(config), entity.version + 1) if config else None)
+    state.set_group_config(
+        group, ConfigEntity(dict(config), entity.version + 1) if config else None
+    )
 
 
 def load(state: ControllerState) -> Steps:
@@ -115,7 +117,7 @@ def load(state: ControllerState) -> Steps:
     groups = [znodes.unsanitised(part) for part in parts]
     yield from reread(state, groups)
     for gone in state.groups.keys() - set(groups):
-        state.configure(gone, None)
+        state.set_group_config(gone, None)
 
 
 def reread(state: ControllerState, groups: Collection[str]) -> Steps:
@@ -123,7 +125,7 @@ def reread(state: ControllerState, groups: Collection[str]) -> Steps:
     paths = [znodes.group_config(group) for group in groups]
     results = yield from store_reads.pieces(map(Read, paths))
     for group, path, result in zip(groups, paths, results, strict=True):
-        state.configure(group, _entity(state, path, result))
+        state.set_group_config(group, _entity(state, path, result))
 
 
 def named(parts: Iterable[str]) -> list[str]:

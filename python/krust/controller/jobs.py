@@ -416,7 +416,7 @@ class ControllerJobs:
             raise
         for topic in found:
             if topic.name not in state.deletions:
-                state.read(topic)
+                state.merge_topic(topic)
         for name in known & state.topics.keys() - names:
             state.lose_topic(name, "it is gone; its files are kept")
 

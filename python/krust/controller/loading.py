@@ -73,7 +73,7 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
             state.lose_topic(
                 topic.name, "it is another topic of that name; the old one's files are kept"
             )
-        state.read(topic)
+        state.merge_topic(topic)
     for name in known & state.topics.keys() - {each.name for each in found}:
         if not state.shared or name in state.damaged:
             why = "it is gone, or cannot be read; its records are served on"

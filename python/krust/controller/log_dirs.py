@@ -1,4 +1,4 @@
-"""Log directories: what their failures cost, and who lies where.
+"""Log directories: failures, and moves of replicas between them.
 
 AlterReplicaLogDirs 0-2: which replica of this broker goes to which of its log directories.
 
@@ -56,7 +56,7 @@ class LogDir(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A replica, and the log directory that it shall lie in."""
+    """A replica, and the log directory that it moves to."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class Move(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What is to be done, and the answer to whoever asked."""
+    """The moves to make, and the answer to the request."""
 
     moves: list[Move]
     answer: AlterReplicaLogDirsResponse
@@ -73,7 +73,7 @@ class Decided(NamedTuple):
 def failed(
     state: ControllerState, request: Request[LogDirFailedRequest]
 ) -> Policy[LogDirFailedResponse]:
-    """LogDirFailed: replicas of this broker are lost, all that are named; others are not."""
+    """LogDirFailed: exactly the named replicas of this broker are lost."""
     lost = [(each["topic"], each["partition"]) for each in request.message["replicas"]]
     state.offline.replace(state.node_id, lost)
     state.unreported_failure = state.shared
@@ -82,7 +82,7 @@ def failed(
 
 
 def tell(state: ControllerState) -> Steps:
-    """Say in the tree that replicas of this broker are lost, if that was not said yet."""
+    """Report lost replicas in the tree, unless that is done."""
     if state.unreported_failure:
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         event = LogDirEvent(state.node_id).encode()
@@ -90,11 +90,11 @@ def tell(state: ControllerState) -> Steps:
         state.unreported_failure = done.refused is not None
 
 
-def log_dirs(told: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) -> list[LogDir]:
-    """What the core says of its directories."""
+def log_dirs(listed: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]) -> list[LogDir]:
+    """The log directories as the core lists them."""
     return [
         LogDir(path, is_online, frozenset((t, p) for t, p, is_future in replicas if not is_future))
-        for path, is_online, replicas in told
+        for path, is_online, replicas in listed
     ]
 
 
@@ -134,7 +134,7 @@ def alter(
 
 
 def _judged(move: Move, dirs: Sequence[LogDir], topics: Mapping[str, Topic]) -> tuple[Code, bool]:
-    """The code of one replica, and whether the core is told."""
+    """The code of one replica, and whether the core moves it."""
     if len(f"{move.topic}-{move.partition}") + _SUFFIX > LONGEST_NAME:
         return Code.INVALID_TOPIC_EXCEPTION, False
     to = next((each for each in dirs if each.path == move.path), None)

@@ -30,7 +30,7 @@ _TOGETHER = 500
 
 
 class Place(NamedTuple):
-    """An owner's node, and what has to be known of those around it."""
+    """An entity's node, with its parents and children."""
 
     owner: Owner
     config: dict[str, str]
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 def load(state: ControllerState) -> Steps:
-    """Read all quotas into the state. ServerError: the tree cannot be read now."""
+    """Read all quotas. ServerError: the store is not available."""
     before = dict(state.quotas)
     found: dict[Owner, dict[str, float]] = {}
     hidden: list[str] = []
@@ -63,15 +63,15 @@ def load(state: ControllerState) -> Steps:
         state.fault(f"{znodes.CONFIG}/{place}", Refusal.NOT_ALLOWED.value)
     for owner in before.keys() | found.keys():
         if state.quotas.get(owner) is before.get(owner):  # nobody has read it since
-            state.allow(owner, found.get(owner, {}))
+            state.set_quotas(owner, found.get(owner, {}))
 
 
 def reread(state: ControllerState, *owners: Owner) -> Steps:
-    """Read the quotas of some into the state. ServerError: the tree cannot be read now."""
+    """Read the quotas of these entities again. ServerError: the store is not available."""
     paths = [f"{znodes.CONFIG}/{quotas.path(owner)}" for owner in owners]
     answers = yield [[Read(path)] for path in paths]
     for owner, path, done in zip(owners, paths, answers, strict=True):
-        state.allow(owner, _quotas(state, owner, _node(path, done.results[0])))
+        state.set_quotas(owner, _quotas(state, owner, _node(path, done.results[0])))
 
 
 def nodes(

@@ -161,7 +161,7 @@ def reorder(
     (done,) = yield [[state.fence(), SetData(znodes.topic(name), data, topic.version)]]
     if done.refused is not None:
         return RefusedError(Code.NOT_CONTROLLER, f"meanwhile changed: {done.refused.value}")
-    now = state.knows(name, topic.id)
+    now = state.current_topic(name, topic.id)
     if now is not None and now.version == topic.version:
         state.put(_reordered(now, wanted)._replace(version=topic.version + 1))
     return None

@@ -1,4 +1,4 @@
-"""How a broker enters the tree: the standing nodes, the cluster's id, the controllership, itself.
+"""Registration of a broker: persistent nodes, the cluster id, the controller, its own node.
 
 Order: persistent nodes and `/cluster/id`; `/controller_epoch` and `/controller`; everything else is
 read into the state (`loading.py`); last, when the broker listens, `/brokers/ids/N` (a taken id
@@ -37,7 +37,7 @@ _TRIES = 5
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself."""
+    """The contents of a broker's registration."""
 
     endpoints: Sequence[tuple[str, str, int]]
     """(listener, host, port) as clients are told"""
@@ -46,7 +46,7 @@ class Registration(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """As it stands in the tree: one endpoint a listener, for Kafka takes no more."""
+        """Its bytes: one endpoint a listener, because Kafka refuses more."""
         by_name: dict[str, Endpoint] = {}
         for name, host, port in self.endpoints:
             by_name.setdefault(name, Endpoint(name, "PLAINTEXT", host, port))
@@ -54,7 +54,7 @@ class Registration(NamedTuple):
 
 
 def found(state: ControllerState, cluster_id: str) -> Steps:
-    """Lay the standing nodes; learn the cluster's id, or give it one."""
+    """Create the persistent nodes. Read the cluster id, or create it."""
     path_of_id = znodes.CLUSTER_ID
     (read,) = yield [[Read(path_of_id)]]
     node = read.results[0]
@@ -82,7 +82,7 @@ def found(state: ControllerState, cluster_id: str) -> Steps:
 
 
 def free(state: ControllerState) -> Steps:
-    """Look whether this broker's number is to be had, before anything is done under it."""
+    """Check that this broker's id is not taken, before the start continues."""
     path = f"{znodes.BROKERS}/{state.node_id}"
     (read,) = yield [[Read(path)]]
     if isinstance(read.results[0], Node):
@@ -90,7 +90,7 @@ def free(state: ControllerState) -> Steps:
 
 
 def claim(state: ControllerState, now_ms: int) -> Steps:
-    """Take the office in a tree of our own; this broker counts as alive then."""
+    """Become the controller in a tree of our own. This broker then counts as alive."""
     try:
         ours = yield from controller_election.elect(state, now_ms)
     except controller_election.RetryLaterError as error:
@@ -107,7 +107,7 @@ def claim(state: ControllerState, now_ms: int) -> Steps:
 
 
 def announce(state: ControllerState, registration: Registration) -> Steps:
-    """Register this broker, once it is known where it listens."""
+    """Register this broker, after its listeners are bound."""
     path = f"{znodes.BROKERS}/{state.node_id}"
     data = registration.content
     for _ in range(_TRIES):
@@ -132,7 +132,7 @@ def announce(state: ControllerState, registration: Registration) -> Steps:
 
 
 def again(state: ControllerState, registration: Registration) -> Steps:
-    """Read a tree of our own anew, after a change of which it is not known whether it holds.
+    """Read a tree of our own again, after a write whose outcome is unknown.
 
     raises  ServerError: it cannot be; it may be tried again
     """
@@ -143,7 +143,7 @@ def again(state: ControllerState, registration: Registration) -> Steps:
 
 
 def _ours(state: ControllerState, node: Node) -> None:
-    """ServerError: the registration is another's."""
+    """Raises ServerError if the registration belongs to another broker."""
     if node.stat.owner != state.session:
         raise ServerError(
             f"broker id {state.node_id} is taken in this cluster by {_where(node)}",

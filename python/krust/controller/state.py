@@ -1,4 +1,4 @@
-"""What the controller knows: the znode tree as typed objects, and what a step asks for.
+"""The controller's state: the znode tree as typed objects, and the types of policies.
 
 A policy is a generator: it yields lists of store operations (each list a transaction), is resumed
 with their answers, changes the state only by answers that say so, and returns the response. It
@@ -38,7 +38,7 @@ Transactions = list[list[Operation]]
 Policy = Generator[Transactions, list[Done], RespT]
 """Yields transactions, is sent their answers, returns a response."""
 Steps = Generator[Transactions, list[Done], None]
-"""The same, of what nobody waits for."""
+"""The same, without a response."""
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
@@ -53,7 +53,7 @@ NEVER = -2
 
 
 class RefusedError(Exception):
-    """One item of a request cannot be: Kafka's code and a message for the caller."""
+    """One item of a request is refused, with Kafka's code and a message for the caller."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -65,10 +65,10 @@ OF_BROKER = ("krust.flush.mode", "krust.partition.producers.max", "producer.id.e
 
 
 def refused_code(reason: Refusal) -> Code:
-    """What a client is told that asked for a write which the store did not take.
+    """The code for a client whose write the store refused.
 
-    NOT_CONTROLLER where nothing happened, so that it asks again; REQUEST_TIMED_OUT where nobody
-    knows.
+    NOT_CONTROLLER if nothing was written, so that the client asks again; REQUEST_TIMED_OUT if the
+    outcome is unknown.
     """
     if reason in (Refusal.BAD_VERSION, Refusal.NO_SESSION):
         return Code.NOT_CONTROLLER
@@ -76,7 +76,7 @@ def refused_code(reason: Refusal) -> Code:
 
 
 def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
-    """The operations as transactions that a store takes, each with the fence in front."""
+    """The operations split into transactions of legal size. Each starts with the epoch check."""
     found: list[list[Operation]] = [[fence]]
     room = LARGEST // 2
     for each in operations:
@@ -92,7 +92,7 @@ def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
 def write_all(
     planned: list[list[list[Operation]]],
 ) -> Generator[Transactions, list[Done], list[Refusal | None]]:
-    """Write several things, each as transactions in their order; what keeps each from its end."""
+    """Write lists of transactions. Returns for each list why it failed; None: it did not."""
     refused: list[Refusal | None] = [None] * len(planned)
     step = 0
     while True:
@@ -137,7 +137,7 @@ class Partition(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic as the tree has it."""
+    """A topic as in the tree."""
 
     name: str
     id: str
@@ -171,7 +171,7 @@ class Request(NamedTuple, Generic[ReqT]):
 
 
 class LiveBroker(NamedTuple):
-    """A broker that is alive, as the controller knows it or says."""
+    """A broker that is alive, as the controller has read or sent it."""
 
     epoch: int = -1
     """the czxid of its registration; -1: not told"""
@@ -179,21 +179,21 @@ class LiveBroker(NamedTuple):
     endpoints: tuple[Endpoint, ...] = ()
 
     def at(self, listener: str) -> Endpoint | None:
-        """Where that listener is; None: it has none of that name."""
+        """The endpoint of that listener; None: it has no listener of that name."""
         return next((each for each in self.endpoints if each.listener == listener), None)
 
 
 class TopicDeletion(NamedTuple):
-    """A topic that is marked to go."""
+    """A topic that is marked for deletion."""
 
     topic_id: str
     partitions: tuple[Partition, ...]
     waiting: set[int]
-    """brokers that have not said yet that their replicas are gone"""
+    """brokers that have not confirmed yet that they deleted their replicas"""
 
 
 class BrokerRequest(NamedTuple):
-    """What the controller tells another broker, or a broker asks the controller.
+    """A request of the controller to another broker, or of a broker to the controller.
 
     Who sends it picks the version; it hands this same object back with the answer.
     """
@@ -215,7 +215,7 @@ class ConfigEntity:
 
 @dataclass(slots=True, repr=False, eq=False)
 class Changes:
-    """What Rust has to hear before the next answer."""
+    """What the core has to apply before the next answer."""
 
     topics: dict[str, Topic | None] = field(default_factory=dict)
     """whole topics; None: gone"""
@@ -238,11 +238,11 @@ class Changes:
 
     def __bool__(self) -> bool:
         """Whether anything changed."""
-        told = self.topics or self.live or self.brokers or self.controller or self.quotas
-        return bool(told or self.groups or self.strays or self.faults or self.lines)
+        changed = self.topics or self.live or self.brokers or self.controller or self.quotas
+        return bool(changed or self.groups or self.strays or self.faults or self.lines)
 
     def add(self, later: Changes) -> None:
-        """Take in what changed afterwards."""
+        """Add later changes."""
         self.topics |= later.topics
         self.live |= later.live
         self.strays |= later.strays
@@ -256,7 +256,7 @@ class Changes:
 
 @dataclass(slots=True, repr=False, eq=False)
 class ControllerState:
-    """The cluster, as far as the tree says."""
+    """The cluster, as far as this broker has read it."""
 
     config: Config
     """what this broker was started with"""
@@ -319,22 +319,22 @@ class ControllerState:
     _defaults: dict[str, Any] = field(default_factory=dict)
 
     def fence(self) -> Check:
-        """Makes a transaction fail where this broker is not the controller, or no more.
+        """The check that fails a transaction if this broker is not the controller.
 
-        The version is that of our own election and never one that was read later: a policy that
-        was begun in an office since lost must not pass with its successor's.
+        The version is that of this broker's own election, not one that was read later. So no policy
+        of an earlier term writes with the epoch of the next controller.
         """
         return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
 
     def write_of(self, name: str, index: int, partition: Partition) -> Operation:
-        """The write after which a partition's state is that of `partition`, in its version."""
-        facts = (
+        """The write that makes a partition's state equal to `partition`, version included."""
+        fields = (
             self.controller_epoch,
             partition.leader,
             partition.leader_epoch,
             partition.isr,
         )
-        data, path = PartitionState(*facts).encode(), znodes.state(name, index)
+        data, path = PartitionState(*fields).encode(), znodes.state(name, index)
         if partition.version == 0:
             return Create(path, data)
         return SetData(path, data, partition.version - 1)
@@ -358,19 +358,19 @@ class ControllerState:
         self.controller_epoch = max(self.controller_epoch, epoch)
 
     def put(self, topic: Topic) -> None:
-        """A topic is new or another."""
+        """Add or replace a topic."""
         self.topics[topic.name] = topic
         self.names[topic.id] = topic.name
         self.flat[flattened(topic.name)] = topic.name
         self.changes.topics[topic.name] = topic
 
     def add_created(self, topic: Topic) -> None:
-        """A topic was written; what was read of it meanwhile, and its end, stay."""
+        """Add a created topic, unless it was read or deleted in the meantime."""
         if topic.name not in self.topics and topic.name not in self.deletions:
             self.put(topic)
 
     def drop(self, name: str) -> None:
-        """A topic is gone."""
+        """Remove a topic."""
         topic = self.topics.pop(name, None)
         if topic is None:
             return
@@ -378,14 +378,14 @@ class ControllerState:
         self.flat.pop(flattened(name), None)
         self.changes.topics[name] = None
 
-    def knows(self, name: str, topic_id: str) -> Topic | None:
-        """A topic as it is now; None: it went, or is another one, while a policy waited."""
+    def current_topic(self, name: str, topic_id: str) -> Topic | None:
+        """The topic with this name and id; None: it was deleted or replaced in the meantime."""
         topic = self.topics.get(name)
         return topic if topic is not None and topic.id == topic_id else None
 
-    def read(self, topic: Topic) -> None:
-        """A topic as it was read; what was written since, and is here already, stays."""
-        now = self.knows(topic.name, topic.id)
+    def merge_topic(self, topic: Topic) -> None:
+        """Merge a topic that was read. Newer partitions and settings in the state stay."""
+        now = self.current_topic(topic.name, topic.id)
         if now is not None:
             first, second = (now, topic) if now.version > topic.version else (topic, now)
             parts = zip(topic.partitions, now.partitions, first.partitions, strict=False)
@@ -401,15 +401,15 @@ class ControllerState:
             self.put(topic)
 
     def lose_topic(self, name: str, why: str) -> None:
-        """A topic went, and nobody said that its records should: it is not served, they stay."""
+        """Stop serving a topic that left the tree without a deletion. Its files stay."""
         topic = self.topics[name]
         self.fault(znodes.topic(name), why)
         self.drop(name)
         self.changes.strays |= {(name, index) for index in range(len(topic.partitions))}
 
-    def changed(self, topic: Topic, moved: Mapping[int, Partition]) -> None:
-        """Partitions of a topic were written; what is newer here by now stays."""
-        now = self.knows(topic.name, topic.id)
+    def update_partitions(self, topic: Topic, moved: Mapping[int, Partition]) -> None:
+        """Apply written partitions of a topic. Newer partitions in the state stay."""
+        now = self.current_topic(topic.name, topic.id)
         if now is None:
             return
         partitions = list(now.partitions)
@@ -418,39 +418,39 @@ class ControllerState:
                 partitions[index] = partition
         self.put(now._replace(partitions=tuple(partitions)))
 
-    def appeared(self, broker: int, live: LiveBroker) -> None:
-        """A broker is there, or is another than it was."""
+    def add_broker(self, broker: int, live: LiveBroker) -> None:
+        """Add a live broker, or replace its registration."""
         if self.brokers.get(broker) != live:
             self.brokers[broker] = live
             self.changes.live = True
 
-    def vanished(self, broker: int) -> None:
-        """A broker is gone."""
+    def remove_broker(self, broker: int) -> None:
+        """Remove a broker that is no longer alive."""
         if self.brokers.pop(broker, None) is not None:
             self.changes.live = True
 
     def fault(self, path: str, why: object) -> None:
-        """A znode is passed over."""
+        """Log that a znode is ignored."""
         self.changes.faults.append((path, str(why)))
 
     def warn(self, text: str) -> None:
-        """Something that who runs this should know."""
+        """Log a warning for the operator."""
         self.changes.lines.append((_WARNING, text))
 
     def take_changes(self) -> Changes:
-        """What changed since the last call."""
+        """The changes since the last call."""
         changes, self.changes = self.changes, Changes()
         return changes
 
     def broker_text(self, name: str) -> str | None:
-        """A broker setting as it holds now: dynamic of this one, of all, static, default."""
+        """The effective broker setting: of this broker, of all brokers, static, default."""
         for entity in (self.own, self.everywhere):
             if name in entity.config:
                 return entity.config[name]
         return self.config.text(name)
 
     def topic_text(self, topic: Topic | None, name: str) -> str | None:
-        """A topic setting as it holds now, in its own unit."""
+        """The effective topic setting, in its own unit."""
         if topic is not None and name in topic.config:
             return topic.config[name]
         for synonym in TOPIC[name].synonyms:
@@ -466,7 +466,7 @@ class ControllerState:
         return self.topic_defaults() | own
 
     def topic_defaults(self) -> dict[str, Any]:
-        """What a topic's log needs where the topic says nothing; kept until a setting changes."""
+        """The same for a topic without settings; cached until a broker setting changes."""
         if not self._defaults:
             self._defaults = {
                 name: setting.parse(self.topic_text(None, name)) for name, setting in TOPIC.items()
@@ -476,20 +476,20 @@ class ControllerState:
         return self._defaults
 
     def brokers_changed(self) -> None:
-        """A broker's setting is another: every topic's defaults may be."""
+        """Note a changed broker setting, which may change the defaults of topics."""
         self._defaults = {}
         self.changes.brokers = True
 
-    def configure(self, group: str, entity: ConfigEntity | None) -> None:
-        """Let this be what is set for a group; None: nothing is."""
+    def set_group_config(self, group: str, entity: ConfigEntity | None) -> None:
+        """Set the settings of a group; None: it has none."""
         before = self.groups.pop(group, None)
         if entity is not None:
             self.groups[group] = entity
         if (before and before.config) != (entity and entity.config):
             self.changes.groups.add(group)
 
-    def allow(self, owner: Owner, values: dict[str, float]) -> None:
-        """These are the quotas of an owner now, whatever they were; none: he has none."""
+    def set_quotas(self, owner: Owner, values: dict[str, float]) -> None:
+        """Set the quotas of an entity; empty: it has none."""
         if self.quotas.get(owner, {}) == values:
             return
         self.quotas.pop(owner, None)
@@ -498,7 +498,7 @@ class ControllerState:
         self.changes.quotas = True
 
     def whole(self, name: str) -> int:
-        """A broker setting that is a number, as it holds now."""
+        """The effective broker setting as an integer."""
         value = BROKER[name].parse(self.broker_text(name))
         if not isinstance(value, int):
             raise TypeError(f"{name} is no number")

@@ -123,7 +123,7 @@ def _make(state: ControllerState, planned: list[tuple[CreatableTopicResult, Topi
     answers = yield from write_all([creation(state, topic) for _, topic in planned])
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         # Whoever sees a topic half made finishes it: then the rest of ours is there already.
-        finished = refused_by is Refusal.NODE_EXISTS and state.knows(topic.name, topic.id)
+        finished = refused_by is Refusal.NODE_EXISTS and state.current_topic(topic.name, topic.id)
         if refused_by is None or finished:
             state.add_created(topic)
             result["topic_id"] = topic.id
@@ -348,7 +348,7 @@ def _growth(state: ControllerState, topic: Topic, grown: Topic) -> list[list[Ope
 
 def _grow(state: ControllerState, grown: Topic) -> None:
     """The new partitions are written; what else of the topic changed meanwhile stays."""
-    now = state.knows(grown.name, grown.id)
+    now = state.current_topic(grown.name, grown.id)
     if now is not None and now.version < grown.version:
         added = grown.partitions[len(now.partitions) :]
         state.put(now._replace(partitions=now.partitions + added, version=grown.version))

@@ -408,7 +408,7 @@ def test_with_deletion_disabled_a_deletion_mark_is_removed_and_the_topic_stays()
 def test_a_preferred_election_of_a_tool_makes_the_preferred_replica_leader() -> None:
     nodes = Nodes(1, 2, 3)
     replicated(nodes)
-    nodes.leader.state.changed(
+    nodes.leader.state.update_partitions(
         nodes.leader.state.topics["t"],
         {0: nodes.leader.state.topics["t"].partitions[0]._replace(leader=3, version=7)},
     )

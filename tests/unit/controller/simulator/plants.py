@@ -151,7 +151,7 @@ def _rest(steps: Any, answers: Any) -> Generator[Any, Any, None]:
 
 def doomed_topics_come_back() -> Any:
     """A topic that is marked for deletion counts as a topic when it is read again."""
-    real = ControllerState.read
+    real = ControllerState.merge_topic
 
     def read(self: ControllerState, topic: Any) -> None:
         real(self, topic)
@@ -160,7 +160,7 @@ def doomed_topics_come_back() -> Any:
         state.drop(name)
 
     return _both(
-        patch.object(deletion, "begin", begin), patch.object(ControllerState, "read", read)
+        patch.object(deletion, "begin", begin), patch.object(ControllerState, "merge_topic", read)
     )
 
 
