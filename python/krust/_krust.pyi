@@ -93,7 +93,7 @@ class Server:
         """
 
     def start(self) -> None:
-        """Start the threads that sync logs and keep house. Before the first `apply`."""
+        """Start the threads that sync, expire and checkpoint logs. Before the first `apply`."""
 
     def apply(self, delta: dict[str, Any]) -> list[tuple[str, int, str]]:
         """Bring a change to the image; make and delete logs. What failed: topic, partition, why.

@@ -156,7 +156,7 @@ pub(super) fn index_cache(table: &Table<'_, '_>) -> PyResult<usize> {
     table.size("krust.index.cache.bytes", INDEX_CACHE_BYTES)
 }
 
-/// How often the broker keeps house.
+/// How often the log scheduler runs its tasks.
 pub(super) fn intervals(table: &Table<'_, '_>) -> PyResult<Intervals> {
     let Intervals { checkpoint_ms, retention_ms, reserve_bytes } = Intervals::default();
     let checkpoint = table.bytes("log.flush.offset.checkpoint.interval.ms", checkpoint_ms)?;

@@ -104,8 +104,9 @@ impl LogConfig {
         self.ack_flush || self.flush_messages == 1
     }
 
-    /// How many records that are not flushed may be acknowledged: a power cut loses no more.
-    pub fn ahead_of_disk(&self) -> i64 {
+    /// The unflushed allowance: how many records that are not flushed may be acknowledged. A power
+    /// failure loses no more acknowledged records.
+    pub fn unflushed_allowance(&self) -> i64 {
         if self.ack_flush { 0 } else { self.flush_messages.max(1) - 1 }
     }
 

@@ -89,14 +89,14 @@ impl Epochs {
     }
 
     /// Forgets epochs that began at `end` or later; true if there were any.
-    pub fn cut_end(&mut self, end: Offset) -> bool {
+    pub fn truncate_to(&mut self, end: Offset) -> bool {
         let count = self.entries.len();
         self.entries.retain(|entry| entry.1 < end);
         self.entries.len() != count
     }
 
     /// Forgets epochs that ended before `start`; the one that covers it begins there now.
-    pub fn cut_start(&mut self, start: Offset) -> bool {
+    pub fn truncate_from_start(&mut self, start: Offset) -> bool {
         let covering = self.entries.partition_point(|entry| entry.1 <= start);
         let Some(first) = covering.checked_sub(1) else { return false };
         let changed = first > 0 || self.entries.first().is_some_and(|entry| entry.1 < start);
@@ -147,10 +147,10 @@ mod tests {
     #[test]
     fn cuts_keep_the_epoch_that_covers_the_edge() {
         let mut some = epochs(&[(1, 5), (3, 17), (4, 99)]);
-        assert!(some.cut_start(Offset(20)));
+        assert!(some.truncate_from_start(Offset(20)));
         assert_eq!(some.entries(), [(Epoch(3), Offset(20)), (Epoch(4), Offset(99))]);
-        assert!(some.cut_end(Offset(99)));
+        assert!(some.truncate_to(Offset(99)));
         assert_eq!(some.entries(), [(Epoch(3), Offset(20))]);
-        assert!(!some.cut_end(Offset(99)));
+        assert!(!some.truncate_to(Offset(99)));
     }
 }

@@ -4,7 +4,7 @@
 //! Layers, top first. A file imports only from its own layer and from lower ones.
 //!
 //! ```text
-//! threads      keeper       retention, checkpoints and room on the disk, each at its interval
+//! threads      log_scheduler retention, checkpoints and room on the disk, at intervals
 //!              cleaner      compaction               mover        logs to another log directory
 //!              closing      the end of all logs, in order
 //! tools        inspect      read-only dump and verify
@@ -64,9 +64,9 @@ pub mod index;
 mod index_cache;
 mod indexing;
 pub mod inspect;
-mod keeper;
 mod listing;
 mod log;
+mod log_scheduler;
 mod markers;
 mod meta;
 mod mover;
@@ -99,8 +99,8 @@ pub use dirs::{DirOptions, LogDir, Syncs};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
 pub use index_cache::{INDEX_CACHE_BYTES, IndexCache};
-pub use keeper::{Chore, Intervals, Keeper};
 pub use log::{Appended, Found as FoundOffset, Held, Log, Open, Read, SegmentFacts, Slice, Stage};
+pub use log_scheduler::{Intervals, LogScheduler, ScheduledTask};
 pub use mover::{Move, Mover, settle};
 pub use names::{Found, Kind};
 pub use producers::ProducerFacts;

@@ -1,15 +1,15 @@
 //! Panics in the threads of storage: each is logged, and none ends a thread in silence.
 //!
 //! ```text
-//! thread   a panic in                         what follows
-//! sync     a log's flush                      its directory goes offline; who waits is told
-//! sync     a checkpoint, reserving disk       logged; the next one tries again
-//! keeper   a log's retention                  logged; other logs go on, it is tried again
-//! keeper   another chore                      tried again; three times in a row: failed
-//! cleaner  a cleaning                         that log is given up until the next start
-//! mover    a move                             the move ends, the log stays where it is
-//! both     a swap of files                    the log directories concerned go offline
-//! any      anything else                      failed
+//! thread    a panic in                         what follows
+//! sync      a log's flush                      its directory goes offline; who waits is told
+//! sync      a checkpoint, reserving disk       logged; the next one tries again
+//! scheduler a log's retention                  logged; other logs go on, it is tried again
+//! scheduler another task                       tried again; three times in a row: failed
+//! cleaner   a cleaning                         that log is given up until the next start
+//! mover     a move                             the move ends, the log stays where it is
+//! both      a swap of files                    the log directories concerned go offline
+//! any       anything else                      failed
 //! ```
 //!
 //! Failed: the broker learns it (`has_failed`) and stops, as after a panic on a reactor.

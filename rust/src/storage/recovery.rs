@@ -104,13 +104,13 @@ fn finish(
     (request, has_epochs, clean): (&Request, bool, bool),
     found: &mut Recovered,
 ) -> Result<(), StorageError> {
-    if found.epochs.cut_end(Offset(found.log_end)) {
+    if found.epochs.truncate_to(Offset(found.log_end)) {
         found.epochs_saved = false;
     }
     if !has_epochs {
         rebuild_epochs(home, found)?;
     }
-    if found.epochs.cut_start(Offset(found.log_start)) {
+    if found.epochs.truncate_from_start(Offset(found.log_start)) {
         found.epochs_saved = false;
     }
     found.flushed = if clean { found.log_end } else { request.recovery_point.min(found.log_end) };
@@ -192,7 +192,7 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
     let mut scratch = Vec::new();
     let mut next = found.segments.get(first).map_or(0, |segment| segment.base_offset);
     found.log_end = next;
-    found.epochs_saved &= !found.epochs.cut_end(Offset(next));
+    found.epochs_saved &= !found.epochs.truncate_to(Offset(next));
     let (mut last_epoch, mut wrong) = (-1, false);
     found.without_producers = true;
     let mut index = first;
@@ -272,7 +272,7 @@ impl Check<'_> {
                 Step::End => return Ok((at, None)),
                 Step::Bad(reason) => return Ok((at, Some(reason))),
                 Step::Batch(batch) => {
-                    if let Some(reason) = self.judge(&batch) {
+                    if let Some(reason) = self.invalid_reason(&batch) {
                         return Ok((at, Some(reason)));
                     }
                     if !walker.check_crc(&batch, scratch).map_err(fail)? {
@@ -305,7 +305,7 @@ impl Check<'_> {
         Ok(behind == Some(self.next + (batch.last_offset - batch.base_offset) + 1))
     }
 
-    fn judge(&self, batch: &BatchAt) -> Option<&'static str> {
+    fn invalid_reason(&self, batch: &BatchAt) -> Option<&'static str> {
         if batch.base_offset < self.next {
             return Some("an offset falls");
         }

@@ -1,9 +1,9 @@
-//! Directories of partitions that are not served: set aside as strays, deleted, or told from those
-//! that are by the topic's id in `partition.metadata`.
+//! Directories of partitions that are not served: they are marked as strays or deleted. The topic's
+//! id in `partition.metadata` says whether a directory belongs to the topic that is served.
 //!
 //! Threads: any; a partition's directory is touched by whoever opens or removes it.
-//! Not promised: a damaged id that differs in more than one letter looks like another topic's. What
-//! is set aside is kept, and the log says where.
+//! Not promised: a damaged id that differs in more than one letter looks like another topic's. A
+//! stray is kept, and the log says where.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,13 @@ use crate::ids::{TopicId, TopicPartition};
 impl LogDir {
     /// Renames the directory of a partition to `…-stray` and forgets the partition. Returns the new
     /// path; `None`: there was no such directory.
-    pub(crate) fn set_aside(
+    pub(crate) fn mark_stray(
         &self,
         name: &TopicPartition,
         path: &Path,
     ) -> Result<Option<PathBuf>, StorageError> {
         let target = self.path().join(names::stray_name(name));
-        let fail = |error| self.failed(&format!("set {name} aside"), error);
+        let fail = |error| self.failed(&format!("mark {name} as stray"), error);
         let there = files::rename_if_there(self.disk(), path, &target).map_err(fail)?;
         if there {
             self.sync_dir(self.path())?;
@@ -31,9 +31,9 @@ impl LogDir {
         Ok(there.then_some(target))
     }
 
-    /// Sets a partition's directory aside that no log is open of: always, or (`unless`) where it
-    /// belongs to another topic of its name.
-    pub fn set_stray_aside(
+    /// Marks the directory of a partition as stray that no log is open of. With `unless`, only if
+    /// it belongs to another topic of that name.
+    pub fn mark_unopened_stray(
         &self,
         name: &TopicPartition,
         unless: Option<TopicId>,
@@ -44,7 +44,7 @@ impl LogDir {
         {
             return Ok(());
         }
-        self.set_aside(name, &path).map(drop)
+        self.mark_stray(name, &path).map(drop)
     }
 
     /// Whether the directory of a partition is that of another topic of its name. A file that tells

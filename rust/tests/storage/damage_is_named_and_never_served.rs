@@ -175,12 +175,12 @@ fn a_topic_id_with_a_flipped_bit_does_not_set_the_partition_aside() {
     let path = home.partition().join("partition.metadata");
     let whole = std::fs::read_to_string(&path).unwrap();
     rewrite(&path, "AbCd", "AbCe");
-    home.dir.set_stray_aside(&home.name, Some(id)).unwrap();
+    home.dir.mark_unopened_stray(&home.name, Some(id)).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
     std::fs::write(&path, [0; 40]).unwrap();
-    home.dir.set_stray_aside(&home.name, Some(id)).unwrap();
+    home.dir.mark_unopened_stray(&home.name, Some(id)).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
     let other = "ZzCdEfGhIjKlMnOpQrStuA".parse().unwrap();
-    home.dir.set_stray_aside(&home.name, Some(other)).unwrap();
+    home.dir.mark_unopened_stray(&home.name, Some(other)).unwrap();
     assert!(!home.partition().exists());
 }

@@ -13,8 +13,8 @@ use krust::clock::Clock;
 use krust::ids::{Offset, TopicPartition};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
-    AppendError, Chore, Cleaner, CleanerOptions, Intervals, Keeper, Log, LogConfig, Mover,
-    StorageError, Syncer,
+    AppendError, Cleaner, CleanerOptions, Intervals, Log, LogConfig, LogScheduler, Mover,
+    ScheduledTask, StorageError, Syncer,
 };
 
 use crate::support::{Home, append, batch, expected, fill, keyed, read_all, stage};
@@ -118,41 +118,45 @@ fn of_whoever_is_told_of_syncs_as_the_end_of_the_thread() {
     assert!(syncer.has_failed());
 }
 
-/// A keeper with chores every millisecond, of which the first one panics in its first rounds; each
+/// A log scheduler with tasks every millisecond. The first one panics in its first rounds; each
 /// round of the second is told.
-fn keeper(home: &Home, panics: usize) -> (Arc<Keeper>, Receiver<()>) {
+fn log_scheduler(home: &Home, panics: usize) -> (Arc<LogScheduler>, Receiver<()>) {
     let (left, (tell, told)) = (AtomicUsize::new(panics), channel());
     let less = move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-    let bad = Chore { interval_ms: 1, run: Box::new(move || assert!(less().is_err(), "planted")) };
+    let bad = ScheduledTask {
+        interval_ms: 1,
+        run: Box::new(move || assert!(less().is_err(), "planted")),
+    };
     let tell = move || tell.send(()).unwrap_or_default();
-    let good = Chore { interval_ms: 1, run: Box::new(tell) };
+    let good = ScheduledTask { interval_ms: 1, run: Box::new(tell) };
     let intervals = Intervals { retention_ms: 1, ..Intervals::default() };
     let clock = Arc::new(home.clock.clone()) as Arc<dyn Clock>;
-    let keeper =
-        Keeper::start(vec![Arc::clone(&home.dir)], intervals, clock, vec![bad, good]).unwrap();
-    (keeper, told)
+    let log_scheduler =
+        LogScheduler::start(vec![Arc::clone(&home.dir)], intervals, clock, vec![bad, good])
+            .unwrap();
+    (log_scheduler, told)
 }
 
 #[test]
 fn of_a_chore_twice_as_a_delay() {
     let dir = tempfile::tempdir().unwrap();
     let (home, _) = home(dir.path());
-    let (keeper, told) = keeper(&home, 2);
+    let (log_scheduler, told) = log_scheduler(&home, 2);
     for _ in 0..20 {
         told.recv_timeout(PATIENCE).unwrap();
     }
-    keeper.stop();
-    assert!(!keeper.has_failed());
+    log_scheduler.stop();
+    assert!(!log_scheduler.has_failed());
 }
 
 #[test]
 fn of_a_chore_three_times_in_a_row_as_the_end_of_the_thread() {
     let dir = tempfile::tempdir().unwrap();
     let (home, _) = home(dir.path());
-    let (keeper, told) = keeper(&home, usize::MAX);
+    let (log_scheduler, told) = log_scheduler(&home, usize::MAX);
     while told.recv_timeout(PATIENCE).is_ok() {}
-    keeper.stop();
-    assert!(keeper.has_failed());
+    log_scheduler.stop();
+    assert!(log_scheduler.has_failed());
 }
 
 #[test]
@@ -163,12 +167,12 @@ fn of_a_retention_by_that_log_alone() {
     let logs = [home.open(), home.open_named(&other())];
     logs.iter().for_each(|log| fill(log, 30));
     disk.over("t-0/");
-    let (keeper, told) = keeper(&home, 0);
-    let _stop = Stop(|| keeper.stop());
+    let (log_scheduler, told) = log_scheduler(&home, 0);
+    let _stop = Stop(|| log_scheduler.stop());
     while logs[1].log_start_offset() == Offset(0) {
         told.recv_timeout(PATIENCE).unwrap();
     }
-    assert!(!keeper.has_failed());
+    assert!(!log_scheduler.has_failed());
 }
 
 /// A log whose first segment has what is superseded.

@@ -26,8 +26,8 @@ use crate::broker::state::store::LoadedLog;
 use crate::broker::state::waking::Wakes;
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
-    Chore, Cleaner, CleanerOptions, Intervals, Keeper, LogConfig, Open, StorageError, Syncer,
-    close_all, settle,
+    Cleaner, CleanerOptions, Intervals, LogConfig, LogScheduler, Open, ScheduledTask, StorageError,
+    Syncer, close_all, settle,
 };
 
 /// A log directory that makes no progress for this long while it is closed is abandoned.
@@ -279,7 +279,7 @@ impl Broker {
     fn drop_partition(&self, partition: &Arc<Partition>, step: &mut DeltaStep) {
         self.log_manager.places.lock().remove(&partition.name);
         let outcome = match step.strays.remove(&partition.name) {
-            true => partition.log.set_aside(),
+            true => partition.log.mark_stray(),
             false => partition.log.delete(),
         };
         if let Err(error) = outcome {
@@ -315,7 +315,7 @@ impl Broker {
             }
             let place = self.log_manager.places.lock().remove(&partition);
             let dir = place.and_then(|index| self.log_manager.dirs.get(index));
-            if let Some(Err(error)) = dir.map(|dir| dir.set_stray_aside(&partition, None)) {
+            if let Some(Err(error)) = dir.map(|dir| dir.mark_unopened_stray(&partition, None)) {
                 step.failures.push(ApplyError { partition, error });
             }
         }
@@ -352,18 +352,19 @@ impl Broker {
         dirs.iter().for_each(|dir| syncer.sync_files_of(dir.descriptors()));
         let _ = self.syncer.set(syncer);
         let broker = Arc::downgrade(self);
-        let expiry = Chore {
+        let expiry = ScheduledTask {
             interval_ms: self.settings.load().offsets_retention_check_ms,
             run: Box::new(move || broker.upgrade().iter().for_each(|it| it.expire_offsets())),
         };
         let broker = Arc::downgrade(self);
-        let look = Chore {
+        let look = ScheduledTask {
             interval_ms: LOOK_MS,
             run: Box::new(move || broker.upgrade().iter().for_each(|it| it.tell_lost())),
         };
         let clock = || Arc::clone(&self.clock);
-        let keeper = Keeper::start(dirs.clone(), intervals, clock(), vec![expiry, look])?;
-        let _ = self.keeper.set(keeper);
+        let log_scheduler =
+            LogScheduler::start(dirs.clone(), intervals, clock(), vec![expiry, look])?;
+        let _ = self.log_scheduler.set(log_scheduler);
         self.start_moving()?;
         if let Some(options) = cleaner {
             let _ = self.cleaner.set(Cleaner::start(dirs, options, clock())?);
@@ -375,7 +376,7 @@ impl Broker {
     pub fn failed_thread(&self) -> Option<&'static str> {
         let failed = [
             ("sync", self.syncer.get().is_some_and(|it| it.has_failed())),
-            ("keeper", self.keeper.get().is_some_and(|it| it.has_failed())),
+            ("log scheduler", self.log_scheduler.get().is_some_and(|it| it.has_failed())),
             ("cleaner", self.cleaner.get().is_some_and(|it| it.has_failed())),
             ("mover", self.mover.get().is_some_and(|it| it.has_failed())),
         ];
@@ -405,8 +406,8 @@ impl Broker {
         if let Some(syncer) = self.syncer.get() {
             syncer.stop();
         }
-        if let Some(keeper) = self.keeper.get() {
-            keeper.stop();
+        if let Some(log_scheduler) = self.log_scheduler.get() {
+            log_scheduler.stop();
         }
         if let Some(mover) = self.mover.get() {
             mover.stop();

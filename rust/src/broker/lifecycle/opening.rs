@@ -142,7 +142,7 @@ impl Broker {
         let fail = |error| ApplyError { partition: name.clone(), error };
         open.checking.as_deref().map_or(Ok(()), Checking::go_on).map_err(fail)?;
         if let Some(id) = open.topic_id.filter(|id| *id != TopicId::ZERO) {
-            dir.set_stray_aside(&name, Some(id)).map_err(fail)?;
+            dir.mark_unopened_stray(&name, Some(id)).map_err(fail)?;
         }
         let id = open.topic_id.unwrap_or_default();
         let told = open.leader_epoch;

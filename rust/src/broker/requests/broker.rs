@@ -29,7 +29,7 @@ use crate::broker::state::waking::{DelayedId, Waker};
 use crate::clock::Clock;
 use crate::memory::MemoryPool;
 use crate::protocol::value::{Value, ValueError};
-use crate::storage::{Cleaner, Keeper, Mover, Progress, Syncer};
+use crate::storage::{Cleaner, LogScheduler, Mover, Progress, Syncer};
 use crate::work::WorkMeter;
 
 /// The settings of the broker that handlers read.
@@ -121,7 +121,7 @@ pub struct Broker {
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) mailbox: OnceLock<Arc<dyn Mailbox<Wake>>>,
     pub(crate) syncer: OnceLock<Arc<Syncer>>,
-    pub(crate) keeper: OnceLock<Arc<Keeper>>,
+    pub(crate) log_scheduler: OnceLock<Arc<LogScheduler>>,
     pub(crate) cleaner: OnceLock<Arc<Cleaner>>,
     pub(crate) mover: OnceLock<Arc<Mover>>,
     /// Memory of all requests beside their read buffers.
@@ -192,7 +192,7 @@ impl Broker {
             policy,
             mailbox: OnceLock::new(),
             syncer: OnceLock::new(),
-            keeper: OnceLock::new(),
+            log_scheduler: OnceLock::new(),
             cleaner: OnceLock::new(),
             mover: OnceLock::new(),
             too_large: RareLine::default(),

@@ -32,7 +32,7 @@ pub struct Partition {
     /// A [`ReplicaRole`], as its number.
     role: AtomicU8,
     /// The unflushed allowance: how many records beyond the flushed offset may be acknowledged.
-    ahead_of_disk: AtomicI64,
+    unflushed_allowance: AtomicI64,
     waiting: AtomicUsize,
     waiters: Mutex<Vec<Waiter>>,
     callbacks_pending: AtomicUsize,
@@ -102,7 +102,7 @@ impl Partition {
     pub fn new(name: TopicPartition, topic_id: TopicId, log: Arc<Log>) -> Self {
         Self {
             role: AtomicU8::new(ReplicaRole::Leader as u8),
-            ahead_of_disk: AtomicI64::new(log.config().ahead_of_disk()),
+            unflushed_allowance: AtomicI64::new(log.config().unflushed_allowance()),
             name,
             topic_id,
             log,
@@ -146,13 +146,13 @@ impl Partition {
     }
 
     fn flushed_if_asked(&self) -> Offset {
-        let ahead = self.ahead_of_disk.load(Ordering::Acquire);
+        let ahead = self.unflushed_allowance.load(Ordering::Acquire);
         Offset(self.log.flushed_offset().0.saturating_add(ahead)).min(self.log.log_end_offset())
     }
 
     /// Replaces the settings.
     pub fn reconfigure(&self, config: Arc<LogConfig>) {
-        self.ahead_of_disk.store(config.ahead_of_disk(), Ordering::Release);
+        self.unflushed_allowance.store(config.unflushed_allowance(), Ordering::Release);
         self.log.reconfigure(config);
         if let Err(error) = self.settle() {
             tracing::error!(partition = %self.name, "cannot flush: {error}");

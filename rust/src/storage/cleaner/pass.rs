@@ -177,7 +177,9 @@ impl<'p> Pass<'p> {
             let opened = self.reader.open(bytes);
             let opened = opened.map_err(|error| bad(self.log, at.base_offset, &error))?;
             self.done.bytes_mapped += at.size;
-            let skip = opened.batch().is_some_and(|batch| judge(batch, &opened, transactions).0);
+            let skip = opened
+                .batch()
+                .is_some_and(|batch| check_transaction(batch, &opened, transactions).0);
             let data = !skip && opened.batch().is_none_or(|batch| !batch.is_control());
             if data && !put_all(&opened, start, map) {
                 return Ok(Some(false));
@@ -256,7 +258,7 @@ impl<'p> Pass<'p> {
                     let opened = self.reader.open(bytes).map_err(fail)?;
                     let kept = match opened.batch() {
                         Some(batch) => {
-                            let judged = judge(batch, &opened, transactions);
+                            let judged = check_transaction(batch, &opened, transactions);
                             rules.batch((batch, &opened), judged, (&mut self.keep, room))
                         }
                         None => rules.message((&opened, bytes), (&mut self.keep, room)),
@@ -414,8 +416,13 @@ impl Rules<'_> {
     }
 }
 
-/// Shows a batch to the transactions: whether it may go as a whole, and whether it is a marker.
-fn judge(batch: &Batch<'_>, opened: &Opened<'_>, transactions: &mut Transactions) -> (bool, bool) {
+/// Passes a batch to the transactions. Returns whether the whole batch may be dropped, and whether
+/// it is a marker.
+fn check_transaction(
+    batch: &Batch<'_>,
+    opened: &Opened<'_>,
+    transactions: &mut Transactions,
+) -> (bool, bool) {
     let (producer_id, last) = (batch.header().producer_id, batch.last_offset());
     if batch.is_control() {
         let kind = opened.first_key().map(|key| match key {

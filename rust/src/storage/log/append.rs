@@ -86,7 +86,7 @@ impl Log {
         let mut writer = self.writer.lock();
         self.appendable()?;
         let log_start_offset = self.log_start_offset();
-        if let Some((base, last, time)) = judge(&writer, batch)? {
+        if let Some((base, last, time)) = analyze_producer_state(&writer, batch)? {
             return Ok(Appended {
                 base_offset: Offset(base),
                 last_offset: Offset(last),
@@ -98,7 +98,7 @@ impl Log {
         }
         let log_append_time = log_append(&config).then_some(now_ms);
         let timestamp = log_append_time.unwrap_or(facts.max_timestamp);
-        self.make_place(&mut writer, &config, (batch, timestamp, now_ms))?;
+        self.maybe_roll(&mut writer, &config, (batch, timestamp, now_ms))?;
         let patch = Patch {
             base_offset: writer.next_offset,
             leader_epoch: self.leader_epoch.load(Ordering::Acquire),
@@ -198,7 +198,7 @@ impl Log {
         if header.leader_epoch < current {
             return Err(AppendError::OldEpoch { found: header.leader_epoch, current });
         }
-        self.make_place(writer, config, (batch, header.max_timestamp, self.clock.wall_ms()))?;
+        self.maybe_roll(writer, config, (batch, header.max_timestamp, self.clock.wall_ms()))?;
         let ready = Ready { header, bytes: header.to_bytes(), payload: batch.payload() };
         Ok(self.keep(writer, config, (batch, &ready))?)
     }
@@ -208,8 +208,8 @@ impl Log {
         self.damage.get().map_or(Ok(()), |damage| Err(damage.clone()))
     }
 
-    /// Opens a first segment, or goes on with a new one, if the batch does not fit.
-    fn make_place(
+    /// Creates the first segment, or rolls to a new one if the batch does not fit.
+    fn maybe_roll(
         &self,
         writer: &mut Writer,
         config: &LogConfig,
@@ -332,14 +332,14 @@ impl Log {
         });
         writer.staging.clear();
         if let Err(error) = outcome {
-            self.take_back(writer, active);
+            self.roll_back(writer, active);
             return Err(error);
         }
         Ok(())
     }
 
-    /// Takes everything back to the last commit.
-    pub(super) fn take_back(&self, writer: &mut Writer, active: &Arc<Segment>) {
+    /// Restores the state of the last commit.
+    pub(super) fn roll_back(&self, writer: &mut Writer, active: &Arc<Segment>) {
         let Mark { position, next_offset, max, since_entry } = writer.committed;
         tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
         writer.staging.clear();
@@ -365,7 +365,7 @@ impl Log {
             active.forget_first_timestamp();
         }
         writer.producers.roll_back(next_offset);
-        if writer.epochs.cut_end(Offset(next_offset)) {
+        if writer.epochs.truncate_to(Offset(next_offset)) {
             writer.epochs_saved = false;
         }
         if writer.cuts.len() == CUTS {
@@ -455,8 +455,12 @@ fn check_size(batch: &Batch<'_>, config: &LogConfig) -> Result<(), AppendError> 
     Ok(())
 }
 
-/// Base offset, last offset and time of the original, if the batch is a retry.
-fn judge(writer: &Writer, batch: &Batch<'_>) -> Result<Option<(i64, i64, i64)>, AppendError> {
+/// Checks the batch against the state of its producer. If the batch is a retry: base offset, last
+/// offset and timestamp of the original.
+fn analyze_producer_state(
+    writer: &Writer,
+    batch: &Batch<'_>,
+) -> Result<Option<(i64, i64, i64)>, AppendError> {
     if batch.header().producer_id < 0 {
         return Ok(None);
     }

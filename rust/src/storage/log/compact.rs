@@ -178,7 +178,7 @@ impl Log {
         } else {
             &[LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT]
         };
-        self.doom(writer, segment, kinds)
+        self.async_delete(writer, segment, kinds)
     }
 
     fn rename_all(

@@ -170,7 +170,7 @@ impl Log {
 
     /// Renames the directory to `…-stray` and forgets the partition; the files stay as they are.
     /// Readers that hold ranges keep them. Blocks; never on a reactor thread.
-    pub fn set_aside(&self) -> Result<(), StorageError> {
+    pub fn mark_stray(&self) -> Result<(), StorageError> {
         let closed = self.close();
         self.closed.store(true, Ordering::Release);
         let _layout = self.layout.lock();
@@ -178,7 +178,7 @@ impl Log {
         self.publish_segments(Vec::new());
         let home = self.home();
         let mut path = home.path.write();
-        if let Some(target) = home.dir.set_aside(&self.name, &path)? {
+        if let Some(target) = home.dir.mark_stray(&self.name, &path)? {
             *path = target;
         }
         closed

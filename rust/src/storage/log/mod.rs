@@ -157,8 +157,8 @@ struct Writer {
     sync_end: i64,
     /// Batches that nobody was told of yet who syncs.
     unsynced_batches: u32,
-    /// Files to remove, and from when on.
-    doomed: VecDeque<(i64, PathBuf)>,
+    /// Files that were renamed to `.deleted`, and the time from which on they are removed.
+    deleted_files: VecDeque<(i64, PathBuf)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

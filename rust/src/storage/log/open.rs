@@ -146,6 +146,6 @@ fn writer(found: Recovered, position: u64, now_ms: i64) -> Writer {
         names_unsynced: found.names_unsynced,
         sync_end: found.flushed.min(found.log_end),
         unsynced_batches: 0,
-        doomed: VecDeque::new(),
+        deleted_files: VecDeque::new(),
     }
 }

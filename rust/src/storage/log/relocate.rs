@@ -363,7 +363,7 @@ impl Future {
         segments.iter().for_each(|segment| segment.replace());
         log.publish_segments(segments.iter().map(moved).collect());
         dir.register(log);
-        writer.doomed.clear();
+        writer.deleted_files.clear();
         writer.allocated = writer.position;
         writer.names_unsynced = false;
         writer.epochs_saved = true;

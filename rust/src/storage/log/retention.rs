@@ -108,12 +108,12 @@ impl Log {
         })
     }
 
-    /// Removes files whose time has come.
+    /// Removes deleted files whose delay is over.
     fn purge(&self) -> Result<(), StorageError> {
         let now = self.clock.monotonic_ms();
         let mut writer = self.writer.lock();
-        while writer.doomed.front().is_some_and(|doomed| doomed.0 <= now) {
-            let Some((_, path)) = writer.doomed.pop_front() else { break };
+        while writer.deleted_files.front().is_some_and(|(due_ms, _)| *due_ms <= now) {
+            let Some((_, path)) = writer.deleted_files.pop_front() else { break };
             files::remove_if_there(self.home().dir.disk(), &path)
                 .map_err(|error| self.home().dir.failed("remove a deleted file", error))?;
         }
@@ -131,16 +131,16 @@ impl Log {
         let (gone, kept) = segments.split_at(count);
         let Some(first) = kept.first() else { return Ok(0) };
         self.deleting.store(true, Ordering::Release);
-        self.raise_start(writer, Offset(first.base_offset));
+        self.increment_log_start_offset(writer, Offset(first.base_offset));
         self.flushed.fetch_max(first.base_offset, Ordering::AcqRel);
         self.publish_segments(kept.to_vec());
-        gone.iter().try_for_each(|segment| self.doom(writer, segment, &LOG_LAST))?;
+        gone.iter().try_for_each(|segment| self.async_delete(writer, segment, &LOG_LAST))?;
         tracing::info!(log = %self.name, count, start = first.base_offset, "segments deleted");
         Ok(count)
     }
 
-    /// Renames a segment's files of these kinds, to be removed later.
-    pub(super) fn doom(
+    /// Renames a segment's files of these kinds to `.deleted`; they are removed after the delay.
+    pub(super) fn async_delete(
         &self,
         writer: &mut Writer,
         segment: &Arc<Segment>,
@@ -156,7 +156,7 @@ impl Log {
             let renamed = files::rename_if_there(disk, &path, &target)
                 .map_err(|error| home.dir.failed("rename a deleted file", error))?;
             if renamed {
-                writer.doomed.push_back((from, target));
+                writer.deleted_files.push_back((from, target));
             }
         }
         Ok(())

@@ -75,19 +75,19 @@ impl Log {
                 log_end: high.0,
             });
         }
-        self.raise_start(&mut writer, before);
+        self.increment_log_start_offset(&mut writer, before);
         if let Some(syncer) = &self.syncer {
             syncer.checkpoint(&self.home().dir);
         }
         Ok(self.log_start_offset())
     }
 
-    pub(super) fn raise_start(&self, writer: &mut Writer, start: Offset) {
+    pub(super) fn increment_log_start_offset(&self, writer: &mut Writer, start: Offset) {
         if self.log_start.fetch_max(start.0, Ordering::AcqRel) >= start.0 {
             return;
         }
         self.high_watermark.fetch_max(start.0, Ordering::AcqRel);
-        if writer.epochs.cut_start(start) {
+        if writer.epochs.truncate_from_start(start) {
             writer.epochs_saved = false;
         }
         writer.producers.cut_start(start.0);
@@ -154,7 +154,7 @@ impl Log {
         writer.generation = writer.generation.wrapping_add(1);
         writer.cuts.clear();
         writer.names_unsynced = true;
-        if writer.epochs.cut_end(Offset(next_offset)) {
+        if writer.epochs.truncate_to(Offset(next_offset)) {
             writer.epochs_saved = false;
         }
         let segments = self.segments.load_full();
@@ -177,7 +177,7 @@ impl Log {
         self.flushed.store(offset.0, Ordering::Release);
         self.tail.store(End { end: offset.0, base: offset.0, position: 0 });
         writer.committed = Mark { next_offset: offset.0, max: (-1, -1), ..Mark::default() };
-        writer.epochs.cut_end(Offset(0));
+        writer.epochs.truncate_to(Offset(0));
         self.reset_writer(writer)?;
         Ok(offset)
     }

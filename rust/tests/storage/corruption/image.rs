@@ -57,7 +57,7 @@ pub fn topic_id(topic: &str) -> TopicId {
 /// Opens a log as a broker does that leads the partition alone.
 pub fn open(dir: &Arc<LogDir>, topic: &str) -> Result<Arc<Log>, krust::storage::StorageError> {
     let name = TopicPartition::new(topic, 0);
-    dir.set_stray_aside(&name, Some(topic_id(topic)))?;
+    dir.mark_unopened_stray(&name, Some(topic_id(topic)))?;
     let compact = topic == "compacted";
     let config = LogConfig {
         segment_bytes: 4000,

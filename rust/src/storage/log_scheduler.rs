@@ -1,11 +1,12 @@
-//! The thread that keeps house: retention, checkpoints, a look at the disk's room, and what the
-//! rooms above ask for, each at its interval.
+//! The log scheduler: a thread that runs retention, checkpoints, checks of the room on the disk,
+//! and the tasks of higher layers, each at its interval.
 //!
-//! Threads: one of its own; it takes a partition's mutex for short. Time between rounds is
-//! monotonic, ages of records are wall time.
-//! Not promised: a round is late where the one before took long; errors are logged, a failed disk
-//! takes its directory offline by itself. A chore that panics is tried again at its next time, and
-//! the thread ends at the third panic in a row: see [`Keeper::has_failed`].
+//! Threads: one of its own; it takes a partition's mutex for a short time. Intervals are monotonic
+//! time, ages of records are wall time.
+//! Panics: a task that panics runs again at its next time. After three panics of one task in a row
+//! the thread ends: see [`LogScheduler::has_failed`].
+//! Not promised: a task runs late if the one before it took long. Errors are logged; a failed disk
+//! takes its directory offline by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +21,12 @@ use super::log::Log;
 use super::panics::caught;
 use crate::clock::Clock;
 
-/// So often room on the disk is looked at.
+/// How often the room on the disk is checked, in milliseconds.
 const SPACE_MS: u64 = 10_000;
-/// A chore that panics so often, time after time, will not do better.
+/// After so many panics of one task in a row the thread ends.
 const PANICS: u32 = 3;
 
-/// How often what is done, in milliseconds, and when to warn.
+/// The intervals of storage's own tasks, in milliseconds, and when to warn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals {
     /// `log.flush.offset.checkpoint.interval.ms`.
@@ -36,17 +37,17 @@ pub struct Intervals {
     pub reserve_bytes: u64,
 }
 
-/// Something to be done at an interval.
-pub struct Chore {
+/// A task that runs at an interval.
+pub struct ScheduledTask {
     /// The interval.
     pub interval_ms: u64,
-    /// What is done; it may take a while, everything else is late then.
+    /// The task. While it runs, no other task does.
     pub run: Box<dyn Fn() + Send>,
 }
 
-/// The thread.
+/// The thread that runs the tasks.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct LogScheduler {
     stopped: Mutex<bool>,
     failed: AtomicBool,
     changed: Condvar,
@@ -59,52 +60,54 @@ impl Default for Intervals {
     }
 }
 
-impl Keeper {
-    /// Starts to keep house in `dirs`.
+impl LogScheduler {
+    /// Starts the thread for `dirs`.
     pub fn start(
         dirs: Vec<Arc<LogDir>>,
         intervals: Intervals,
         clock: Arc<dyn Clock>,
-        chores: Vec<Chore>,
+        tasks: Vec<ScheduledTask>,
     ) -> std::io::Result<Arc<Self>> {
-        let keeper = Arc::new(Self {
+        let log_scheduler = Arc::new(Self {
             stopped: Mutex::new(false),
             failed: AtomicBool::new(false),
             changed: Condvar::new(),
             thread: Mutex::new(None),
         });
-        let me = Arc::clone(&keeper);
-        let thread = std::thread::Builder::new().name("krust-keeper".into()).spawn(move || {
-            let run = || me.run(&all(dirs, intervals, clock, chores));
-            if caught(&"the keeper thread", run) != Some(true) {
-                me.failed.store(true, Ordering::Release);
-            }
-        })?;
-        *keeper.thread.lock() = Some(thread);
-        Ok(keeper)
+        let me = Arc::clone(&log_scheduler);
+        let thread =
+            std::thread::Builder::new().name("krust-log_scheduler".into()).spawn(move || {
+                let run = || me.run(&all_tasks(dirs, intervals, clock, tasks));
+                if caught(&"the log scheduler", run) != Some(true) {
+                    me.failed.store(true, Ordering::Release);
+                }
+            })?;
+        *log_scheduler.thread.lock() = Some(thread);
+        Ok(log_scheduler)
     }
 
-    /// Lets the thread end what it does and waits for it.
+    /// Stops after the running task, and waits for the thread.
     pub fn stop(&self) {
         *self.stopped.lock() = true;
         self.changed.notify_all();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the keeper thread had panicked");
+            tracing::error!("the log scheduler had panicked");
         }
     }
 
-    /// Whether the thread ended by a panic: nothing is deleted for its age any more.
+    /// Whether the thread ended by a panic: retention does not run any more.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// False: a chore panics, and will go on to.
-    fn run(&self, chores: &[Chore]) -> bool {
-        let next = |chore: &Chore| Instant::now() + Duration::from_millis(chore.interval_ms.max(1));
-        let mut due: Vec<Instant> = chores.iter().map(next).collect();
-        let mut panics = vec![0; chores.len()];
+    /// Runs tasks until stopped. False: one task panicked too often.
+    fn run(&self, tasks: &[ScheduledTask]) -> bool {
+        let next =
+            |task: &ScheduledTask| Instant::now() + Duration::from_millis(task.interval_ms.max(1));
+        let mut due: Vec<Instant> = tasks.iter().map(next).collect();
+        let mut panics = vec![0; tasks.len()];
         loop {
             {
                 let mut stopped = self.stopped.lock();
@@ -115,28 +118,28 @@ impl Keeper {
                 }
             }
             let now = Instant::now();
-            let all = chores.iter().zip(due.iter_mut().zip(&mut panics));
-            for (chore, (due, panics)) in all.filter(|(_, (due, _))| now >= **due) {
-                match caught(&"keeping house", || (chore.run)()) {
+            let all = tasks.iter().zip(due.iter_mut().zip(&mut panics));
+            for (task, (due, panics)) in all.filter(|(_, (due, _))| now >= **due) {
+                match caught(&"a scheduled task", || (task.run)()) {
                     Some(()) => *panics = 0,
                     None => *panics += 1,
                 }
                 if *panics == PANICS {
                     return false;
                 }
-                *due = next(chore);
+                *due = next(task);
             }
         }
     }
 }
 
-/// The keeper's own chores, then those of others.
-fn all(
+/// Storage's own tasks, then those of higher layers.
+fn all_tasks(
     dirs: Vec<Arc<LogDir>>,
     intervals: Intervals,
     clock: Arc<dyn Clock>,
-    others: Vec<Chore>,
-) -> Vec<Chore> {
+    others: Vec<ScheduledTask>,
+) -> Vec<ScheduledTask> {
     let (logs, disks) = (dirs.clone(), dirs.clone());
     let look = move || {
         for dir in disks.iter().filter(|dir| !dir.is_offline() && intervals.reserve_bytes > 0) {
@@ -150,13 +153,13 @@ fn all(
             report(dir, dir.checkpoint());
         }
     };
-    let mut chores = vec![
-        Chore { interval_ms: intervals.retention_ms, run: Box::new(retain) },
-        Chore { interval_ms: intervals.checkpoint_ms, run: Box::new(checkpoint) },
-        Chore { interval_ms: SPACE_MS, run: Box::new(look) },
+    let mut tasks = vec![
+        ScheduledTask { interval_ms: intervals.retention_ms, run: Box::new(retain) },
+        ScheduledTask { interval_ms: intervals.checkpoint_ms, run: Box::new(checkpoint) },
+        ScheduledTask { interval_ms: SPACE_MS, run: Box::new(look) },
     ];
-    chores.extend(others);
-    chores
+    tasks.extend(others);
+    tasks
 }
 
 impl LogDir {
@@ -174,6 +177,6 @@ impl LogDir {
 
 fn report(dir: &LogDir, outcome: Result<(), StorageError>) {
     if let Err(error) = outcome {
-        tracing::warn!(dir = %dir.path().display(), "keeping house: {error}");
+        tracing::warn!(dir = %dir.path().display(), "a scheduled task failed: {error}");
     }
 }
