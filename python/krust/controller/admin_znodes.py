@@ -45,9 +45,9 @@ def prefer(state: ControllerState) -> Generator[Transactions, list[Done], set[st
             named.setdefault(name, []).append(index)
     except BadZnodeError as error:
         state.fault(znodes.PREFERRED_ELECTION, error)
-    unsure = yield from brokers.write(state, preferred(state, named.items()))
+    outdated = yield from brokers.write(state, preferred(state, named.items()))
     yield from _away(state, znodes.PREFERRED_ELECTION, found)
-    return unsure
+    return outdated
 
 
 def preferred(

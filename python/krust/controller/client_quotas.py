@@ -66,12 +66,12 @@ EXACT, DEFAULT, ANY = range(3)
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """By their numbers."""
 
-_ALMOST = 1e-6
-_TOGETHER = 100
+_TOLERANCE = 1e-6
+_BATCH = 100
 """so many entities are written in one transaction, which costs one sync of the store"""
 _TRIES = 3
 """for a node that others change at the same time"""
-_AGAIN = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE, Refusal.NOT_EMPTY)
+_RETRIED = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE, Refusal.NOT_EMPTY)
 _SCRAM = re.compile(r"salt=[^,]*,stored_key=[^,]*,server_key=[^,]*,iterations=([0-9]{1,9})\Z")
 _BROKEN = "The server experienced an unexpected error when processing the request."
 
@@ -205,10 +205,10 @@ def _alter_together(
     for each in asked:
         is_path_of_one = len(each.owner) == 1 and is_path(_path(each.owner))
         (simple if times[each.owner] == 1 and is_path_of_one else rest).append(each)
-    for start in range(0, len(simple), _TOGETHER):
+    for start in range(0, len(simple), _BATCH):
         operations: list[Operation] = []
         written = []
-        for each in simple[start : start + _TOGETHER]:
+        for each in simple[start : start + _BATCH]:
             try:
                 place = yield from quota_entities.look(each.owner)
                 config = _changed(each.owner, place.config, each.ops)
@@ -230,7 +230,7 @@ def _alter_together(
                 rest += written
         except ServerError:
             rest += written
-        if start + _TOGETHER < len(simple):
+        if start + _BATCH < len(simple):
             yield PAUSE
     return rest
 
@@ -248,7 +248,7 @@ def _change(state: ControllerState, owner: Owner, ops: Sequence[OpData], only_ch
             if only_check or config == place.config:
                 return
             refused = yield from quota_entities.write(place, config)
-            if refused not in _AGAIN:
+            if refused not in _RETRIED:
                 break
         if refused is None:
             yield from quota_entities.reread(state, owner)
@@ -310,8 +310,8 @@ def _text(key: str, value: float) -> str:
     if key in quotas.WHOLE:
         kind = quotas.WHOLE[key]
         most = 2**63 - 1 if kind == "LONG" else 2**31 - 1
-        whole = min(int(value + _ALMOST), most) if 0 <= value < math.inf else 0
-        if not abs(whole - value) <= _ALMOST:
+        whole = min(int(value + _TOLERANCE), most) if 0 <= value < math.inf else 0
+        if not abs(whole - value) <= _TOLERANCE:
             raise RefusedError(Code.INVALID_REQUEST, f"Configuration {key} must be a {kind} value")
         return str(whole)
     if not 0 <= value < math.inf:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 _NONE_YET = -1
-_TOGETHER = SLICE // 2
+_BATCH = SLICE // 2
 """so many offsets are read or written in one slice"""
 _Place = tuple[str, int]
 
@@ -60,10 +60,10 @@ def commit(
             if codes[place] is Code.NONE:
                 data[place] = str(each["committed_offset"]).encode()
     places = list(data)
-    for start in range(0, len(places), _TOGETHER):
-        some = {place: data[place] for place in places[start : start + _TOGETHER]}
+    for start in range(0, len(places), _BATCH):
+        some = {place: data[place] for place in places[start : start + _BATCH]}
         codes |= yield from _write(group, some)
-        if start + _TOGETHER < len(places):
+        if start + _BATCH < len(places):
             yield PAUSE
     topics: dict[str, list[OffsetCommitResponsePartition]] = {
         topic["name"]: [] for topic in request.message["topics"]
@@ -93,9 +93,9 @@ def fetch(
             if place not in found:
                 found[place] = (_refused(state, group, *place), _NONE_YET)
     wanted = [place for place, (code, _) in found.items() if code is Code.NONE]
-    for start in range(0, len(wanted), _TOGETHER):
-        found |= yield from _read(state, group, wanted[start : start + _TOGETHER])
-        if start + _TOGETHER < len(wanted):
+    for start in range(0, len(wanted), _BATCH):
+        found |= yield from _read(state, group, wanted[start : start + _BATCH])
+        if start + _BATCH < len(wanted):
             yield PAUSE
     topics: dict[str, list[OffsetFetchResponsePartition]] = {topic["name"]: [] for topic in asked}
     for (name, partition), (code, offset) in found.items():
@@ -127,18 +127,18 @@ def _write(
     """Set nodes' data, making them and what is above them where they are missing."""
     paths = {place: znodes.consumer_offset(group, *place) for place in data}
     done = yield [[SetData(paths[place], data[place])] for place in data]
-    said = {place: each.refused for place, each in zip(data, done, strict=True)}
-    missing = [place for place in data if said[place] is Refusal.NO_NODE]
+    refusals = {place: each.refused for place, each in zip(data, done, strict=True)}
+    missing = [place for place in data if refusals[place] is Refusal.NO_NODE]
     if missing:
         split = [paths[place].split("/") for place in missing]
         above = {"/".join(parts[:end]) for parts in split for end in range(2, len(parts))}
         yield [[Create(path)] for path in sorted(above)]
         done = yield [[Create(paths[place], data[place])] for place in missing]
-        said |= {place: each.refused for place, each in zip(missing, done, strict=True)}
-        raced = [place for place in missing if said[place] is Refusal.NODE_EXISTS]
+        refusals |= {place: each.refused for place, each in zip(missing, done, strict=True)}
+        raced = [place for place in missing if refusals[place] is Refusal.NODE_EXISTS]
         done = (yield [[SetData(paths[place], data[place])] for place in raced]) if raced else []
-        said |= {place: each.refused for place, each in zip(raced, done, strict=True)}
-    return {place: _code(reason) for place, reason in said.items()}
+        refusals |= {place: each.refused for place, each in zip(raced, done, strict=True)}
+    return {place: _code(reason) for place, reason in refusals.items()}
 
 
 def _read(
@@ -163,7 +163,7 @@ def _read(
 
 
 def _code(reason: Refusal | None) -> Code:
-    """What the client is told; one that may ask again knows COORDINATOR_NOT_AVAILABLE."""
+    """The code for the client, which asks again after COORDINATOR_NOT_AVAILABLE."""
     if reason is Refusal.NO_SESSION:
         return Code.COORDINATOR_NOT_AVAILABLE
     return Code.NONE if reason is None else refused_code(reason)

@@ -22,7 +22,7 @@ Not promised: anything about brokers that UpdateMetadata has not named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from krust.controller.loading import settings_of
 from krust.controller.pace import MADE, PAUSE, Pace
@@ -79,6 +79,14 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """by their numbers"""
 
 
+class _NamedTopic(NamedTuple):
+    """The name and id of a topic in a control request."""
+
+    name: str
+    id: str
+    """NO_ID: the request has none"""
+
+
 def leader_and_isr(
     state: ControllerState, request: Request[LeaderAndIsrRequest]
 ) -> Policy[LeaderAndIsrResponse]:
@@ -98,19 +106,21 @@ def leader_and_isr(
         taken: dict[int, Partition] = {}
         for partition_state in partitions:
             number = partition_state["partition_index"]
-            code = _apply_leader_and_isr(state, (name, topic_id, full), partition_state, taken)
+            code = _apply_leader_and_isr(
+                state, _NamedTopic(name, topic_id), partition_state, taken, full=full
+            )
             named.add((name, number))
             errors.append({"topic_name": name, "partition_index": number, "error_code": code})
             by_id.setdefault(topic_id or NO_TOPIC_ID, []).append(
                 {"partition_index": number, "error_code": code}
             )
             if pace.is_over(MADE):
-                _put(state, (name, topic_id), taken, entities)
+                _put(state, _NamedTopic(name, topic_id), taken, entities)
                 taken = {}
                 yield PAUSE
                 if (code := _fenced(state, request)) is not Code.NONE:
                     return {"error_code": code, "partition_errors": [], "topics": []}
-        _put(state, (name, topic_id), taken, entities)
+        _put(state, _NamedTopic(name, topic_id), taken, entities)
     state.logs_on_disk -= named
     if full:
         _keep_only(state, named)
@@ -143,7 +153,7 @@ def update_metadata(
             if name in state.topics and _may_be_same(state.topics[name].id, topic_id):
                 state.drop(name)
             continue
-        _apply_metadata(state, (name, topic_id), partitions, entities)
+        _apply_metadata(state, _NamedTopic(name, topic_id), partitions, entities)
     if message.get("type", 0) == FULL:
         for name in state.topics.keys() - named:
             _drop_topic(state, name)
@@ -264,9 +274,9 @@ def _topics(message: Any) -> Iterator[tuple[str, str, Any]]:
         yield name, NO_ID, partitions
 
 
-def _may_be_same(known: str, told: str) -> bool:
+def _may_be_same(known: str, named: str) -> bool:
     """Whether two ids may be those of one topic; before ids there was the name alone."""
-    return NO_ID in (known, told) or known == told
+    return NO_ID in (known, named) or known == named
 
 
 def _legal(name: str) -> bool:
@@ -291,15 +301,17 @@ def _partition(
 
 def _apply_leader_and_isr(
     state: ControllerState,
-    told: tuple[str, str, bool],
+    named: _NamedTopic,
     partition_state: LeaderAndIsrPartitionState,
     taken: dict[int, Partition],
+    *,
+    full: bool,
 ) -> Code:
     """Take one partition of a LeaderAndIsr into `taken`, the partitions of its topic.
 
-    told  the topic's name and id, and whether the request is FULL
+    full  whether the request is FULL
     """
-    name, topic_id, full = told
+    name, topic_id = named
     number = partition_state["partition_index"]
     if not _legal(name):
         return Code.INVALID_TOPIC_EXCEPTION
@@ -328,12 +340,12 @@ def _apply_leader_and_isr(
 
 def _apply_metadata(
     state: ControllerState,
-    told: tuple[str, str],
+    named: _NamedTopic,
     partitions: Sequence[UpdateMetadataPartitionState],
     entities: dict[str, ConfigEntity],
 ) -> None:
     """Take one topic of an UpdateMetadata: its name and id, its partitions."""
-    name, topic_id = told
+    name, topic_id = named
     if not _legal(name):
         state.fault(name, "no name of a topic, in an UpdateMetadata")
         return
@@ -355,7 +367,7 @@ def _apply_metadata(
         if _order(new) >= _order(known):
             taken[number] = new
             _mark_stray(state, (name, number), known, new)
-    _put(state, told, taken, entities)
+    _put(state, named, taken, entities)
 
 
 def _known(topic: Topic | None, number: int) -> Partition:
@@ -369,14 +381,14 @@ def _order(partition: Partition) -> tuple[int, int]:
 
 def _put(
     state: ControllerState,
-    told: tuple[str, str],
+    named: _NamedTopic,
     taken: dict[int, Partition],
     entities: dict[str, ConfigEntity],
 ) -> None:
     """Put partitions of a topic, by number, beside those that are known of it."""
     if not taken:
         return
-    name, topic_id = told
+    name, topic_id = named
     topic = state.topics.get(name)
     before = topic.partitions if topic is not None else ()
     partitions = [*before, *[NOBODY] * (max(taken) + 1 - len(before))]

@@ -195,7 +195,7 @@ class Controller:
     ) -> ControllerOutcome:
         """Another broker answered a request of a ControllerOutcome.
 
-        message  None: it cannot be delivered; the broker is gone, or was registered anew
+        message  None: it cannot be delivered; the broker is gone, or was registered again
         """
         outcome = ControllerOutcome()
         for each in self._forwarded:

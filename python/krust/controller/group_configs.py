@@ -98,8 +98,8 @@ def write(state: ControllerState, group: str, config: Mapping[str, str]) -> Step
     else:
         yield [[Create(znodes.GROUP_CONFIGS)]]
         change = Create(path, data)
-    told = ConfigChange(f"groups/{znodes.group_part(group)}").encode()
-    (done,) = yield [[change, Create(znodes.CHANGES, told, sequential=True)]]
+    notification = ConfigChange(f"groups/{znodes.group_part(group)}").encode()
+    (done,) = yield [[change, Create(znodes.CHANGES, notification, sequential=True)]]
     if done.refused is not None:
         raise RefusedError(
             refused_code(done.refused), f"the settings changed meanwhile, or {done.refused.value}"

@@ -8,9 +8,9 @@ Codes, in this order: INVALID_TOPIC_EXCEPTION (no room for the name of a copy), 
 KAFKA_STORAGE_ERROR (the directory is offline, or the replica; or any other directory, unless the
 replica stays where it is: a copy may lie there), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE.
 Source: KIP-113; Kafka 3.9's `ReplicaManager.alterReplicaLogDirs`.
-A directory that fails is told to the controller through `/log_dir_event_notification`, where there
+A failed directory is reported to the controller through `/log_dir_event_notification`, where there
 is one; asked which replicas that costs (LeaderAndIsr), this broker answers KAFKA_STORAGE_ERROR.
-Not done: throttles. Not promised: that the controller is told while ZooKeeper is away.
+Not done: throttles. Not promised: that the controller learns it while ZooKeeper is away.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from krust.controller.state import Transactions
 
 PAUSE: Transactions = []
-"""what a policy yields to let others be decided first; told from "nothing to write" by identity"""
+"""yielded by a policy that pauses; compared by identity, because no writes are an empty list too"""
 
 SLICE = 200
 """parts of a slice; at most 2 ms"""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from krust.metadata.store import Done, Operation, Result
 
 _CLIENTS = "clients"
-_TOGETHER = 500
+_BATCH = 500
 """so many nodes are read in one slice"""
 
 
@@ -138,7 +138,7 @@ def write(
 
 
 def writes(place: Place, config: dict[str, str]) -> list[Operation]:
-    """The operations after which this is what is set, and every broker is told."""
+    """The operations that set this and notify every broker."""
     data = EntityConfig(config).encode()
     asked: list[Operation]
     if not config and not place.children:
@@ -157,8 +157,8 @@ def _read(places: list[str]) -> Generator[Transactions, list[Done], dict[str, No
     if not places:
         return {}
     found = {}
-    for start in range(0, len(places), _TOGETHER):
-        some = places[start : start + _TOGETHER]
+    for start in range(0, len(places), _BATCH):
+        some = places[start : start + _BATCH]
         answers = yield [[Read(f"{znodes.CONFIG}/{place}")] for place in some]
         for place, done in zip(some, answers, strict=True):
             node = _node(place, done.results[0])

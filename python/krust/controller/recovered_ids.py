@@ -43,8 +43,8 @@ def bring(
         if partition.leader_epoch > epoch:
             continue
         if not state.leading:
-            said = f"the controller says {partition.leader_epoch}; records get {epoch}"
-            state.warn(f"the log of {name}-{index} has leader epoch {epoch}, {said}")
+            consequence = f"the controller says {partition.leader_epoch}; records get {epoch}"
+            state.warn(f"the log of {name}-{index} has leader epoch {epoch}, {consequence}")
             continue
         raised = with_leader(partition, partition.leader, partition.isr)
         _, partitions = wanted.setdefault(name, (topic, {}))

@@ -5,7 +5,7 @@ read into the state (`loading.py`); last, when the broker listens, `/brokers/ids
 refuses the start). A broker's registration is create and set in one transaction, so that its epoch
 (the czxid) is known from the answer.
 
-After a session ended all of it is done anew (`jobs.py`); where the session lives on, it finds
+After the end of a session all of it is done again (`jobs.py`); where the session lives on, it finds
 its own nodes and keeps them. An ephemeral node is ours only if it names our session: one with our
 number and another session is another broker, or ours from before that ZooKeeper has not missed yet.
 `claim` and `again` are for a tree of our own; where others use it `jobs.py` does both.
@@ -40,7 +40,7 @@ class Registration(NamedTuple):
     """The contents of a broker's registration."""
 
     endpoints: Sequence[tuple[str, str, int]]
-    """(listener, host, port) as clients are told"""
+    """(listener, host, port) for clients"""
     rack: str | None
     now_ms: int
 

@@ -174,7 +174,7 @@ class LiveBroker(NamedTuple):
     """A broker that is alive, as the controller has read or sent it."""
 
     epoch: int = -1
-    """the czxid of its registration; -1: not told"""
+    """the czxid of its registration; -1: unknown"""
     rack: str | None = None
     endpoints: tuple[Endpoint, ...] = ()
 

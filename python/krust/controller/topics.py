@@ -73,7 +73,7 @@ def create(
     asked = request.message["topics"]
     only_check = bool(request.message.get("validate_only"))
     twice = _twice([topic["name"] for topic in asked])
-    told: set[str] = set()
+    refused_twice: set[str] = set()
     charge = Charge(state, request)
     results: list[CreatableTopicResult] = []
     planned: list[tuple[CreatableTopicResult, Topic]] = []
@@ -85,9 +85,9 @@ def create(
             yield PAUSE
         result = _created(wanted["name"])
         if wanted["name"] in twice:
-            if wanted["name"] in told:
+            if wanted["name"] in refused_twice:
                 continue
-            told.add(wanted["name"])
+            refused_twice.add(wanted["name"])
             refusal = RefusedError(
                 Code.INVALID_REQUEST, f"the request names {wanted['name']} more than once"
             )
