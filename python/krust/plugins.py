@@ -10,9 +10,8 @@ the plug-in, or the class's own `name` where they say `module:Class`.
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,8 +34,7 @@ class FindError(ValueError):
         return f"{self} ({self.hint}){cause}"
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """One that has a name here."""
 
     name: str
@@ -47,17 +45,27 @@ class Known:
     """the first line of what a built-in one says of itself"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Plugins(Generic[Plugin]):
-    """A kind of decision."""
+    """A kind of decision.
 
-    noun: str
-    group: str
-    """of entry points"""
-    built_in: Mapping[str, type[Plugin]]
-    method: str
-    needs: str
-    """what one must have, for messages"""
+    group   of entry points
+    method  that decides
+    needs   what one must have, for messages
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        group: str,
+        built_in: Mapping[str, type[Plugin]],
+        method: str,
+        needs: str,
+    ) -> None:
+        self.noun = noun
+        self.group = group
+        self.built_in = built_in
+        self.method = method
+        self.needs = needs
 
     def known(self) -> Iterator[Known]:
         """All that can be named without a module, without importing any of them."""

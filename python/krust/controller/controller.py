@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -48,32 +47,40 @@ if TYPE_CHECKING:
 _ELSEWHERE = "This is not the correct controller for this cluster."
 
 
-@dataclass(slots=True, repr=False, eq=False)
 class ControllerOutcome:
     """The work of the runtime after a call, in this order."""
 
-    submits: list[tuple[int, list[Operation]]] = field(default_factory=list)
-    """token and transaction, for the store"""
-    changes: Changes = field(default_factory=Changes)
-    """what the image has to learn before an answer goes out"""
-    requests: list[BrokerRequest] = field(default_factory=list)
-    """for other brokers, in this order for each"""
-    replies: list[tuple[int, Any]] = field(default_factory=list)
-    """ticket and response; an error: a start that cannot be, our own bug, nobody decides this"""
+    def __init__(self) -> None:
+        self.submits: list[tuple[int, list[Operation]]] = []
+        """token and transaction, for the store"""
+        self.changes = Changes()
+        """what the image has to learn before an answer goes out"""
+        self.requests: list[BrokerRequest] = []
+        """for other brokers, in this order for each"""
+        self.replies: list[tuple[int, Any]] = []
+        """ticket and response; an error: a start that cannot be, our own bug, an unknown API"""
 
 
-@dataclass(slots=True, repr=False, eq=False)
 class _StartedPolicy:
-    """A policy between two steps."""
+    """A policy between two steps.
 
-    ticket: int | None
-    """None: no answer is sent"""
-    steps: Generator[Transactions, list[Done], Any]
-    answers: list[Done | None]
-    open: int
-    request: Request[Any] | None = None
-    term: int | None = None
-    """the office that it was begun in, without which it ends"""
+    ticket  None: no answer is sent
+    term    the office that it was begun in, without which it ends
+    """
+
+    def __init__(
+        self,
+        ticket: int | None,
+        steps: Generator[Transactions, list[Done], Any],
+        request: Request[Any] | None = None,
+        term: int | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.steps = steps
+        self.request = request
+        self.term = term
+        self.answers: list[Done | None] = []
+        self.open = 0
 
 
 class Controller:
@@ -106,7 +113,7 @@ class Controller:
         """
         outcome = ControllerOutcome()
         if steps is not None:
-            self._step(_StartedPolicy(ticket, steps, [], 0, request), outcome)
+            self._step(_StartedPolicy(ticket, steps, request), outcome)
             return self._finished(outcome)
         api = CONTROLLER_APIS.get(request.api)
         if self._cluster is not None:
@@ -123,7 +130,7 @@ class Controller:
                 self._elsewhere(ticket, request, outcome)
                 return self._finished(outcome)
         steps = api.decide(self.state, request)
-        self._step(_StartedPolicy(ticket, steps, [], 0, request, term), outcome)
+        self._step(_StartedPolicy(ticket, steps, request, term), outcome)
         return self._finished(outcome)
 
     def run(
@@ -133,7 +140,7 @@ class Controller:
 
         ticket   None: no answer is sent; an error is logged
         """
-        self._runs.append(_StartedPolicy(ticket, steps, [], 0))
+        self._runs.append(_StartedPolicy(ticket, steps))
         return self._finished(ControllerOutcome())
 
     @property
@@ -265,7 +272,7 @@ class Controller:
                 return False
             steps, bound = job
             term = self.state.term if bound else None
-            self._running = _StartedPolicy(None, steps, [], 0, None, term)
+            self._running = _StartedPolicy(None, steps, term=term)
         self._step(self._running, outcome)
         return True
 

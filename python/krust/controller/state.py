@@ -9,7 +9,6 @@ Threads: the policy thread.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from krust.config import converted
@@ -204,37 +203,39 @@ class BrokerRequest(NamedTuple):
     """the TypedDict of the API, with the fields of the newest version"""
 
 
-@dataclass(slots=True)
 class ConfigEntity:
-    """The dynamic settings of one broker, or of all."""
+    """The dynamic settings of one broker, or of all.
 
-    config: dict[str, str] = field(default_factory=dict)
-    version: int = -1
-    """of its znode; -1: there is none"""
+    version  of its znode; -1: there is none
+    """
+
+    def __init__(self, config: dict[str, str] | None = None, version: int = -1) -> None:
+        self.config = {} if config is None else config
+        self.version = version
 
 
-@dataclass(slots=True, repr=False, eq=False)
 class Changes:
     """What the core has to apply before the next answer."""
 
-    topics: dict[str, Topic | None] = field(default_factory=dict)
-    """whole topics; None: gone"""
-    brokers: bool = False
-    """the broker's settings are others: every topic's defaults may be"""
-    groups: set[str] = field(default_factory=set)
-    """groups whose own settings are others"""
-    quotas: bool = False
-    """what users, clients and addresses may use is another"""
-    live: bool = False
-    """brokers of the cluster came, went, or are others"""
-    controller: bool = False
-    """another broker is the controller, or nobody is"""
-    strays: set[tuple[str, int]] = field(default_factory=set)
-    """replicas that are here no more and whose files are kept; of any other they are deleted"""
-    faults: list[tuple[str, str]] = field(default_factory=list)
-    """znodes that were passed over, and why; for the log"""
-    lines: list[tuple[int, str]] = field(default_factory=list)
-    """for the log, with its level"""
+    def __init__(self, *, quotas: bool = False, live: bool = False) -> None:
+        self.topics: dict[str, Topic | None] = {}
+        """whole topics; None: gone"""
+        self.brokers = False
+        """the broker's settings are others: every topic's defaults may be"""
+        self.groups: set[str] = set()
+        """groups whose own settings are others"""
+        self.quotas = quotas
+        """what users, clients and addresses may use is another"""
+        self.live = live
+        """brokers of the cluster came, went, or are others"""
+        self.controller = False
+        """another broker is the controller, or nobody is"""
+        self.strays: set[tuple[str, int]] = set()
+        """replicas that are here no more and whose files are kept; of any other they are deleted"""
+        self.faults: list[tuple[str, str]] = []
+        """znodes that were passed over, and why; for the log"""
+        self.lines: list[tuple[int, str]] = []
+        """for the log, with its level"""
 
     def __bool__(self) -> bool:
         """Whether anything changed."""
@@ -254,69 +255,69 @@ class Changes:
         self.lines += later.lines
 
 
-@dataclass(slots=True, repr=False, eq=False)
 class ControllerState:
     """The cluster, as far as this broker has read it."""
 
-    config: Config
-    """what this broker was started with"""
-    new_id: Callable[[], str]
-    """a new random topic id, 22 characters"""
-    node_id: int
-    shared: bool = False
-    """others use the tree too"""
-    session: int = 0
-    """of the store: who made an ephemeral node"""
-    broker_epoch: int = -1
-    """the czxid of this broker's registration"""
-    cluster_id: str = ""
-    is_new_cluster: bool = False
-    """this start gave the cluster its id"""
-    leading: bool = False
-    """this broker is the controller"""
-    term: int = 0
-    """counts how often it came into office, and left it"""
-    controller_id: int = -1
-    """who is; -1: nobody, as far as is known"""
-    controller_epoch: int = 0
-    """the latest heard of: what an older controller says is refused"""
-    epoch_version: int = NEVER
-    """of `/controller_epoch`, while this broker is the controller"""
-    last_control_connection: tuple[int, int] = (-1, 0)
-    """the epoch of the controller heard last, and the number of its connection"""
-    brokers: dict[int, LiveBroker] = field(default_factory=dict)
-    """those that are alive, by number"""
-    topics: dict[str, Topic] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    """topic id -> name"""
-    flat: dict[str, str] = field(default_factory=dict)
-    """name as metrics show it -> name"""
-    logs_on_disk: set[tuple[str, int]] = field(default_factory=set)
-    """partitions on disk here that no controller has named yet"""
-    damaged: set[str] = field(default_factory=set)
-    """topics that are in the tree and cannot be read"""
-    deletions: dict[str, TopicDeletion] = field(default_factory=dict)
-    """topics on their way out, whose names are taken until they are gone"""
-    leaving: set[int] = field(default_factory=set)
-    """brokers that said that they will stop"""
-    offline: OfflineReplicas = field(default_factory=OfflineReplicas)
-    """replicas on failed disks"""
-    unreported_failure: bool = False
-    """whether the controller has still to hear which replicas of this broker those are"""
-    placed: int = 0
-    """how many partitions were placed: the next one goes to the next broker"""
-    own: ConfigEntity = field(default_factory=ConfigEntity)
-    """dynamic settings of this broker"""
-    everywhere: ConfigEntity = field(default_factory=ConfigEntity)
-    """dynamic settings of all brokers"""
-    groups: dict[str, ConfigEntity] = field(default_factory=dict)
-    """dynamic settings of single groups, which need not exist"""
-    quotas: Table = field(default_factory=dict)
-    """what users, clients and addresses may use"""
-    buckets: Buckets = field(default_factory=Buckets)
-    """how much of it changes of topics have used here"""
-    changes: Changes = field(default_factory=Changes)
-    _defaults: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
+        self.config = config
+        """what this broker was started with"""
+        self.new_id = new_id
+        """a new random topic id, 22 characters"""
+        self.node_id = node_id
+        self.shared = False
+        """others use the tree too"""
+        self.session = 0
+        """of the store: who made an ephemeral node"""
+        self.broker_epoch = -1
+        """the czxid of this broker's registration"""
+        self.cluster_id = ""
+        self.is_new_cluster = False
+        """this start gave the cluster its id"""
+        self.leading = False
+        """this broker is the controller"""
+        self.term = 0
+        """counts how often it came into office, and left it"""
+        self.controller_id = -1
+        """who is; -1: nobody, as far as is known"""
+        self.controller_epoch = 0
+        """the latest heard of: what an older controller says is refused"""
+        self.epoch_version = NEVER
+        """of `/controller_epoch`, while this broker is the controller"""
+        self.last_control_connection: tuple[int, int] = (-1, 0)
+        """the epoch of the controller heard last, and the number of its connection"""
+        self.brokers: dict[int, LiveBroker] = {}
+        """those that are alive, by number"""
+        self.topics: dict[str, Topic] = {}
+        self.names: dict[str, str] = {}
+        """topic id -> name"""
+        self.flat: dict[str, str] = {}
+        """name as metrics show it -> name"""
+        self.logs_on_disk: set[tuple[str, int]] = set()
+        """partitions on disk here that no controller has named yet"""
+        self.damaged: set[str] = set()
+        """topics that are in the tree and cannot be read"""
+        self.deletions: dict[str, TopicDeletion] = {}
+        """topics on their way out, whose names are taken until they are gone"""
+        self.leaving: set[int] = set()
+        """brokers that said that they will stop"""
+        self.offline = OfflineReplicas()
+        """replicas on failed disks"""
+        self.unreported_failure = False
+        """whether the controller has still to hear which replicas of this broker those are"""
+        self.placed = 0
+        """how many partitions were placed: the next one goes to the next broker"""
+        self.own = ConfigEntity()
+        """dynamic settings of this broker"""
+        self.everywhere = ConfigEntity()
+        """dynamic settings of all brokers"""
+        self.groups: dict[str, ConfigEntity] = {}
+        """dynamic settings of single groups, which need not exist"""
+        self.quotas: Table = {}
+        """what users, clients and addresses may use"""
+        self.buckets = Buckets()
+        """how much of it changes of topics have used here"""
+        self.changes = Changes()
+        self._defaults: dict[str, Any] = {}
 
     def fence(self) -> Check:
         """The check that fails a transaction if this broker is not the controller.
