@@ -99,7 +99,7 @@ class Broker:
         self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
         self._config, dirs = _settle(data_dir, port, config)
         self._temporary = not dirs
-        self._dirs = dirs or [_temporary_dir()]
+        self._dirs = dirs or [temporary_dir()]
         self._memory: Tree | None = None
         self._ports: dict[str, int] = {}
         self._calls: deque[_Call] = deque()
@@ -513,7 +513,7 @@ class _Call:
         self.response: Message | None = None
 
 
-def _temporary_dir() -> Path:
+def temporary_dir() -> Path:
     """Make a directory as `tempfile.mkdtemp` does; to import that costs 3 ms of each start."""
     if "tempfile" not in sys.modules:
         named = (os.environ.get(variable) for variable in ("TMPDIR", "TEMP", "TMP"))
