@@ -113,13 +113,11 @@ class ControlRequests:
             _topic_metadata(state, state.topics[name], indexes) for name, indexes in moved.items()
         ]
         states += [each for name in gone for each in _deleted_topic(state, name)]
-        for broker, live in sorted(state.brokers.items()):
-            if broker == state.node_id:
-                continue
-            if self._full_epochs.get(broker) != live.epoch:
-                self._full_epochs[broker] = live.epoch
-                requests += _everything(state, broker)
-                continue
+        unsent = self._unsent(state)
+        for broker in unsent[:1]:
+            self._full_epochs[broker] = state.brokers[broker].epoch
+            requests += _everything(state, broker)
+        for broker in sorted(state.brokers.keys() - {state.node_id, *unsent}):
             requests += _stop(state, broker, gone)
             if changes.topics or changes.live:
                 requests.append(_update(state, broker, states, 0))
@@ -133,6 +131,18 @@ class ControlRequests:
             else:
                 self._topics[name] = topic
         return requests
+
+    def has_unsent(self, state: ControllerState) -> bool:
+        """Whether a newly registered broker is still to be sent everything."""
+        return bool(self._unsent(state))
+
+    def _unsent(self, state: ControllerState) -> list[int]:
+        """The brokers to be sent everything. A slice does that for one of them."""
+        return [
+            broker
+            for broker, live in sorted(state.brokers.items())
+            if broker != state.node_id and self._full_epochs.get(broker) != live.epoch
+        ]
 
     def needs_election(self, state: ControllerState, changes: Changes) -> bool:
         """Whether a changed partition has no leader that is alive and could have one."""

@@ -253,7 +253,10 @@ class ControllerJobs:
         """Whether `after` has another slice to send."""
         state = self._state
         sends = state.leading and self._initialized and not self._restarted
-        return sends and bool(self._pending.topics or self._pending.live or self._inquiries)
+        if not sends:
+            return False
+        waiting = self._pending.topics or self._pending.live or self._inquiries
+        return bool(waiting) or self.control_requests.has_unsent(state)
 
     def deposed(self) -> RetryLaterError | None:
         """An error for the running steps if they initialize a term that is over."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from krust.controller.control_request_handlers import FULL
 from krust.controller.control_requests import SLICE as SENT
+from krust.controller.controller import ControllerOutcome
 from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.pace import SLICE
 from krust.controller.state import Message
@@ -142,3 +146,21 @@ def test_a_new_controller_reads_the_states_of_partitions_in_slices() -> None:
     ]
     assert sum(states) >= MANY
     assert max(states) <= SLICE // 2
+
+
+def test_a_new_controller_sends_everything_to_one_broker_in_a_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2, 3, 4)
+    nodes.leader.create("t", 4)
+    slices: list[list[int]] = []
+    perform = Member.perform
+
+    def recorded(member: Member, outcome: ControllerOutcome) -> None:
+        full = [each for each in outcome.requests if each.message.get("type") == FULL]
+        slices.append(sorted({each.broker for each in full}))
+        perform(member, outcome)
+
+    monkeypatch.setattr(Member, "perform", recorded)
+    nodes.leader.die()
+    assert [each for each in slices if each] == [[3], [4]]
