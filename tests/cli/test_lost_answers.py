@@ -62,7 +62,7 @@ def test_a_member_reads_each_record_once_and_its_commits_hold(tmp_path: Path) ->
         assert krust.ok("consume", "t", "-g", "g", "-e").out == b"", "all is committed"
 
 
-def test_a_member_goes_on_when_its_broker_was_restarted(tmp_path: Path) -> None:
+def test_a_member_continues_after_a_restart_of_its_broker(tmp_path: Path) -> None:
     port = free_port()
     with Served(tmp_path / "data", port=port) as broker:
         krust = Command(broker.bootstrap)

@@ -49,9 +49,7 @@ def test_check_reports_what_it_finds_and_what_is_invalid(
     assert detail.startswith("3 of 3 records are bad")
 
 
-def test_a_topic_that_is_not_there_is_exit_9_with_what_to_do(
-    krust: Command, file: Path, topic: str
-) -> None:
+def test_a_missing_topic_is_exit_9_with_a_hint(krust: Command, file: Path, topic: str) -> None:
     file.write_text(file.read_text().replace(topic, f"{topic}-none"))
     done = krust("pipeline", "check", str(file))
     assert done.code == 9

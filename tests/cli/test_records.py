@@ -149,7 +149,7 @@ def test_limits_and_grep_end_the_reading(krust: Command, topic: str) -> None:
     assert krust.ok("consume", topic, "-p", "1,2", "-e").out == b""
 
 
-def test_a_waiting_consumer_gets_what_is_written_and_leaves_on_ctrl_c(
+def test_a_waiting_consumer_gets_new_records_and_leaves_on_ctrl_c(
     krust: Command, topic: str
 ) -> None:
     argv = krust.argv("consume", topic, "-o", "start")
@@ -173,7 +173,7 @@ def test_a_closed_pipe_is_not_an_error(krust: Command, topic: str) -> None:
         assert writing.stderr.read() == b""
 
 
-def test_benches_report_what_they_did(krust: Command, topic: str) -> None:
+def test_benches_report_records_and_rates(krust: Command, topic: str) -> None:
     made = krust.ok("bench", "produce", topic, "--count", "20000", "-z", "lz4", "--json").json()
     assert (made["records"], made["bytes"]) == (20_000, 2_000_000)
     read = krust.ok("bench", "consume", topic, "--json").json()
@@ -181,7 +181,7 @@ def test_benches_report_what_they_did(krust: Command, topic: str) -> None:
     assert read["records_per_second"] > 0
 
 
-def test_benches_last_as_long_as_they_are_told(krust: Command, topic: str) -> None:
+def test_benches_last_for_the_given_duration(krust: Command, topic: str) -> None:
     for command in ("produce", "consume"):
         did = krust.ok("bench", command, topic, "--duration", "300ms", "--json").json()
         assert did["elapsed_ms"] >= 300

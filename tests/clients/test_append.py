@@ -97,7 +97,7 @@ def test_headers_keep_their_order_repeats_and_nulls(
     [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), None],
     ids=str,
 )
-def test_times_are_milliseconds_whatever_their_unit(
+def test_timestamps_of_any_unit_become_milliseconds(
     sender: _krust.Sender, bootstrap: str, single: str, kind: pa.DataType | None
 ) -> None:
     times = [TIME, TIME + 1000]

@@ -48,7 +48,7 @@ class Trace(classic.CallbackHandler):
         self.seen.append("close")
 
 
-def test_hooks_come_in_their_order_and_change_what_is_sent(bootstrap: str, single: str) -> None:
+def test_hooks_run_in_order_and_change_the_sent_messages(bootstrap: str, single: str) -> None:
     class Last(Trace):
         def last_batch_before_close(self) -> classic.Messages:
             super().last_batch_before_close()

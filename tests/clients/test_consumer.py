@@ -87,7 +87,7 @@ def test_an_iterator_gives_each_record_and_the_position_is_after_the_last(
     assert take(consumer, 1)[0].offset == 43
 
 
-def test_seek_moves_a_partition_and_drops_what_was_fetched(consumer: Consumer, filled: str) -> None:
+def test_seek_moves_a_partition_and_drops_fetched_records(consumer: Consumer, filled: str) -> None:
     consumer.assign([(filled, 0)])
     take(consumer, 10)
     consumer.seek(filled, 0, 90)

@@ -155,7 +155,7 @@ def test_listeners_hear_of_assigned_and_revoked_partitions_and_may_seek(
     assert one.assignment() == []
 
 
-def test_a_position_is_committed_on_close_and_the_next_member_goes_on_there(
+def test_close_commits_the_position_and_the_next_member_continues_there(
     filled: str, member: Member
 ) -> None:
     one = member(max_poll_records=7)

@@ -171,7 +171,7 @@ def test_batches_outlive_their_stream_and_each_other(bootstrap: str, single: str
     assert rows(found) == [row for row in expected if row["offset"] // 100 % 2]
 
 
-def test_offsets_that_are_gone_are_an_error_that_names_them(bootstrap: str, single: str) -> None:
+def test_deleted_offsets_are_an_error_that_names_them(bootstrap: str, single: str) -> None:
     fill(bootstrap, single, 100, batch_size=500)
     stream = _krust.scan([(single, 0, 150, 160)], ["offset"], bootstrap=bootstrap)
     with pytest.raises(OSError, match="offset 150 is gone"):
@@ -182,7 +182,7 @@ def test_offsets_that_are_gone_are_an_error_that_names_them(bootstrap: str, sing
     assert stream.positions() == [(single, 0, 150)]
 
 
-def test_offsets_that_are_gone_may_be_skipped_and_are_told(bootstrap: str, topic: str) -> None:
+def test_deleted_offsets_may_be_skipped_and_are_reported(bootstrap: str, topic: str) -> None:
     fill(bootstrap, topic, 100)
     gone = [(topic, 1, 5, 10), (f"no-{topic}", 0, 3, 9)]
     ranges = [(topic, 0, 90, 100), (topic, 2, 0, 0), *gone]
@@ -193,7 +193,7 @@ def test_offsets_that_are_gone_may_be_skipped_and_are_told(bootstrap: str, topic
     assert stream.failure() is None
 
 
-def test_an_end_that_is_never_reached_ends_in_an_error(bootstrap: str, single: str) -> None:
+def test_a_scan_whose_end_is_never_reached_raises(bootstrap: str, single: str) -> None:
     fill(bootstrap, single, 100)
     stream = _krust.scan(
         [(single, 0, 0, 101)],

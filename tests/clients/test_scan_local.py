@@ -183,7 +183,7 @@ def test_indexes_are_only_hints(served: Served, tmp_path: Path) -> None:
     assert _krust.offset_at([copy], "t", 0, 1_600_000_002_345) == 2345
 
 
-def test_a_scan_goes_on_while_segments_roll(served: Served, tmp_path: Path) -> None:
+def test_a_scan_continues_while_segments_roll(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "data"
     fill(served, "t", 100)
     ahead = threading.Semaphore(8)
@@ -410,7 +410,7 @@ def test_ctrl_c_ends_a_scan_of_files(tmp_path: Path) -> None:
     assert run_program(READS, str(tmp_path / "data")) == "interrupted"
 
 
-def test_memory_is_bounded_whatever_the_log(tmp_path: Path) -> None:
+def test_a_scan_of_any_log_takes_bounded_memory(tmp_path: Path) -> None:
     with (
         Served(tmp_path / "data") as served,
         krust.Producer(bootstrap_servers=served.bootstrap) as producer,

@@ -152,7 +152,7 @@ def test_filters_that_are_not_pushed_down_are_reported(
         ),
     ],
 )
-def test_bad_options_name_the_option_and_what_to_write(
+def test_invalid_options_are_refused_with_a_hint(
     spark: SparkSession, bootstrap: str, topic: str, more: dict[str, str], words: str
 ) -> None:
     fill(bootstrap, topic, 9)

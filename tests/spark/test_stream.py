@@ -137,7 +137,7 @@ def test_no_record_is_lost_when_the_first_micro_batches_fail(
     assert sorted(got) == list(range(100, 110))
 
 
-def test_a_limit_is_kept_and_available_now_ignores_what_comes_later(job: Job, topic: str) -> None:
+def test_a_limit_is_kept_and_available_now_ignores_later_records(job: Job, topic: str) -> None:
     fill(job.bootstrap, topic, 300)
     job.options["maxOffsetsPerTrigger"] = "60"
     query = job.start()

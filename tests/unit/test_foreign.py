@@ -161,7 +161,7 @@ def test_a_properties_file_with_a_key_of_krusts_own_is_strict_and_so_is_toml(
     assert load(files=[tmp_path / "krust.toml"], mode=foreign.WARN).notices
 
 
-def test_options_are_strict_whatever_files_are() -> None:
+def test_options_are_strict_even_if_files_are_not() -> None:
     with pytest.raises(ConfigError, match=r"process\.roles cannot be set"):
         load(options={"process.roles": "broker"}, mode=foreign.WARN)
 

@@ -353,7 +353,7 @@ def _try_in_child(broker: krust.Broker, answer: Connection) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_is_refused_and_harms_nobody() -> None:
+def test_a_forked_child_is_refused_and_harms_no_broker() -> None:
     with krust.Broker() as broker:
         ours, theirs = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")

@@ -162,7 +162,7 @@ def test_one_file_that_is_lost_comes_back_from_the_other(
         assert opened(folder) == wanted, "the second copy was made anew"
 
 
-def test_a_recovery_is_logged_with_what_was_wrong(
+def test_a_recovery_is_logged_with_the_damage(
     images: Images, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = copied(images[2], tmp_path / "x")
@@ -176,7 +176,7 @@ def test_a_recovery_is_logged_with_what_was_wrong(
     assert (folder / "meta.db.damaged").exists()
 
 
-def test_damage_in_both_files_is_refused_with_what_to_do(images: Images, tmp_path: Path) -> None:
+def test_damage_in_both_files_is_refused_with_a_hint(images: Images, tmp_path: Path) -> None:
     wanted, image = images[0], images[2]
     chance = random.Random(3)
     found = [re.finditer(b"86400000", (image / name).read_bytes()) for name in FILES[::2]]
