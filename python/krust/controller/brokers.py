@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic
 from krust.controller import store_reads
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
-from krust.controller.pace import MADE, PAUSE, Pace
+from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ControllerState, LiveBroker, Partition, RespT, Topic, chunks
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Broker
@@ -139,7 +139,7 @@ def sweep(
             )
             if now is not partition:
                 moved[index] = now
-            if pace.is_over(MADE if now is not partition else 1) and topic is not None:
+            if pace.is_over(BATCHED if now is not partition else 1) and topic is not None:
                 outdated |= yield from write(state, [*wanted, *([(topic, moved)] if moved else [])])
                 wanted, moved = [], {}
                 yield PAUSE

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _NONE_YET = -1
 _BATCH = SLICE // 2
 """so many offsets are read or written in one slice"""
-_Place = tuple[str, int]
+_TopicPartition = tuple[str, int]
 
 
 def commit(
@@ -44,8 +44,8 @@ def commit(
     """OffsetCommit 0. INVALID_GROUP_ID: the group's name cannot be a node's."""
     group: str = request.message["group_id"]
     most = state.whole("offset.metadata.max.bytes")
-    codes: dict[_Place, Code] = {}
-    data: dict[_Place, bytes] = {}
+    codes: dict[_TopicPartition, Code] = {}
+    data: dict[_TopicPartition, bytes] = {}
     pace = Pace()
     for topic in request.message["topics"]:
         if pace.is_over():
@@ -81,7 +81,7 @@ def fetch(
     """OffsetFetch 0. UNKNOWN_TOPIC_OR_PARTITION where nothing was committed, as Kafka says."""
     group: str = request.message["group_id"]
     asked = request.message["topics"] or []
-    found: dict[_Place, tuple[Code, int]] = {}
+    found: dict[_TopicPartition, tuple[Code, int]] = {}
     pace = Pace()
     for topic in asked:
         if pace.is_over():
@@ -122,8 +122,8 @@ def _refused(state: ControllerState, group: str, name: str, partition: int) -> C
 
 
 def _write(
-    group: str, data: dict[_Place, bytes]
-) -> Generator[Transactions, list[Done], dict[_Place, Code]]:
+    group: str, data: dict[_TopicPartition, bytes]
+) -> Generator[Transactions, list[Done], dict[_TopicPartition, Code]]:
     """Set nodes' data, making them and what is above them where they are missing."""
     paths = {place: znodes.consumer_offset(group, *place) for place in data}
     done = yield [[SetData(paths[place], data[place])] for place in data]
@@ -142,11 +142,11 @@ def _write(
 
 
 def _read(
-    state: ControllerState, group: str, places: list[_Place]
-) -> Generator[Transactions, list[Done], dict[_Place, tuple[Code, int]]]:
+    state: ControllerState, group: str, places: list[_TopicPartition]
+) -> Generator[Transactions, list[Done], dict[_TopicPartition, tuple[Code, int]]]:
     paths = {place: znodes.consumer_offset(group, *place) for place in places}
     done = yield [[Read(paths[place])] for place in places]
-    found: dict[_Place, tuple[Code, int]] = {}
+    found: dict[_TopicPartition, tuple[Code, int]] = {}
     for place, each in zip(places, done, strict=True):
         node: Any = each.results[0]
         if isinstance(node, Node):

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from krust.controller.loading import settings_of
-from krust.controller.pace import MADE, PAUSE, Pace
+from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import NO_TOPIC_ID, LiveBroker, Partition, RefusedError, Topic
 from krust.controller.topic_plans import MAX_PARTITIONS, check_name
 from krust.errors import Code, ServerError
@@ -114,7 +114,7 @@ def leader_and_isr(
             by_id.setdefault(topic_id or NO_TOPIC_ID, []).append(
                 {"partition_index": number, "error_code": code}
             )
-            if pace.is_over(MADE):
+            if pace.is_over(BATCHED):
                 _put(state, _NamedTopic(name, topic_id), taken, entities)
                 taken = {}
                 yield PAUSE
@@ -145,7 +145,7 @@ def update_metadata(
     pace = Pace()
     for name, topic_id, partitions in _topics(message):
         named.add(name)
-        if pace.is_over(MADE * len(partitions)):
+        if pace.is_over(BATCHED * len(partitions)):
             yield PAUSE
             if (code := _fenced(state, request)) is not Code.NONE:
                 return {"error_code": code}

@@ -65,7 +65,7 @@ class _StartedPolicy:
     """A policy between two steps.
 
     ticket  None: no answer is sent
-    term    the office that it was begun in, without which it ends
+    term    the term that it began in, with which it ends
     """
 
     def __init__(

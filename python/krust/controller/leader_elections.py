@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from krust.controller.brokers import Batch
 from krust.controller.leaders import ElectionMode, LiveBrokers
 from krust.controller.leaders import elect as elect_leader
-from krust.controller.pace import MADE, PAUSE, Pace
+from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ControllerState, Policy, RefusedError, Request
 from krust.errors import Code
 
@@ -67,7 +67,7 @@ def elect(
             try:
                 topic, moved = _elected(state, name, index, kind)
                 batch.add(topic, index, moved, result)
-                if pace.is_over(MADE):
+                if pace.is_over(BATCHED):
                     yield from _write(state, batch)
                     yield PAUSE
             except RefusedError as refused:

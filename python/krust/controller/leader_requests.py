@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from krust.controller import brokers
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, elect
-from krust.controller.pace import MADE, PAUSE, Pace
+from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ControllerState, Policy, RefusedError, Request, Topic
 from krust.errors import Code
 
@@ -63,7 +63,7 @@ def alter_partition(
         name = _name_of(state, request.version, asked)
         results: list[PartitionData] = []
         for each in asked["partitions"]:
-            if batch.has(name, each["partition_index"]) or pace.is_over(MADE):
+            if batch.has(name, each["partition_index"]) or pace.is_over(BATCHED):
                 yield from _write(state, batch)
                 yield PAUSE
             results.append(_result(state, name, broker, each, batch))
@@ -160,7 +160,7 @@ def _hand_over(state: ControllerState, broker: int) -> Steps:
                 led = elect(partition, live, ElectionMode.SHUTDOWN)
             if led is not partition:
                 moved[index] = led
-            if pace.is_over(MADE if led is not partition else 1):
+            if pace.is_over(BATCHED if led is not partition else 1):
                 yield from brokers.write(state, [*wanted, *([(topic, moved)] if moved else [])])
                 wanted, moved = [], {}
                 yield PAUSE

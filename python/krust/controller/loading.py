@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.config import parse_topic
 from krust.controller import group_configs, quota_entities, store_reads
 from krust.controller.adoption import KEEP
-from krust.controller.pace import MADE, PAUSE, Pace
+from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ConfigEntity, ControllerState, Partition, RefusedError, Topic
 from krust.controller.topic_plans import check_name
 from krust.errors import ConfigError
@@ -60,7 +60,7 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
     found = yield from topics(state, names, written)
     pace = Pace()
     for each in found:
-        if pace.is_over(1 + len(each.partitions) // MADE):
+        if pace.is_over(1 + len(each.partitions) // BATCHED):
             yield PAUSE
         if each.name in state.deletions:
             continue
@@ -100,7 +100,7 @@ def topics(
         each = _topic(state, *answer)
         if each is not None:
             read.append(each)
-        if pace.is_over(MADE):
+        if pace.is_over(BATCHED):
             yield PAUSE
     states = yield from store_reads.in_slices(
         Read(znodes.state(each.name, index))

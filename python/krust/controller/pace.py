@@ -25,7 +25,7 @@ SLICE = 200
 WRITE = 40
 """parts of a transaction that is committed for itself: a sync of the disk"""
 
-MADE = 5
+BATCHED = 5
 """parts of a topic, or of a partition, that is written together with others"""
 
 

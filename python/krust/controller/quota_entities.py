@@ -29,7 +29,7 @@ _BATCH = 500
 """so many nodes are read in one slice"""
 
 
-class Place(NamedTuple):
+class EntityNode(NamedTuple):
     """An entity's node, with its parents and children."""
 
     owner: Owner
@@ -101,7 +101,7 @@ def nodes(
     return found
 
 
-def look(owner: Owner) -> Generator[Transactions, list[Done], Place]:
+def look(owner: Owner) -> Generator[Transactions, list[Done], EntityNode]:
     """An owner's node, as it has to be known before it is written.
 
     raises  ServerError: the tree cannot be read now; BadZnodeError: what stands there is none
@@ -126,18 +126,18 @@ def look(owner: Owner) -> Generator[Transactions, list[Done], Place]:
         below = above.rpartition("/")[2]
     version = node.stat.version if node is not None else -1
     children = _children(path, done.results[1])
-    return Place(owner, config, version, children, tuple(missing), tuple(alone))
+    return EntityNode(owner, config, version, children, tuple(missing), tuple(alone))
 
 
 def write(
-    place: Place, config: dict[str, str]
+    place: EntityNode, config: dict[str, str]
 ) -> Generator[Transactions, list[Done], Refusal | None]:
     """Let this be what is set, and tell every broker; what kept it from being written."""
     (done,) = yield [writes(place, config)]
     return done.refused
 
 
-def writes(place: Place, config: dict[str, str]) -> list[Operation]:
+def writes(place: EntityNode, config: dict[str, str]) -> list[Operation]:
     """The operations that set this and notify every broker."""
     data = EntityConfig(config).encode()
     asked: list[Operation]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller.pace import MADE, PAUSE, Pace
+from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import RefusedError
 from krust.errors import Code
 from krust.metadata import znodes
@@ -75,7 +75,7 @@ def alter(
         if why is not None:
             for index in wanted:
                 results[index] |= {"error_code": why.code, "error_message": str(why)}
-        if pace.is_over(MADE):
+        if pace.is_over(BATCHED):
             yield PAUSE
         responses.append({"name": name, "partitions": list(results.values())})
     return {

@@ -276,7 +276,7 @@ class ControllerState:
         self.leading = False
         """this broker is the controller"""
         self.term = 0
-        """counts how often it came into office, and left it"""
+        """counts how often this broker became the controller, and resigned"""
         self.controller_id = -1
         """who is; -1: nobody, as far as is known"""
         self.controller_epoch = 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust.controller import configs, topic_plans
 from krust.controller.mutations import Charge
-from krust.controller.pace import MADE, PAUSE, Pace
+from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import (
     NO_TOPIC_ID,
     ControllerState,
@@ -107,7 +107,7 @@ def create(
             parts = _DESCRIPTION
         if not only_check:
             planned.append((result, topic))
-            parts += MADE * (1 + len(topic.partitions))
+            parts += BATCHED * (1 + len(topic.partitions))
         if pace.is_over(parts):
             yield from _make(state, planned)
             planned = []
@@ -174,7 +174,7 @@ def delete(
             _refuse(result, refused)
             continue
         planned.append((result, topic))
-        if pace.is_over(MADE * (1 + len(topic.partitions))):
+        if pace.is_over(BATCHED * (1 + len(topic.partitions))):
             yield from _unmake(state, planned)
             planned = []
             yield PAUSE
@@ -231,7 +231,7 @@ def create_partitions(
             continue
         if not request.message.get("validate_only"):
             planned.append((result, topic, grown))
-        if pace.is_over(MADE * (1 + len(grown.partitions))):
+        if pace.is_over(BATCHED * (1 + len(grown.partitions))):
             yield from _add(state, planned)
             planned = []
             yield PAUSE
@@ -278,7 +278,7 @@ def auto_create(
             result["error_code"] = refused.code
             continue
         planned.append((result, topic))
-        if pace.is_over(MADE * (1 + len(topic.partitions))):
+        if pace.is_over(BATCHED * (1 + len(topic.partitions))):
             yield from _make_once(state, planned)
             planned = []
             yield PAUSE
