@@ -45,7 +45,7 @@ BUGS = [
     Planted(
         "a cleaned segment is swapped in before it is synced",
         "cleaner/output.rs",
-        "self.home.dir.sync_data(&self.home.file(self.base_offset, &cleaned(LOG)), &self.file)",
+        "self.partition_dir.log_dir.sync_data(&path, &self.file)",
         "Ok(())",
         "compaction_survives_crashes::of_a_log_that_was_flushed",
     ),
@@ -109,8 +109,8 @@ BUGS = [
     Planted(
         "a flush leaves the directory's entries unsynced",
         "log/flush.rs",
-        "        self.home().dir.sync_dir(&path)?;\n"
-        "        self.home().dir.sync_dir(self.home().dir.path())",
+        "        self.partition_dir().log_dir.sync_dir(&path)?;\n"
+        "        self.partition_dir().log_dir.sync_dir(self.partition_dir().log_dir.path())",
         "        Ok(())",
         "crash_images_recover_to_a_whole_log",
     ),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::errors::StorageError;
 use super::file_names::TXN_INDEX;
 use super::files;
-use super::partition_dir::{ABORTED, Home};
+use super::partition_dir::{ABORTED, PartitionDir};
 use super::producer_replay::load_producers;
 use super::segment::Segment;
 use super::txnindex::Aborted;
@@ -21,27 +21,27 @@ use super::txnindex::Aborted;
 /// which segments had one. What differs is said, and made anew; a file that nothing is known of is
 /// taken as it is.
 pub(super) fn check(
-    home: &Arc<Home>,
+    partition_dir: &Arc<PartitionDir>,
     (segments, log_end): (&[Arc<Segment>], i64),
     found: &BTreeSet<i64>,
 ) -> Result<(), StorageError> {
-    let known = home.written.base_offsets();
+    let known = partition_dir.txn_index_sums.base_offsets();
     for segment in segments {
         let base = segment.base_offset;
         if !found.contains(&base) && !known.contains(&base) {
             continue;
         }
-        let bytes = txn_index(home, base)?;
-        if home.written.is_same(base, &bytes) {
-            note(home, base, &bytes)?;
+        let bytes = txn_index(partition_dir, base)?;
+        if partition_dir.txn_index_sums.is_same(base, &bytes) {
+            note(partition_dir, base, &bytes)?;
             continue;
         }
         tracing::warn!(
-            log = %home.name,
+            log = %partition_dir.name,
             offset = base,
             "aborted transactions are made anew: its .txnindex is not the one that was written"
         );
-        if let Err(error) = make_anew(home, segments, (segment, log_end)) {
+        if let Err(error) = make_anew(partition_dir, segments, (segment, log_end)) {
             tracing::error!("{error}");
         }
     }
@@ -49,23 +49,23 @@ pub(super) fn check(
 }
 
 /// A compaction put a segment, and its `.txnindex` if it has one, in the place of others.
-pub(super) fn renamed(home: &Home, base_offset: i64) -> Result<(), StorageError> {
-    note(home, base_offset, &txn_index(home, base_offset)?)
+pub(super) fn renamed(partition_dir: &PartitionDir, base_offset: i64) -> Result<(), StorageError> {
+    note(partition_dir, base_offset, &txn_index(partition_dir, base_offset)?)
 }
 
 /// Makes the aborted transactions of a segment, and their file, anew from its batches.
 /// Errors: the segment is damaged as well; the disk's.
 pub(super) fn make_anew(
-    home: &Arc<Home>,
+    partition_dir: &Arc<PartitionDir>,
     segments: &[Arc<Segment>],
     (segment, log_end): (&Arc<Segment>, i64),
 ) -> Result<(), StorageError> {
     let next = segments.iter().map(|it| it.base_offset).find(|it| *it > segment.base_offset);
     let (base, end) = (segment.base_offset, next.unwrap_or(log_end));
-    let replayed = load_producers(home, segments, (base, end, true))?;
+    let replayed = load_producers(partition_dir, segments, (base, end, true))?;
     if let Some(offset) = replayed.bad {
         return Err(StorageError::Damaged {
-            log: Arc::clone(&home.name),
+            log: Arc::clone(&partition_dir.name),
             offset,
             reason: "nobody can tell which transactions were aborted: the .txnindex does not \
                      agree with the segment, and the segment is damaged"
@@ -78,14 +78,14 @@ pub(super) fn make_anew(
 }
 
 /// The bytes of a segment's `.txnindex`; none without a file.
-fn txn_index(home: &Home, base_offset: i64) -> Result<Vec<u8>, StorageError> {
-    match files::read(home.dir.disk(), &home.file(base_offset, TXN_INDEX)) {
+fn txn_index(partition_dir: &PartitionDir, base_offset: i64) -> Result<Vec<u8>, StorageError> {
+    match files::read(partition_dir.log_dir.disk(), &partition_dir.file(base_offset, TXN_INDEX)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.map_err(|error| home.dir.failed("read an index", error)),
+        other => other.map_err(|error| partition_dir.log_dir.failed("read an index", error)),
     }
 }
 
-fn note(home: &Home, base_offset: i64, bytes: &[u8]) -> Result<(), StorageError> {
-    let fail = |error| home.dir.failed(&format!("write {ABORTED}"), error);
-    home.written.note(home, base_offset, bytes).map_err(fail)
+fn note(partition_dir: &PartitionDir, base_offset: i64, bytes: &[u8]) -> Result<(), StorageError> {
+    let fail = |error| partition_dir.log_dir.failed(&format!("write {ABORTED}"), error);
+    partition_dir.txn_index_sums.note(partition_dir, base_offset, bytes).map_err(fail)
 }

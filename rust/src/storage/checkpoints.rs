@@ -25,7 +25,7 @@ type Offsets = BTreeMap<TopicPartition, Offset>;
 
 /// What the files say of one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Points {
+pub(crate) struct CheckpointedOffsets {
     pub recovery: Option<Offset>,
     pub log_start: Option<Offset>,
     pub high_watermark: Option<Offset>,
@@ -34,27 +34,27 @@ pub(crate) struct Points {
 
 /// The checkpoint files of a log directory.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct Checkpoints {
     /// Below which offset the log is known to be on the disk.
-    pub recovery: Kept,
+    pub recovery: CheckpointFile,
     /// The first offset that readers may see, where it is not the first segment's.
-    pub log_start: Kept,
-    pub high_watermark: Kept,
+    pub log_start: CheckpointFile,
+    pub high_watermark: CheckpointFile,
     /// Up to where a compacted log is clean.
-    pub cleaned: Kept,
+    pub cleaned: CheckpointFile,
     /// Nobody knows where a cleaner has been: a file that would tell was not readable.
     pub lost_cleaned: bool,
 }
 
 /// A checkpoint file's content, and whether the file is behind it.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CheckpointFile {
     file: &'static str,
     offsets: Offsets,
     changed: bool,
 }
 
-impl Table {
+impl Checkpoints {
     /// Reads the files in the log directory at `path`.
     pub(crate) fn read(path: &Path) -> Self {
         let mut lost = Vec::new();
@@ -63,7 +63,7 @@ impl Table {
                 lost.push(file);
                 Offsets::new()
             });
-            Kept { file, offsets, changed: false }
+            CheckpointFile { file, offsets, changed: false }
         };
         let (recovery, log_start) = (kept(RECOVERY), kept(LOG_START));
         let (high_watermark, cleaned) = (kept(HIGH_WATERMARK), kept(CLEANED));
@@ -71,8 +71,8 @@ impl Table {
         Self { recovery, log_start, high_watermark, cleaned, lost_cleaned }
     }
 
-    pub(crate) fn points(&self, name: &TopicPartition) -> Points {
-        Points {
+    pub(crate) fn points(&self, name: &TopicPartition) -> CheckpointedOffsets {
+        CheckpointedOffsets {
             recovery: self.recovery.offset(name),
             log_start: self.log_start.offset(name),
             high_watermark: self.high_watermark.offset(name),
@@ -80,12 +80,12 @@ impl Table {
         }
     }
 
-    pub(crate) const fn files(&mut self) -> [&mut Kept; 4] {
+    pub(crate) const fn files(&mut self) -> [&mut CheckpointFile; 4] {
         [&mut self.recovery, &mut self.log_start, &mut self.high_watermark, &mut self.cleaned]
     }
 }
 
-impl Kept {
+impl CheckpointFile {
     pub(crate) fn set(&mut self, name: &TopicPartition, offset: Option<Offset>) {
         let before = match offset {
             Some(offset) => self.offsets.insert(name.clone(), offset),

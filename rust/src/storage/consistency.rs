@@ -17,14 +17,14 @@ use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::file_names::LOG;
 use super::files;
-use super::partition_dir::Home;
+use super::partition_dir::PartitionDir;
 use super::recovered::{Recovered, Request};
 use super::segment::Segment;
 
 /// The offset where the log starts, by the checkpoint or by the oldest leader epoch. An empty log,
 /// `first` is `None`, starts where the checkpoint says: its epochs may be those of a former log.
 pub(crate) fn log_start(
-    home: &Home,
+    partition_dir: &PartitionDir,
     request: &Request,
     (first, epochs): (Option<i64>, &Epochs),
 ) -> i64 {
@@ -36,7 +36,7 @@ pub(crate) fn log_start(
     if begins != checkpoint {
         let start = begins.min(checkpoint);
         tracing::warn!(
-            log = %home.name, start,
+            log = %partition_dir.name, start,
             "log-start-offset-checkpoint says that the log starts at {checkpoint}, its leader \
              epochs begin at {begins}: one of the files is damaged, and the lower offset \
              counts. Records that were deleted may be seen again: delete them once more"
@@ -46,7 +46,7 @@ pub(crate) fn log_start(
 }
 
 /// Whether a log that ends below its recovery point lost records. If not, says which file is wrong.
-pub(crate) fn lost_its_end(home: &Home, request: &Request, log_end: i64) -> bool {
+pub(crate) fn lost_its_end(partition_dir: &PartitionDir, request: &Request, log_end: i64) -> bool {
     if log_end >= request.recovery_point {
         return false;
     }
@@ -56,7 +56,7 @@ pub(crate) fn lost_its_end(home: &Home, request: &Request, log_end: i64) -> bool
     }
     let point = request.recovery_point;
     tracing::warn!(
-        log = %home.name, log_end, high_watermark = high,
+        log = %partition_dir.name, log_end, high_watermark = high,
         "recovery-point-offset-checkpoint says {point}, beyond the end of the log, and the high \
          watermark does not: the checkpoint is damaged, the log is not"
     );
@@ -64,10 +64,10 @@ pub(crate) fn lost_its_end(home: &Home, request: &Request, log_end: i64) -> bool
 }
 
 /// Warns of segments whose index is there and whose log is not.
-pub(crate) fn name_missing(home: &Home, (base, next): (i64, Option<i64>)) {
+pub(crate) fn name_missing(partition_dir: &PartitionDir, (base, next): (i64, Option<i64>)) {
     let until = next.map_or_else(|| "the end".to_owned(), |next| (next - 1).to_string());
     tracing::error!(
-        log = %home.name,
+        log = %partition_dir.name,
         "segment {base} is missing, its index is left: offsets {base} to {until} are lost, unless \
          they were being deleted; restore {base:020}.log, or fetch the partition from a replica"
     );
@@ -76,7 +76,7 @@ pub(crate) fn name_missing(home: &Home, (base, next): (i64, Option<i64>)) {
 /// Whether the epochs are those of the batches, as far as a few headers tell. `last`: where the
 /// last batch ends, and its epoch.
 pub(crate) fn has_right_epochs(
-    home: &Arc<Home>,
+    partition_dir: &Arc<PartitionDir>,
     (segments, log_start): (&[Arc<Segment>], i64),
     epochs: &Epochs,
     last: Option<(i64, i32)>,
@@ -109,7 +109,7 @@ pub(crate) fn has_right_epochs(
     }
     if let Some(epoch) = wrong {
         tracing::warn!(
-            log = %home.name, epoch,
+            log = %partition_dir.name, epoch,
             "leader-epoch-checkpoint does not agree with the log: it is made anew"
         );
     }
@@ -126,19 +126,22 @@ fn epoch_at(segments: &[Arc<Segment>], offset: i64) -> Option<i32> {
 
 /// What lies wholly below the start of the log is kept beside it, in files that end in `.cut`: a
 /// damaged checkpoint must not delete a log.
-pub(crate) fn keep_aside(home: &Home, found: &Recovered) -> Result<(), StorageError> {
+pub(crate) fn keep_aside(
+    partition_dir: &PartitionDir,
+    found: &Recovered,
+) -> Result<(), StorageError> {
     let Some(first) = found.segments.first() else { return Ok(()) };
     let (from, to, start) = (first.base_offset, found.log_end - 1, found.log_start);
     tracing::warn!(
-        log = %home.name, start,
+        log = %partition_dir.name, start,
         "offsets {from} to {to} lie below the start of the log, which log-start-offset-checkpoint \
          says; they are not served any more, and their segments are kept as .log.0.cut"
     );
     for segment in &found.segments {
         let path = segment.path(LOG);
         let target = files::with_suffix(&path, ".0.cut");
-        files::rename_if_there(home.dir.disk(), &path, &target)
-            .map_err(|error| home.dir.failed("keep a segment aside", error))?;
+        files::rename_if_there(partition_dir.log_dir.disk(), &path, &target)
+            .map_err(|error| partition_dir.log_dir.failed("keep a segment aside", error))?;
     }
-    home.dir.sync_dir(&home.path.read())
+    partition_dir.log_dir.sync_dir(&partition_dir.path.read())
 }

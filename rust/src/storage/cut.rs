@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::errors::StorageError;
 use super::file_names::LOG;
-use super::partition_dir::Home;
+use super::partition_dir::PartitionDir;
 use super::recovered::{Recovered, Request};
 use super::scan::{Step, Walker};
 use super::segment::Segment;
@@ -87,7 +87,7 @@ fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageErro
 /// whole, and would come back when the power goes, behind a gap that offsets of a compacted log
 /// may have, or behind new records of the same size.
 pub(crate) fn cut(
-    home: &Arc<Home>,
+    partition_dir: &Arc<PartitionDir>,
     (request, found): (&Request, &mut Recovered),
     (index, end, reason): (usize, u64, &'static str),
 ) -> Result<(), StorageError> {
@@ -96,17 +96,23 @@ pub(crate) fn cut(
     let gone = found.segments.split_off((index + 1).min(found.segments.len()));
     let Some(segment) = found.segments.last().cloned() else { return Ok(()) };
     if found.log_end < request.recovery_point {
-        found
-            .report_damage(home, &format!("{reason}; {loss} stay as they are, and are not served"));
+        found.report_damage(
+            partition_dir,
+            &format!("{reason}; {loss} stay as they are, and are not served"),
+        );
         segment.publish_size(end);
         return Ok(());
     }
-    tracing::warn!("recovery cuts {} at offset {}: {reason}; lost: {loss}", home.name, loss.offset);
+    tracing::warn!(
+        "recovery cuts {} at offset {}: {reason}; lost: {loss}",
+        partition_dir.name,
+        loss.offset
+    );
     if let Some(checking) = request.checking {
         checking.add_cut(loss.bytes, loss.offsets());
     }
-    let dir = &home.dir;
-    let partition = home.path.read().clone();
+    let dir = &partition_dir.log_dir;
+    let partition = partition_dir.path.read().clone();
     gone.iter().rev().try_for_each(|segment| segment.remove_files())?;
     dir.sync_dir(&partition)?;
     if end == 0 && index > 0 && segment.base_offset != found.log_end {

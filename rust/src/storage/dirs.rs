@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::checkpoints::{Points, Table};
+use super::checkpoints::{CheckpointedOffsets, Checkpoints};
 use super::descriptors::Descriptors;
 use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
@@ -89,7 +89,7 @@ pub(crate) trait LogInDir: Any + Send + Sync {
     /// The directory; another one after a move.
     fn dir(&self) -> Arc<LogDir>;
     /// What the checkpoints are to say of it; `None`: it is damaged.
-    fn points(&self) -> Option<Points>;
+    fn points(&self) -> Option<CheckpointedOffsets>;
     /// Saves what must not be behind the checkpoints.
     fn prepare_checkpoint(&self) -> Result<(), StorageError>;
 }
@@ -107,7 +107,7 @@ pub struct LogDir {
     /// Less room was left than should be, when somebody looked last.
     low: AtomicBool,
     syncs: SyncTimes,
-    offsets: Mutex<Table>,
+    offsets: Mutex<Checkpoints>,
     logs: Mutex<Vec<Weak<dyn LogInDir>>>,
     opened: Mutex<HashSet<TopicPartition>>,
     lock: Mutex<Option<File>>,
@@ -174,7 +174,7 @@ impl LogDir {
             offline: AtomicBool::new(false),
             low: AtomicBool::new(false),
             syncs: SyncTimes::default(),
-            offsets: Mutex::new(Table::read(&path)),
+            offsets: Mutex::new(Checkpoints::read(&path)),
             opened: Mutex::default(),
             logs: Mutex::new(Vec::new()),
             handle: Mutex::new(lock.as_ref().and_then(|_| File::open(&path).ok()).map(Arc::new)),
@@ -306,7 +306,7 @@ impl LogDir {
     /// were: they are what tells the damage.
     pub(crate) fn note(&self, log: &dyn LogInDir) {
         let mut table = self.offsets.lock();
-        if !self.is_home_of(log) {
+        if !self.is_dir_of(log) {
             return;
         }
         let Some(points) = log.points() else { return };
@@ -327,16 +327,16 @@ impl LogDir {
         let mut logs = self.logs.lock();
         logs.retain(|log| log.strong_count() > 0);
         let open = logs.iter().filter_map(Weak::upgrade);
-        open.filter(|log| log.is_on_disk() && self.is_home_of(&**log)).collect()
+        open.filter(|log| log.is_on_disk() && self.is_dir_of(&**log)).collect()
     }
 
     /// Whether a log lies here, and was not moved to another directory.
-    fn is_home_of(&self, log: &dyn LogInDir) -> bool {
+    fn is_dir_of(&self, log: &dyn LogInDir) -> bool {
         std::ptr::eq(&*log.dir(), self)
     }
 
     /// What the checkpoints say of a partition.
-    pub(crate) fn points(&self, name: &TopicPartition) -> Points {
+    pub(crate) fn points(&self, name: &TopicPartition) -> CheckpointedOffsets {
         self.offsets.lock().points(name)
     }
 
@@ -372,7 +372,7 @@ impl LogDir {
     pub(crate) fn take_over(
         &self,
         name: &TopicPartition,
-        points: &Points,
+        points: &CheckpointedOffsets,
     ) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
         table.recovery.set(name, points.recovery);
@@ -478,7 +478,7 @@ impl LogDir {
         self.sync_dir(path.parent().unwrap_or(&self.path))
     }
 
-    fn write_offsets(&self, table: &mut Table) -> Result<(), StorageError> {
+    fn write_offsets(&self, table: &mut Checkpoints) -> Result<(), StorageError> {
         table
             .files()
             .into_iter()

@@ -105,11 +105,11 @@ impl Entry for TimeEntry {
 /// An index: closed, read in pages (of a sealed segment), or in memory (of the active one).
 #[derive(Debug)]
 pub(crate) struct Index<E: Entry> {
-    state: RwLock<State<E>>,
+    state: RwLock<IndexState<E>>,
 }
 
 #[derive(Debug)]
-enum State<E: Entry> {
+enum IndexState<E: Entry> {
     Closed,
     Sealed(Box<Pages<E>>),
     Memory { bytes: Vec<u8>, saved: bool },
@@ -118,12 +118,12 @@ enum State<E: Entry> {
 impl<E: Entry> Index<E> {
     /// An index that lies in a file, if anywhere.
     pub(crate) const fn closed() -> Self {
-        Self { state: RwLock::new(State::Closed) }
+        Self { state: RwLock::new(IndexState::Closed) }
     }
 
     /// The empty index of a new segment; `saved`: there is a file of it.
     pub(crate) const fn empty(saved: bool) -> Self {
-        Self { state: RwLock::new(State::Memory { bytes: Vec::new(), saved }) }
+        Self { state: RwLock::new(IndexState::Memory { bytes: Vec::new(), saved }) }
     }
 
     /// The last entry for which `pred` holds and the one after it, where it holds for a head of the
@@ -136,9 +136,9 @@ impl<E: Entry> Index<E> {
     ) -> io::Result<Around<E>> {
         loop {
             let missing = self.look(source, |state| match state {
-                State::Memory { bytes, .. } => Some(Ok(around(bytes, &pred))),
-                State::Sealed(pages) => Some(pages.around(&pred)),
-                State::Closed => None,
+                IndexState::Memory { bytes, .. } => Some(Ok(around(bytes, &pred))),
+                IndexState::Sealed(pages) => Some(pages.around(&pred)),
+                IndexState::Closed => None,
             })?;
             let missing = match missing {
                 Ok(found) => return Ok(found),
@@ -146,10 +146,10 @@ impl<E: Entry> Index<E> {
             };
             let (bytes, page) = missing.read::<E>(source)?;
             let mut state = self.state.write();
-            let State::Sealed(pages) = &mut *state else { continue };
+            let IndexState::Sealed(pages) = &mut *state else { continue };
             let answer = pages.answer(&missing, (&bytes, page), &pred);
             if answer.is_err() {
-                *state = State::Closed;
+                *state = IndexState::Closed;
             }
             drop(state);
             (source.enter)();
@@ -162,23 +162,27 @@ impl<E: Entry> Index<E> {
     /// The last entry. Errors as [`Index::around`].
     pub(crate) fn last(&self, source: &Source<'_>) -> io::Result<Option<E>> {
         self.look(source, |state| match state {
-            State::Memory { bytes, .. } => Some(last(bytes)),
-            State::Sealed(pages) => Some(pages.last()),
-            State::Closed => None,
+            IndexState::Memory { bytes, .. } => Some(last(bytes)),
+            IndexState::Sealed(pages) => Some(pages.last()),
+            IndexState::Closed => None,
         })
     }
 
     /// Bytes of all entries. Errors as [`Index::around`].
     pub(crate) fn size(&self, source: &Source<'_>) -> io::Result<usize> {
         self.look(source, |state| match state {
-            State::Memory { bytes, .. } => Some(bytes.len()),
-            State::Sealed(pages) => Some(pages.count() * E::SIZE),
-            State::Closed => None,
+            IndexState::Memory { bytes, .. } => Some(bytes.len()),
+            IndexState::Sealed(pages) => Some(pages.count() * E::SIZE),
+            IndexState::Closed => None,
         })
     }
 
     /// What `f` finds; the index is opened where it is closed.
-    fn look<R>(&self, source: &Source<'_>, f: impl Fn(&State<E>) -> Option<R>) -> io::Result<R> {
+    fn look<R>(
+        &self,
+        source: &Source<'_>,
+        f: impl Fn(&IndexState<E>) -> Option<R>,
+    ) -> io::Result<R> {
         loop {
             if let Some(found) = f(&self.state.read()) {
                 return Ok(found);
@@ -186,8 +190,8 @@ impl<E: Entry> Index<E> {
             let pages = Box::new(Pages::open(source)?);
             {
                 let mut state = self.state.write();
-                if matches!(*state, State::Closed) {
-                    *state = State::Sealed(pages);
+                if matches!(*state, IndexState::Closed) {
+                    *state = IndexState::Sealed(pages);
                 }
             }
             (source.enter)();
@@ -196,11 +200,11 @@ impl<E: Entry> Index<E> {
 
     /// Takes the index into memory, to be appended to. Errors as [`Index::around`].
     pub(crate) fn load(&self, source: &Source<'_>) -> io::Result<()> {
-        if matches!(*self.state.read(), State::Memory { .. }) {
+        if matches!(*self.state.read(), IndexState::Memory { .. }) {
             return Ok(());
         }
         let bytes = source.read_whole::<E>()?;
-        *self.state.write() = State::Memory { bytes, saved: true };
+        *self.state.write() = IndexState::Memory { bytes, saved: true };
         Ok(())
     }
 
@@ -208,12 +212,12 @@ impl<E: Entry> Index<E> {
     pub(crate) fn set(&self, entries: &[E]) {
         let mut bytes = Vec::with_capacity(entries.len() * E::SIZE);
         entries.iter().for_each(|entry| entry.write(&mut bytes));
-        *self.state.write() = State::Memory { bytes, saved: false };
+        *self.state.write() = IndexState::Memory { bytes, saved: false };
     }
 
     /// Appends an entry to an index in memory, unless its key does not rise.
     pub(crate) fn push(&self, entry: E) {
-        if let State::Memory { bytes, saved } = &mut *self.state.write()
+        if let IndexState::Memory { bytes, saved } = &mut *self.state.write()
             && last::<E>(bytes).is_none_or(|last| last.key() < entry.key())
         {
             entry.write(bytes);
@@ -223,7 +227,7 @@ impl<E: Entry> Index<E> {
 
     /// Drops entries from the first for which `keep` is false; of an index in memory.
     pub(crate) fn cut(&self, keep: impl Fn(&E) -> bool) {
-        if let State::Memory { bytes, saved } = &mut *self.state.write() {
+        if let IndexState::Memory { bytes, saved } = &mut *self.state.write() {
             let count = partition::<E>(bytes, &keep);
             if count * E::SIZE < bytes.len() {
                 bytes.truncate(count * E::SIZE);
@@ -235,7 +239,7 @@ impl<E: Entry> Index<E> {
     /// Bytes held by an index in memory; 0 otherwise.
     pub(crate) fn memory_size(&self) -> usize {
         match &*self.state.read() {
-            State::Memory { bytes, .. } => bytes.len(),
+            IndexState::Memory { bytes, .. } => bytes.len(),
             _ => 0,
         }
     }
@@ -244,13 +248,13 @@ impl<E: Entry> Index<E> {
     /// memory: from now on the file is read when it is needed.
     pub(crate) fn save(&self, disk: &dyn Disk, path: &Path, seal: bool) -> io::Result<()> {
         let mut state = self.state.write();
-        if let State::Memory { bytes, saved } = &mut *state {
+        if let IndexState::Memory { bytes, saved } = &mut *state {
             if !*saved {
                 super::files::replace_derived(disk, path, bytes)?;
                 *saved = true;
             }
             if seal {
-                *state = State::Closed;
+                *state = IndexState::Closed;
             }
         }
         Ok(())
@@ -260,11 +264,11 @@ impl<E: Entry> Index<E> {
     /// `at_once`. True if nothing is held any more.
     pub(crate) fn let_go(&self, at_once: bool) -> bool {
         let mut state = self.state.write();
-        if let State::Sealed(pages) = &mut *state {
+        if let IndexState::Sealed(pages) = &mut *state {
             if pages.let_go() && !at_once {
                 return false;
             }
-            *state = State::Closed;
+            *state = IndexState::Closed;
         }
         true
     }

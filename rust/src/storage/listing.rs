@@ -14,7 +14,7 @@ use super::consistency;
 use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, TIME_INDEX, TXN_INDEX, parse_name};
 use super::files;
-use super::partition_dir::{ABORTED, Home};
+use super::partition_dir::{ABORTED, PartitionDir};
 use super::scan::{Step, Walker};
 
 /// What lies in a partition's directory.
@@ -28,22 +28,22 @@ pub(crate) struct Listing {
 }
 
 /// The segments and their sizes, once leftovers are dealt with; `None` without a directory.
-pub(super) fn list(home: &Arc<Home>) -> Result<Option<Listing>, StorageError> {
-    if !home.path.read().is_dir() {
+pub(super) fn list(partition_dir: &Arc<PartitionDir>) -> Result<Option<Listing>, StorageError> {
+    if !partition_dir.path.read().is_dir() {
         return Ok(None);
     }
     let leftovers = |name: &String| {
         [".deleted", ".cleaned", ".swap", ".tmp"].iter().any(|suffix| name.ends_with(suffix))
     };
-    let mut all = home.file_names()?;
+    let mut all = partition_dir.file_names()?;
     if all.iter().any(leftovers) {
-        clear_leftovers(home, &all)?;
-        all = home.file_names()?;
+        clear_leftovers(partition_dir, &all)?;
+        all = partition_dir.file_names()?;
     }
     let (mut segments, mut txn_indexes) = (BTreeMap::new(), BTreeSet::new());
     for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
         if kind == LOG {
-            let path = home.file(base, LOG);
+            let path = partition_dir.file(base, LOG);
             let facts = std::fs::metadata(&path).map_err(|e| StorageError::io("stat", &path, e))?;
             segments.insert(base, facts.len());
         }
@@ -52,9 +52,9 @@ pub(super) fn list(home: &Arc<Home>) -> Result<Option<Listing>, StorageError> {
         if [INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) && !segments.contains_key(&base) {
             if kind == INDEX {
                 let next = segments.range(base..).next().map(|(next, _)| *next);
-                consistency::name_missing(home, (base, next));
+                consistency::name_missing(partition_dir, (base, next));
             }
-            home.remove(home.file(base, kind))?;
+            partition_dir.remove(partition_dir.file(base, kind))?;
         } else if kind == TXN_INDEX {
             txn_indexes.insert(base);
         }
@@ -66,38 +66,46 @@ pub(super) fn list(home: &Arc<Home>) -> Result<Option<Listing>, StorageError> {
 /// Deletions are finished. A compaction that got as far as renaming its results to `.swap` is
 /// finished too: the segments they replace go, and they take their names. One that did not leaves
 /// no trace; its `.cleaned` files, which tell that, go last.
-fn clear_leftovers(home: &Arc<Home>, all: &[String]) -> Result<(), StorageError> {
-    let path = home.path.read().clone();
+fn clear_leftovers(partition_dir: &Arc<PartitionDir>, all: &[String]) -> Result<(), StorageError> {
+    let path = partition_dir.path.read().clone();
     let ends_with = |suffix: &'static str| all.iter().filter(move |name| name.ends_with(suffix));
     let bases = |suffix| ends_with(suffix).filter_map(|name| parse_name(name)).map(|name| name.0);
     let oldest_cleaned = bases(".cleaned").min().unwrap_or(i64::MAX);
     let swapped: Vec<i64> = bases(".log.swap").filter(|base| *base < oldest_cleaned).collect();
     for name in ends_with(".deleted").chain(ends_with(".tmp")) {
-        home.remove(path.join(name))?;
+        partition_dir.remove(path.join(name))?;
     }
     for name in ends_with(".swap") {
         if parse_name(name).is_none_or(|(base, _)| !swapped.contains(&base)) {
-            home.remove(path.join(name))?;
+            partition_dir.remove(path.join(name))?;
         }
     }
     for name in ends_with(".cleaned") {
-        home.remove(path.join(name))?;
+        partition_dir.remove(path.join(name))?;
     }
-    swapped.iter().try_for_each(|base| finish_swap(home, *base, all))
+    swapped.iter().try_for_each(|base| finish_swap(partition_dir, *base, all))
 }
 
-fn finish_swap(home: &Arc<Home>, base: i64, all: &[String]) -> Result<(), StorageError> {
-    let end = end_of(&home.file(base, "log.swap"))?;
+fn finish_swap(
+    partition_dir: &Arc<PartitionDir>,
+    base: i64,
+    all: &[String],
+) -> Result<(), StorageError> {
+    let end = end_of(&partition_dir.file(base, "log.swap"))?;
     for (other, kind) in all.iter().filter_map(|name| parse_name(name)) {
         let replaced = other == base || (base..end).contains(&other);
         if replaced && [LOG, INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) {
-            home.remove(home.file(other, kind))?;
+            partition_dir.remove(partition_dir.file(other, kind))?;
         }
     }
     for kind in [INDEX, TIME_INDEX, TXN_INDEX, LOG] {
-        let from = home.file(base, &format!("{kind}.swap"));
-        files::rename_if_there(home.dir.disk(), &from, &home.file(base, kind))
-            .map_err(|error| home.dir.failed("finish a compaction", error))?;
+        let from = partition_dir.file(base, &format!("{kind}.swap"));
+        files::rename_if_there(
+            partition_dir.log_dir.disk(),
+            &from,
+            &partition_dir.file(base, kind),
+        )
+        .map_err(|error| partition_dir.log_dir.failed("finish a compaction", error))?;
     }
     Ok(())
 }

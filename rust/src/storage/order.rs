@@ -19,7 +19,7 @@ use super::scan::{BatchAt, Step, Walker};
 
 /// What was walked of a segment.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct BatchOrder {
     /// Bytes from here on are this process's own.
     old: AtomicU64,
     walked: Mutex<Walked>,
@@ -35,7 +35,7 @@ struct Walked {
     due: i64,
 }
 
-impl Order {
+impl BatchOrder {
     /// Of a segment whose first `old` bytes were there before.
     pub(crate) const fn of(old: u64) -> Self {
         let walked = Mutex::new(Walked { from: 0, to: 0, due: i64::MIN });
@@ -53,7 +53,7 @@ impl Order {
         (from, to): (u64, u64),
         size: u64,
         base_offset: i64,
-    ) -> Option<Walk> {
+    ) -> Option<OrderWalk> {
         let old = self.old.load(Ordering::Acquire).min(size);
         if from >= old {
             return None;
@@ -69,11 +69,11 @@ impl Order {
             (true, _) => known.due,
             _ => i64::MIN,
         };
-        Some(Walk { from, start, to: to.min(old), due, goes_on })
+        Some(OrderWalk { from, start, to: to.min(old), due, goes_on })
     }
 
     /// Takes note of a walk that is over.
-    pub(crate) fn note(&self, walk: &Walk, end: &WalkEnd) {
+    pub(crate) fn note(&self, walk: &OrderWalk, end: &OrderWalkEnd) {
         let mut walked = self.walked.lock();
         if walk.goes_on && walked.to == walk.start {
             (walked.to, walked.due) = (end.good, end.due);
@@ -89,7 +89,7 @@ impl Order {
 }
 
 /// A walk over the headers of a segment.
-pub(crate) struct Walk {
+pub(crate) struct OrderWalk {
     from: u64,
     start: u64,
     /// Up to where batches are looked at.
@@ -100,7 +100,7 @@ pub(crate) struct Walk {
 }
 
 /// Where a walk ended.
-pub(crate) struct WalkEnd {
+pub(crate) struct OrderWalkEnd {
     /// Where the first batch lies that is not in order, or one past the last walked.
     pub good: u64,
     /// The least offset due there.
@@ -109,10 +109,10 @@ pub(crate) struct WalkEnd {
     pub reason: Option<&'static str>,
 }
 
-impl Walk {
+impl OrderWalk {
     /// Walks over a segment of `size` bytes whose offsets are all below `limit`.
-    pub(crate) fn run(&self, file: &File, (size, limit): (u64, i64)) -> io::Result<WalkEnd> {
-        let end = |good, due, reason| Ok(WalkEnd { good, due, reason });
+    pub(crate) fn run(&self, file: &File, (size, limit): (u64, i64)) -> io::Result<OrderWalkEnd> {
+        let end = |good, due, reason| Ok(OrderWalkEnd { good, due, reason });
         let mut walker = Walker::new(file, self.start, size);
         let (mut due, mut before) = (self.due, None::<(BatchAt, i64)>);
         loop {

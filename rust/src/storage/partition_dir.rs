@@ -24,15 +24,15 @@ use crate::record::crc::crc32c;
 
 /// Where the files of a log live; shared by its segments, and moved when the log is deleted.
 #[derive(Debug)]
-pub(crate) struct Home {
-    pub dir: Arc<LogDir>,
+pub(crate) struct PartitionDir {
+    pub log_dir: Arc<LogDir>,
     pub path: RwLock<PathBuf>,
     pub name: Arc<str>,
     /// What its segments' `.txnindex` files hold.
-    pub written: Written,
+    pub txn_index_sums: TxnIndexSums,
 }
 
-impl Home {
+impl PartitionDir {
     /// The path of the file of `kind` for `base_offset`.
     pub(crate) fn file(&self, base_offset: i64, kind: &str) -> PathBuf {
         self.path.read().join(format!("{base_offset:020}.{kind}"))
@@ -40,8 +40,8 @@ impl Home {
 
     /// Removes one of its files, if it is there.
     pub(super) fn remove(&self, path: PathBuf) -> Result<(), StorageError> {
-        files::remove_if_there(self.dir.disk(), &path)
-            .map_err(|error| self.dir.failed("remove a leftover", error))
+        files::remove_if_there(self.log_dir.disk(), &path)
+            .map_err(|error| self.log_dir.failed("remove a leftover", error))
     }
 
     /// The names of all its files; none without a directory.
@@ -59,8 +59,8 @@ impl Home {
     }
 
     /// Reads what was written of the `.txnindex` files.
-    pub(super) fn load_written(&self) {
-        *self.written.0.lock() = read(self);
+    pub(super) fn load_txn_index_sums(&self) {
+        *self.txn_index_sums.0.lock() = read(self);
     }
 }
 
@@ -72,18 +72,23 @@ type Sum = (usize, u32);
 
 /// The sums of a log's `.txnindex` files by base offset. Segments without one are not in here.
 #[derive(Debug, Default)]
-pub(crate) struct Written(Mutex<BTreeMap<i64, Sum>>);
+pub(crate) struct TxnIndexSums(Mutex<BTreeMap<i64, Sum>>);
 
-impl Written {
+impl TxnIndexSums {
     /// The `.txnindex` of a segment holds `bytes` from now on; none: there is no such file.
-    pub(super) fn note(&self, home: &Home, base_offset: i64, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn note(
+        &self,
+        partition_dir: &PartitionDir,
+        base_offset: i64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         let mut sums = self.0.lock();
         let sum = (!bytes.is_empty()).then(|| sum(bytes));
         let before = match sum {
             Some(sum) => sums.insert(base_offset, sum),
             None => sums.remove(&base_offset),
         };
-        if before == sum { Ok(()) } else { write(home, &mut sums) }
+        if before == sum { Ok(()) } else { write(partition_dir, &mut sums) }
     }
 
     /// Whether the `.txnindex` of a segment holds what was written. `bytes`: none without a file.
@@ -91,12 +96,12 @@ impl Written {
         self.0.lock().get(&base_offset).is_none_or(|known| *known == sum(bytes))
     }
 
-    /// Takes over what is known of a log that moves to `home`.
-    pub(super) fn take_over(&self, home: &Home, other: &Self) -> io::Result<()> {
+    /// Takes over what is known of a log that moves to `partition_dir`.
+    pub(super) fn take_over(&self, partition_dir: &PartitionDir, other: &Self) -> io::Result<()> {
         let known = other.0.lock().clone();
         let mut sums = self.0.lock();
         *sums = known;
-        if sums.is_empty() { Ok(()) } else { write(home, &mut sums) }
+        if sums.is_empty() { Ok(()) } else { write(partition_dir, &mut sums) }
     }
 
     /// The segments whose `.txnindex` is known.
@@ -109,28 +114,28 @@ fn sum(bytes: &[u8]) -> Sum {
     (bytes.len(), crc32c(bytes))
 }
 
-fn path(home: &Home) -> PathBuf {
-    home.path.read().join(ABORTED)
+fn path(partition_dir: &PartitionDir) -> PathBuf {
+    partition_dir.path.read().join(ABORTED)
 }
 
 /// Writes the file, without what it knew of segments that are gone.
-fn write(home: &Home, sums: &mut BTreeMap<i64, Sum>) -> io::Result<()> {
-    sums.retain(|base, _| home.file(*base, LOG).exists());
-    let (disk, path) = (home.dir.disk(), path(home));
+fn write(partition_dir: &PartitionDir, sums: &mut BTreeMap<i64, Sum>) -> io::Result<()> {
+    sums.retain(|base, _| partition_dir.file(*base, LOG).exists());
+    let (disk, path) = (partition_dir.log_dir.disk(), path(partition_dir));
     if sums.is_empty() {
         return files::remove_if_there(disk, &path);
     }
     files::replace_derived(disk, &path, to_text(sums).as_bytes())
 }
 
-fn read(home: &Home) -> BTreeMap<i64, Sum> {
-    let bytes = match std::fs::read(path(home)) {
+fn read(partition_dir: &PartitionDir) -> BTreeMap<i64, Sum> {
+    let bytes = match std::fs::read(path(partition_dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
         other => other.unwrap_or_default(),
     };
     std::str::from_utf8(&bytes).ok().and_then(parse).unwrap_or_else(|| {
         tracing::warn!(
-            log = %home.name,
+            log = %partition_dir.name,
             "{ABORTED} is not readable: each .txnindex is taken as it is; krust log verify tells \
              whether it is right"
         );

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::errors::StorageError;
 use super::file_names::{LOG, SNAPSHOT, parse_name};
 use super::files;
-use super::partition_dir::Home;
+use super::partition_dir::PartitionDir;
 use super::producers::Producers;
 use super::scan::{self, Step, Walker};
 use super::segment::Segment;
@@ -29,15 +29,15 @@ pub(crate) struct Replayed {
 /// The producers at `end`: the newest snapshot up to `limit`, and the batches from there on, whose
 /// checksums are looked at where `check` says so.
 pub(crate) fn load_producers(
-    home: &Arc<Home>,
+    partition_dir: &Arc<PartitionDir>,
     segments: &[Arc<Segment>],
     (limit, end, check): (i64, i64, bool),
 ) -> Result<Replayed, StorageError> {
     let (producers, aborted) = (Producers::default(), Vec::new());
     let mut found = Replayed { producers, snapshot: None, aborted, bad: None };
     let mut from = i64::MIN;
-    for offset in snapshots(home)?.into_iter().rev().filter(|offset| *offset <= limit) {
-        let path = home.file(offset, SNAPSHOT);
+    for offset in snapshots(partition_dir)?.into_iter().rev().filter(|offset| *offset <= limit) {
+        let path = partition_dir.file(offset, SNAPSHOT);
         let bytes = std::fs::read(&path).map_err(|e| StorageError::io("read", &path, e))?;
         if let Some(producers) = Producers::from_snapshot(&bytes) {
             found.producers = producers;
@@ -45,9 +45,10 @@ pub(crate) fn load_producers(
             from = offset;
             break;
         }
-        tracing::warn!(log = %home.name, offset, "snapshot is not readable, it is dropped");
-        files::remove_if_there(home.dir.disk(), &path)
-            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
+        let log = &partition_dir.name;
+        tracing::warn!(%log, offset, "snapshot is not readable, it is dropped");
+        files::remove_if_there(partition_dir.log_dir.disk(), &path)
+            .map_err(|error| partition_dir.log_dir.failed("remove a snapshot", error))?;
     }
     if from >= end {
         return Ok(found);
@@ -102,16 +103,19 @@ fn replay(
 }
 
 /// Removes snapshots of a state that the log does not have.
-pub(crate) fn drop_snapshots_above(home: &Home, end: i64) -> Result<(), StorageError> {
-    for offset in snapshots(home)?.into_iter().filter(|offset| *offset > end) {
-        files::remove_if_there(home.dir.disk(), &home.file(offset, SNAPSHOT))
-            .map_err(|error| home.dir.failed("remove a snapshot", error))?;
+pub(crate) fn drop_snapshots_above(
+    partition_dir: &PartitionDir,
+    end: i64,
+) -> Result<(), StorageError> {
+    for offset in snapshots(partition_dir)?.into_iter().filter(|offset| *offset > end) {
+        files::remove_if_there(partition_dir.log_dir.disk(), &partition_dir.file(offset, SNAPSHOT))
+            .map_err(|error| partition_dir.log_dir.failed("remove a snapshot", error))?;
     }
     Ok(())
 }
 
-pub(crate) fn snapshots(home: &Home) -> Result<Vec<i64>, StorageError> {
-    let mut offsets: Vec<i64> = home
+pub(crate) fn snapshots(partition_dir: &PartitionDir) -> Result<Vec<i64>, StorageError> {
+    let mut offsets: Vec<i64> = partition_dir
         .file_names()?
         .iter()
         .filter_map(|name| parse_name(name))

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use super::checkpoints::Table;
+use super::checkpoints::Checkpoints;
 use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name};
 use super::index::{self, OffsetEntry, TimeEntry};
@@ -67,7 +67,7 @@ impl Partition {
             if ours.peek().is_none() {
                 continue;
             }
-            let table = Table::read(directory);
+            let table = Checkpoints::read(directory);
             for one in ours {
                 let start = table.points(&one.name).log_start.map_or(0, |offset| offset.0);
                 let (path, number) = (one.path, one.name.partition);

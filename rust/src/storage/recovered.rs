@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::epochs::Epochs;
 use super::errors::StorageError;
-use super::partition_dir::Home;
+use super::partition_dir::PartitionDir;
 use super::producers::Producers;
 use super::progress::Checking;
 use super::segment::Segment;
@@ -44,9 +44,9 @@ pub(crate) struct Recovered {
 
 impl Recovered {
     /// Takes note of damage where the log ends.
-    pub(crate) fn report_damage(&mut self, home: &Home, reason: &str) {
+    pub(crate) fn report_damage(&mut self, partition_dir: &PartitionDir, reason: &str) {
         self.damage = Some(StorageError::Damaged {
-            log: Arc::clone(&home.name),
+            log: Arc::clone(&partition_dir.name),
             offset: self.log_end,
             reason: reason.into(),
         });

@@ -22,7 +22,7 @@ use super::errors::StorageError;
 use super::file_names::LOG;
 use super::indexing::IndexBuilder;
 use super::listing;
-use super::partition_dir::Home;
+use super::partition_dir::PartitionDir;
 use super::producer_replay::{drop_snapshots_above, load_producers};
 use super::progress::STEP;
 use super::recovered::{Recovered, Request};
@@ -35,21 +35,24 @@ use crate::ids::{Epoch, Offset};
 const RESERVED: u64 = 1 << 20;
 
 /// Recovers a log. Errors are the disk's; bad bytes are not errors.
-pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, StorageError> {
-    let Some(listing) = listing::list(home)? else {
+pub(crate) fn recover(
+    partition_dir: &Arc<PartitionDir>,
+    request: &Request,
+) -> Result<Recovered, StorageError> {
+    let Some(listing) = listing::list(partition_dir)? else {
         return Ok(Recovered { epochs_saved: true, ..Recovered::default() });
     };
     if listing.has_sums {
-        home.load_written();
+        partition_dir.load_txn_index_sums();
     }
     let mut found = Recovered { names_unsynced: !request.clean, ..Recovered::default() };
     for (base, size) in &listing.segments {
-        found.segments.push(Segment::existing(home, *base, *size));
+        found.segments.push(Segment::existing(partition_dir, *base, *size));
     }
     let first = found.segments.first().map(|segment| segment.base_offset);
-    let epochs = read_epochs(home);
+    let epochs = read_epochs(partition_dir);
     let begin = (first, epochs.as_ref().unwrap_or(&found.epochs));
-    found.log_start = consistency::log_start(home, request, begin);
+    found.log_start = consistency::log_start(partition_dir, request, begin);
     found.epochs_saved = epochs.is_some();
     let mut has_epochs = epochs.is_some();
     found.epochs = epochs.unwrap_or_default();
@@ -59,37 +62,37 @@ pub(crate) fn recover(home: &Arc<Home>, request: &Request) -> Result<Recovered, 
     match end {
         Some((end, epoch)) => {
             found.log_end = end;
-            if consistency::lost_its_end(home, request, end) {
-                found.report_damage(home, "the log ends too early");
+            if consistency::lost_its_end(partition_dir, request, end) {
+                found.report_damage(partition_dir, "the log ends too early");
             }
             let facts = (&found.segments[..], found.log_start);
             let last = epoch.map(|epoch| (end, epoch));
-            has_epochs =
-                has_epochs && consistency::has_right_epochs(home, facts, &found.epochs, last)?;
+            has_epochs = has_epochs
+                && consistency::has_right_epochs(partition_dir, facts, &found.epochs, last)?;
         }
         None => {
-            let wrong = check(home, request, &mut found)?;
+            let wrong = check(partition_dir, request, &mut found)?;
             let read_whole = first_to_check(&found.segments, request.recovery_point) == 0;
             let facts = (&found.segments[..], found.log_start);
             has_epochs = read_whole
                 || (has_epochs
                     && !wrong
-                    && consistency::has_right_epochs(home, facts, &found.epochs, None)?);
+                    && consistency::has_right_epochs(partition_dir, facts, &found.epochs, None)?);
         }
     }
     if found.log_end < found.log_start && found.damage.is_none() {
-        restart(home, &mut found)?;
+        restart(partition_dir, &mut found)?;
     }
     found.log_start = found.log_start.min(found.log_end);
-    finish(home, (request, has_epochs, end.is_some()), &mut found)?;
-    aborted::check(home, (&found.segments, found.log_end), &listing.txn_indexes)?;
+    finish(partition_dir, (request, has_epochs, end.is_some()), &mut found)?;
+    aborted::check(partition_dir, (&found.segments, found.log_end), &listing.txn_indexes)?;
     Ok(found)
 }
 
 /// Begins an empty log at its start offset: all that is left lies below, and offsets of records
 /// that were deleted are not used again.
-fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
-    consistency::keep_aside(home, found)?;
+fn restart(partition_dir: &PartitionDir, found: &mut Recovered) -> Result<(), StorageError> {
+    consistency::keep_aside(partition_dir, found)?;
     for segment in found.segments.drain(..).rev() {
         segment.remove_files()?;
     }
@@ -100,7 +103,7 @@ fn restart(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
 
 /// Epochs, producers and watermarks, once it is known where the log ends.
 fn finish(
-    home: &Arc<Home>,
+    partition_dir: &Arc<PartitionDir>,
     (request, has_epochs, clean): (&Request, bool, bool),
     found: &mut Recovered,
 ) -> Result<(), StorageError> {
@@ -108,18 +111,18 @@ fn finish(
         found.epochs_saved = false;
     }
     if !has_epochs {
-        rebuild_epochs(home, found)?;
+        rebuild_epochs(partition_dir, found)?;
     }
     if found.epochs.truncate_from_start(Offset(found.log_start)) {
         found.epochs_saved = false;
     }
     found.flushed = if clean { found.log_end } else { request.recovery_point.min(found.log_end) };
-    drop_snapshots_above(home, found.log_end)?;
+    drop_snapshots_above(partition_dir, found.log_end)?;
     let point = request.recovery_point;
     let checked = if clean { found.segments.len() } else { first_to_check(&found.segments, point) };
     let limit = found.segments.get(checked).map_or(found.log_end, |segment| segment.base_offset);
     let end = if found.without_producers { limit } else { found.log_end };
-    let replayed = load_producers(home, &found.segments, (limit, end, false))?;
+    let replayed = load_producers(partition_dir, &found.segments, (limit, end, false))?;
     for (index, segment) in found.segments.iter().enumerate().skip(checked) {
         let next = found.segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
         let here = |entry: &&Aborted| (segment.base_offset..next).contains(&entry.last_offset);
@@ -132,7 +135,7 @@ fn finish(
         }
     }
     if let (false, Some(last)) = (clean || found.damage.is_some(), found.segments.last()) {
-        trim_reserved(home, last)?;
+        trim_reserved(partition_dir, last)?;
     }
     found.producers = replayed.producers;
     found.producers.commit();
@@ -144,13 +147,13 @@ fn finish(
 }
 
 /// Gives back disk that was reserved beyond a file's end before a crash.
-fn trim_reserved(home: &Home, last: &Arc<Segment>) -> Result<(), StorageError> {
+fn trim_reserved(partition_dir: &PartitionDir, last: &Arc<Segment>) -> Result<(), StorageError> {
     use std::os::unix::fs::MetadataExt;
     let file = last.file()?;
     let facts = file.metadata().map_err(|e| StorageError::io("stat", &last.path(LOG), e))?;
     if facts.blocks() * 512 > facts.len() + RESERVED {
-        let fail = |error| home.dir.failed("trim a segment", error);
-        home.dir.disk().set_len(&file, last.size()).map_err(fail)?;
+        let fail = |error| partition_dir.log_dir.failed("trim a segment", error);
+        partition_dir.log_dir.disk().set_len(&file, last.size()).map_err(fail)?;
     }
     Ok(())
 }
@@ -187,7 +190,11 @@ fn clean_end(found: &mut Recovered) -> Result<Option<(i64, Option<i32>)>, Storag
 
 /// Reads every batch from the recovery point's segment on and cuts at the first bad byte. Whether
 /// the epochs' file contradicts the log.
-fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<bool, StorageError> {
+fn check(
+    partition_dir: &Arc<PartitionDir>,
+    request: &Request,
+    found: &mut Recovered,
+) -> Result<bool, StorageError> {
     let first = first_to_check(&found.segments, request.recovery_point);
     let mut scratch = Vec::new();
     let mut next = found.segments.get(first).map_or(0, |segment| segment.base_offset);
@@ -227,13 +234,13 @@ fn check(home: &Arc<Home>, request: &Request, found: &mut Recovered) -> Result<b
         segment.install_indexes(walk.builder.finish());
         found.log_end = next;
         if let Some(reason) = bad {
-            cut(home, (request, found), (index, end, reason))?;
+            cut(partition_dir, (request, found), (index, end, reason))?;
             break;
         }
         index += 1;
     }
-    if found.damage.is_none() && consistency::lost_its_end(home, request, found.log_end) {
-        found.report_damage(home, "the log ends too early");
+    if found.damage.is_none() && consistency::lost_its_end(partition_dir, request, found.log_end) {
+        found.report_damage(partition_dir, "the log ends too early");
     }
     Ok(wrong)
 }
@@ -346,7 +353,7 @@ impl Check<'_> {
 }
 
 /// Epochs from the headers of all segments, where the file is missing or torn.
-fn rebuild_epochs(home: &Home, found: &mut Recovered) -> Result<(), StorageError> {
+fn rebuild_epochs(partition_dir: &PartitionDir, found: &mut Recovered) -> Result<(), StorageError> {
     found.epochs = Epochs::default();
     for segment in &found.segments {
         let file = segment.file()?;
@@ -358,17 +365,18 @@ fn rebuild_epochs(home: &Home, found: &mut Recovered) -> Result<(), StorageError
     }
     found.epochs_saved = false;
     if !found.segments.is_empty() {
-        tracing::info!(log = %home.name, "leader epochs made anew from the log");
+        tracing::info!(log = %partition_dir.name, "leader epochs made anew from the log");
     }
     Ok(())
 }
 
-fn read_epochs(home: &Home) -> Option<Epochs> {
-    let path = home.path.read().join("leader-epoch-checkpoint");
+fn read_epochs(partition_dir: &PartitionDir) -> Option<Epochs> {
+    let path = partition_dir.path.read().join("leader-epoch-checkpoint");
     let bytes = std::fs::read(path).ok()?;
     let epochs = std::str::from_utf8(&bytes).ok().and_then(Epochs::parse);
     if epochs.is_none() {
-        tracing::warn!(log = %home.name, "leader-epoch-checkpoint is none: it is made anew");
+        let log = &partition_dir.name;
+        tracing::warn!(%log, "leader-epoch-checkpoint is not readable: it is made anew");
     }
     epochs
 }

@@ -86,14 +86,14 @@ pub struct Cleaned {
 pub struct Cleaner {
     dirs: Vec<Arc<LogDir>>,
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<CleanerState>,
     failed: AtomicBool,
     changed: Condvar,
     throttle: Throttle,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct State {
+struct CleanerState {
     options: CleanerOptions,
     running: usize,
     stopped: bool,
@@ -134,7 +134,7 @@ impl Cleaner {
         let cleaner = Arc::new(Self {
             dirs,
             clock,
-            state: Mutex::new(State { options, running: 0, stopped: false }),
+            state: Mutex::new(CleanerState { options, running: 0, stopped: false }),
             failed: AtomicBool::new(false),
             changed: Condvar::new(),
             throttle: Throttle::default(),

@@ -13,7 +13,7 @@ use super::super::errors::StorageError;
 use super::super::file_names::{INDEX, LOG, TIME_INDEX, TXN_INDEX};
 use super::super::files;
 use super::super::indexing::IndexBuilder;
-use super::super::partition_dir::Home;
+use super::super::partition_dir::PartitionDir;
 use super::super::scan::{self, Step};
 use super::super::txnindex::{self, Aborted};
 
@@ -24,7 +24,7 @@ const GATHER: usize = 1 << 20;
 
 /// See the file's head.
 pub(super) struct Output<'h> {
-    home: &'h Arc<Home>,
+    partition_dir: &'h Arc<PartitionDir>,
     base_offset: i64,
     file: File,
     held: Vec<u8>,
@@ -35,20 +35,21 @@ pub(super) struct Output<'h> {
 impl<'h> Output<'h> {
     /// Begins the segment of `base_offset`, whatever a cleaning before left there.
     pub(super) fn create(
-        home: &'h Arc<Home>,
+        partition_dir: &'h Arc<PartitionDir>,
         base_offset: i64,
         index_interval_bytes: u64,
     ) -> Result<Self, StorageError> {
-        let disk = home.dir.disk();
-        let path = home.file(base_offset, &cleaned(LOG));
-        let fail = |error| home.dir.failed("make a cleaned segment", error);
+        let disk = partition_dir.log_dir.disk();
+        let path = partition_dir.file(base_offset, &cleaned(LOG));
+        let fail = |error| partition_dir.log_dir.failed("make a cleaned segment", error);
         let file = disk.create(&path).map_err(fail)?;
         disk.set_len(&file, 0).map_err(fail)?;
         for kind in [INDEX, TIME_INDEX, TXN_INDEX] {
-            files::remove_if_there(disk, &home.file(base_offset, &cleaned(kind))).map_err(fail)?;
+            files::remove_if_there(disk, &partition_dir.file(base_offset, &cleaned(kind)))
+                .map_err(fail)?;
         }
         let indexes = IndexBuilder::new(base_offset, index_interval_bytes);
-        Ok(Self { home, base_offset, file, held: Vec::new(), written: 0, indexes })
+        Ok(Self { partition_dir, base_offset, file, held: Vec::new(), written: 0, indexes })
     }
 
     /// Bytes so far.
@@ -73,8 +74,8 @@ impl<'h> Output<'h> {
     }
 
     fn write(&mut self) -> Result<u64, StorageError> {
-        let disk = self.home.dir.disk();
-        let fail = |error| self.home.dir.failed("write a cleaned segment", error);
+        let disk = self.partition_dir.log_dir.disk();
+        let fail = |error| self.partition_dir.log_dir.failed("write a cleaned segment", error);
         disk.write_at(&self.file, &[&self.held], self.written).map_err(fail)?;
         let len = self.held.len() as u64;
         self.written += len;
@@ -85,7 +86,8 @@ impl<'h> Output<'h> {
     /// Makes the data durable. No batch may come after it.
     pub(super) fn sync(&mut self) -> Result<(), StorageError> {
         self.write()?;
-        self.home.dir.sync_data(&self.home.file(self.base_offset, &cleaned(LOG)), &self.file)
+        let path = self.partition_dir.file(self.base_offset, &cleaned(LOG));
+        self.partition_dir.log_dir.sync_data(&path, &self.file)
     }
 
     /// Ends the segment, once synced: indexes and names are durable too. Its size.
@@ -94,8 +96,8 @@ impl<'h> Output<'h> {
         aborted: &[Aborted],
         modified: SystemTime,
     ) -> Result<u64, StorageError> {
-        let Self { home, base_offset, file, written, indexes, .. } = self;
-        let fail = |error| home.dir.failed("write a cleaned index", error);
+        let Self { partition_dir, base_offset, file, written, indexes, .. } = self;
+        let fail = |error| partition_dir.log_dir.failed("write a cleaned index", error);
         file.set_modified(modified).map_err(fail)?;
         let (offsets, times) = indexes.into_bytes();
         let mut kinds = vec![(INDEX, offsets), (TIME_INDEX, times)];
@@ -103,13 +105,13 @@ impl<'h> Output<'h> {
             kinds.push((TXN_INDEX, txnindex::to_bytes(aborted)));
         }
         for (kind, bytes) in kinds {
-            let path = home.file(base_offset, &cleaned(kind));
-            let file = home.dir.disk().create(&path).map_err(fail)?;
-            home.dir.disk().write_at(&file, &[&bytes], 0).map_err(fail)?;
-            home.dir.sync_data(&path, &file)?;
+            let path = partition_dir.file(base_offset, &cleaned(kind));
+            let file = partition_dir.log_dir.disk().create(&path).map_err(fail)?;
+            partition_dir.log_dir.disk().write_at(&file, &[&bytes], 0).map_err(fail)?;
+            partition_dir.log_dir.sync_data(&path, &file)?;
         }
-        let path = home.path.read().clone();
-        home.dir.sync_dir(&path)?;
+        let path = partition_dir.path.read().clone();
+        partition_dir.log_dir.sync_dir(&path)?;
         Ok(written)
     }
 }

@@ -205,10 +205,10 @@ impl<'p> Pass<'p> {
         transactions: &mut Transactions,
     ) -> Result<bool, StorageError> {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(true) };
-        let home = Arc::clone(&self.log.home());
+        let partition_dir = Arc::clone(&self.log.partition_dir());
         let interval = self.config.index_interval_bytes;
         let base = first.base_offset;
-        let mut output = self.log.laid_out(|| Output::create(&home, base, interval))?;
+        let mut output = self.log.laid_out(|| Output::create(&partition_dir, base, interval))?;
         for (at, segment) in group.iter().enumerate() {
             let next = group.get(at + 1).map_or(end, |next| next.base_offset);
             transactions.expect(self.log.aborted(Offset(segment.base_offset), Offset(next))?);
@@ -280,7 +280,7 @@ impl<'p> Pass<'p> {
     }
 
     fn unreadable(&self, error: std::io::Error) -> StorageError {
-        self.log.home().dir.failed(&format!("read {}", self.log.name()), error)
+        self.log.partition_dir().log_dir.failed(&format!("read {}", self.log.name()), error)
     }
 
     fn damaged(&self, offset: i64, reason: &'static str) -> StorageError {

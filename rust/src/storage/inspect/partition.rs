@@ -455,7 +455,7 @@ fn indexed(batches: &[Dumped], index: usize, offset: i64) -> bool {
 }
 
 fn was_cleaned(root: &Path, name: &TopicPartition) -> bool {
-    super::super::checkpoints::Table::read(root).points(name).cleaned.is_some()
+    super::super::checkpoints::Checkpoints::read(root).points(name).cleaned.is_some()
 }
 
 fn names_in(directory: &Path) -> io::Result<Vec<String>> {

@@ -18,7 +18,7 @@ use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::super::txnindex::Aborted;
 use super::tail::End;
-use super::{Log, Mark, Writer};
+use super::{CommitPoint, Log, Writer};
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
 use crate::record::batch::{self, Batch, Facts, Header, Patch, patch_header};
@@ -135,7 +135,7 @@ impl Log {
         if cut.is_some_and(|cut| stage.end <= cut.1) {
             return Ok(());
         }
-        Err(StorageError::Cut(Arc::clone(&self.home().name)))
+        Err(StorageError::Cut(Arc::clone(&self.partition_dir().name)))
     }
 
     /// Checks, stages and commits all batches of `bytes`: for records the broker makes itself.
@@ -252,7 +252,7 @@ impl Log {
         (batch, ready): (&Batch<'_>, &Ready<'_>),
     ) -> Result<(), StorageError> {
         let Some(active) = self.segments.load().last().cloned() else {
-            return Err(StorageError::Closed(Arc::clone(&self.home().name)));
+            return Err(StorageError::Closed(Arc::clone(&self.partition_dir().name)));
         };
         let header = &ready.header;
         let size = (ready.bytes.len() + ready.payload.len()) as u64;
@@ -319,8 +319,8 @@ impl Log {
             return Ok(());
         }
         let at = writer.position - len;
-        let home = self.home();
-        let disk = home.dir.disk();
+        let partition_dir = self.partition_dir();
+        let disk = partition_dir.log_dir.disk();
         let outcome = active.change(|file| {
             let written = match more {
                 [] => disk.write_at(file, &[&writer.staging], at),
@@ -328,7 +328,9 @@ impl Log {
                 [head, rest] => disk.write_at(file, &[&writer.staging, head, rest], at),
                 _ => Ok(()),
             };
-            written.map_err(|error| home.dir.failed(&format!("write {}", self.name), error))
+            written.map_err(|error| {
+                partition_dir.log_dir.failed(&format!("write {}", self.name), error)
+            })
         });
         writer.staging.clear();
         if let Err(error) = outcome {
@@ -340,17 +342,17 @@ impl Log {
 
     /// Restores the state of the last commit.
     pub(super) fn roll_back(&self, writer: &mut Writer, active: &Arc<Segment>) {
-        let Mark { position, next_offset, max, since_entry } = writer.committed;
+        let CommitPoint { position, next_offset, max, since_entry } = writer.committed;
         tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
         writer.staging.clear();
         writer.unsynced_batches = 0;
         let cut = active.change(|file| {
-            let home = self.home();
-            let disk = home.dir.disk();
-            disk.set_len(file, position).map_err(|error| home.dir.failed("cut", error))
+            let partition_dir = self.partition_dir();
+            let disk = partition_dir.log_dir.disk();
+            disk.set_len(file, position).map_err(|error| partition_dir.log_dir.failed("cut", error))
         });
         if let Err(error) = cut {
-            self.home().dir.take_offline(&error);
+            self.partition_dir().log_dir.take_offline(&error);
         }
         writer.allocated = position;
         writer.position = position;
@@ -387,7 +389,7 @@ impl Log {
         if writer.staging.capacity() > STAGING_KEPT {
             writer.staging.shrink_to(STAGING_KEPT);
         }
-        writer.committed = Mark {
+        writer.committed = CommitPoint {
             position: writer.position,
             next_offset: writer.next_offset,
             max: writer.max,

@@ -58,7 +58,7 @@ impl Log {
     pub fn dirty(&self, now_ms: i64) -> Result<Option<Dirty>, StorageError> {
         self.usable()?;
         let bounds = Bounds {
-            cleaned: self.home().dir.points(&self.name).cleaned.map(|offset| offset.0),
+            cleaned: self.partition_dir().log_dir.points(&self.name).cleaned.map(|offset| offset.0),
             log_start: self.log_start_offset().0,
             log_end: self.log_end_offset().0,
             last_stable: self.last_stable_offset().0,
@@ -103,7 +103,7 @@ impl Log {
         if self.is_truncated_since(view) {
             return Ok(());
         }
-        self.home().dir.cleaned(&self.name, offset)
+        self.partition_dir().log_dir.cleaned(&self.name, offset)
     }
 
     /// Puts the durable `.cleaned` files of `size` bytes in the place of `old`; false, and they are
@@ -131,7 +131,7 @@ impl Log {
         let half = || StorageError::Meta("a swap of a cleaned segment panicked".into());
         let swapped = swapped.unwrap_or_else(|| Err(half()));
         if let Err(error) = &swapped {
-            self.home().dir.take_offline(error);
+            self.partition_dir().log_dir.take_offline(error);
         }
         swapped.map(|()| true)
     }
@@ -146,8 +146,8 @@ impl Log {
         (first, old): (usize, &[Arc<Segment>]),
         size: u64,
     ) -> Result<(), StorageError> {
-        let dir = &self.home().dir;
-        let path = self.home().path.read().clone();
+        let dir = &self.partition_dir().log_dir;
+        let path = self.partition_dir().path.read().clone();
         self.rename_all(base, [LOG, INDEX, TIME_INDEX, TXN_INDEX], (CLEANED, SWAP))?;
         dir.sync_dir(&path)?;
         {
@@ -158,10 +158,12 @@ impl Log {
             old.iter().for_each(|segment| segment.replace());
             old.iter().try_for_each(|segment| self.put_aside(&mut writer, segment, base))?;
             self.rename_all(base, [INDEX, TIME_INDEX, TXN_INDEX, LOG], (SWAP, ""))?;
-            aborted::renamed(&self.home(), base)?;
+            aborted::renamed(&self.partition_dir(), base)?;
             let mut segments = self.segments.load().to_vec();
-            segments
-                .splice(first..first + old.len(), [Segment::existing(&self.home(), base, size)]);
+            segments.splice(
+                first..first + old.len(),
+                [Segment::existing(&self.partition_dir(), base, size)],
+            );
             self.publish_segments(segments);
         }
         dir.sync_dir(&path)
@@ -188,12 +190,18 @@ impl Log {
         (from, to): (&str, &str),
     ) -> Result<(), StorageError> {
         let named = |kind: &str, suffix: &str| match suffix {
-            "" => self.home().file(base, kind),
-            suffix => self.home().file(base, &format!("{kind}.{suffix}")),
+            "" => self.partition_dir().file(base, kind),
+            suffix => self.partition_dir().file(base, &format!("{kind}.{suffix}")),
         };
         for kind in kinds {
-            files::rename_if_there(self.home().dir.disk(), &named(kind, from), &named(kind, to))
-                .map_err(|error| self.home().dir.failed("swap a cleaned segment", error))?;
+            files::rename_if_there(
+                self.partition_dir().log_dir.disk(),
+                &named(kind, from),
+                &named(kind, to),
+            )
+            .map_err(|error| {
+                self.partition_dir().log_dir.failed("swap a cleaned segment", error)
+            })?;
         }
         Ok(())
     }
@@ -201,9 +209,10 @@ impl Log {
     /// Removes what a cleaning wrote.
     pub(in super::super) fn discard(&self, base: i64) -> Result<(), StorageError> {
         for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX] {
-            let path = self.home().file(base, &format!("{kind}.{CLEANED}"));
-            files::remove_if_there(self.home().dir.disk(), &path)
-                .map_err(|error| self.home().dir.failed("remove a cleaned segment", error))?;
+            let path = self.partition_dir().file(base, &format!("{kind}.{CLEANED}"));
+            files::remove_if_there(self.partition_dir().log_dir.disk(), &path).map_err(
+                |error| self.partition_dir().log_dir.failed("remove a cleaned segment", error),
+            )?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::super::names;
 use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::tail::End;
-use super::{Log, Mark, Writer};
+use super::{CommitPoint, Log, Writer};
 use crate::ids::Offset;
 
 /// The file of the leader epochs.
@@ -88,8 +88,8 @@ impl Log {
         if active.is_sealed() || to <= size {
             return;
         }
-        let home = self.home();
-        let disk = home.dir.disk();
+        let partition_dir = self.partition_dir();
+        let disk = partition_dir.log_dir.disk();
         if let Err(error) = disk.allocate(&file, size, to - size) {
             tracing::debug!(log = %self.name, "no disk reserved ahead: {error}");
             return;
@@ -139,10 +139,14 @@ impl Log {
         if writer.epochs_saved || self.segments.load().is_empty() {
             return Ok(());
         }
-        let home = self.home();
-        let path = home.path.read().join(EPOCHS);
-        files::replace_derived(home.dir.disk(), &path, writer.epochs.to_text().as_bytes())
-            .map_err(|error| home.dir.failed("write leader epochs", error))
+        let partition_dir = self.partition_dir();
+        let path = partition_dir.path.read().join(EPOCHS);
+        files::replace_derived(
+            partition_dir.log_dir.disk(),
+            &path,
+            writer.epochs.to_text().as_bytes(),
+        )
+        .map_err(|error| partition_dir.log_dir.failed("write leader epochs", error))
     }
 
     /// Ends the use of a log, of which all that [`Log::begin_close`] found is durable by now.
@@ -158,14 +162,14 @@ impl Log {
 
     fn note_and_close(&self) {
         if self.is_on_disk() {
-            self.home().dir.note(self);
+            self.partition_dir().log_dir.note(self);
         }
         self.closed.store(true, Ordering::Release);
     }
 
     /// Where its files are.
     pub(in super::super) fn path(&self) -> PathBuf {
-        self.home().path.read().clone()
+        self.partition_dir().path.read().clone()
     }
 
     /// Renames the directory to `…-stray` and forgets the partition; the files stay as they are.
@@ -176,9 +180,9 @@ impl Log {
         let _layout = self.layout.lock();
         let _writer = self.writer.lock();
         self.publish_segments(Vec::new());
-        let home = self.home();
-        let mut path = home.path.write();
-        if let Some(target) = home.dir.mark_stray(&self.name, &path)? {
+        let partition_dir = self.partition_dir();
+        let mut path = partition_dir.path.write();
+        if let Some(target) = partition_dir.log_dir.mark_stray(&self.name, &path)? {
             *path = target;
         }
         closed
@@ -193,10 +197,10 @@ impl Log {
         let _layout = self.layout.lock();
         let _writer = self.writer.lock();
         self.publish_segments(Vec::new());
-        let home = self.home();
-        let dir = &home.dir;
+        let partition_dir = self.partition_dir();
+        let dir = &partition_dir.log_dir;
         let target = dir.path().join(names::delete_name(&self.name));
-        let mut path = home.path.write();
+        let mut path = partition_dir.path.write();
         let fail = |error| dir.failed(&format!("delete {}", self.name), error);
         if files::rename_if_there(dir.disk(), &path, &target).map_err(fail)? {
             dir.sync_dir(dir.path())?;
@@ -214,8 +218,8 @@ impl Log {
         writer: &mut Writer,
         now_ms: i64,
     ) -> Result<(), StorageError> {
-        let dir = &self.home().dir;
-        let path = self.home().path.read().clone();
+        let dir = &self.partition_dir().log_dir;
+        let path = self.partition_dir().path.read().clone();
         let fail = |error| dir.failed(&format!("make {}", self.name), error);
         dir.disk().make_dir(&path).map_err(fail)?;
         let metadata = path.join(names::METADATA);
@@ -240,12 +244,12 @@ impl Log {
     }
 
     fn open_segment(&self, writer: &mut Writer, now_ms: i64) -> Result<(), StorageError> {
-        let segment = Segment::create(&self.home(), writer.next_offset)?;
+        let segment = Segment::create(&self.partition_dir(), writer.next_offset)?;
         let mut segments = self.segments.load().to_vec();
         segments.push(Arc::clone(&segment));
         self.publish_segments(segments);
         let next_offset = writer.next_offset;
-        writer.committed = Mark { next_offset, max: (-1, -1), ..Mark::default() };
+        writer.committed = CommitPoint { next_offset, max: (-1, -1), ..CommitPoint::default() };
         writer.position = 0;
         writer.max = (-1, -1);
         writer.since_entry = 0;
@@ -264,7 +268,7 @@ impl Log {
         active: &Arc<Segment>,
     ) -> Result<(), StorageError> {
         if writer.allocated > writer.position {
-            let dir = &self.home().dir;
+            let dir = &self.partition_dir().log_dir;
             let fail = |error| dir.failed("trim", error);
             active.change(|file| dir.disk().set_len(file, writer.position).map_err(fail))?;
             writer.allocated = writer.position;
@@ -279,8 +283,8 @@ impl Log {
         if writer.snapshot == Some(offset) {
             return Ok(());
         }
-        let path = self.home().file(offset, SNAPSHOT);
-        let dir = &self.home().dir;
+        let path = self.partition_dir().file(offset, SNAPSHOT);
+        let dir = &self.partition_dir().log_dir;
         files::replace_derived(dir.disk(), &path, &writer.producers.to_snapshot())
             .map_err(|error| dir.failed("write a snapshot", error))?;
         writer.snapshot = Some(offset);
@@ -297,8 +301,8 @@ impl Log {
             writer.epochs_saved = true;
             writer.epochs.to_text()
         };
-        let path = self.home().path.read().join(EPOCHS);
-        let outcome = self.home().dir.replace_file(&path, text.as_bytes());
+        let path = self.partition_dir().path.read().join(EPOCHS);
+        let outcome = self.partition_dir().log_dir.replace_file(&path, text.as_bytes());
         if outcome.is_err() {
             self.writer.lock().epochs_saved = false;
         }
@@ -309,17 +313,17 @@ impl Log {
         if !names {
             return Ok(());
         }
-        let path = self.home().path.read().clone();
+        let path = self.partition_dir().path.read().clone();
         self.sync_small_files(&path)?;
-        self.home().dir.sync_dir(&path)?;
-        self.home().dir.sync_dir(self.home().dir.path())
+        self.partition_dir().log_dir.sync_dir(&path)?;
+        self.partition_dir().log_dir.sync_dir(self.partition_dir().log_dir.path())
     }
 
     /// The newest snapshot and the topic's id, which are written without a sync.
     fn sync_small_files(&self, path: &Path) -> Result<(), StorageError> {
         let snapshot = self.writer.lock().snapshot;
-        let paths = snapshot.map(|offset| self.home().file(offset, SNAPSHOT));
-        let dir = &self.home().dir;
+        let paths = snapshot.map(|offset| self.partition_dir().file(offset, SNAPSHOT));
+        let dir = &self.partition_dir().log_dir;
         for path in paths.into_iter().chain([path.join(names::METADATA)]) {
             match dir.disk().open(&path) {
                 Ok(file) => dir.sync_data(&path, &file)?,

@@ -137,7 +137,7 @@ impl Log {
             }
             other => return other,
         }
-        aborted::make_anew(&self.home(), segments, (segment, self.log_end_offset().0))
+        aborted::make_anew(&self.partition_dir(), segments, (segment, self.log_end_offset().0))
     }
 
     /// The first record of a segment at or after a time, and not below `start`. Batches between the
@@ -155,7 +155,7 @@ impl Log {
         let (file, path) = (segment.file()?, segment.path(LOG));
         let mut walker = Walker::new(&file, first.position, size);
         let mut next = first.base_offset;
-        let fail = |error| self.home().dir.failed("read", error);
+        let fail = |error| self.partition_dir().log_dir.failed("read", error);
         loop {
             let batch = match walker.step().map_err(fail)? {
                 Step::Batch(batch) => batch,

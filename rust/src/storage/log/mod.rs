@@ -17,7 +17,7 @@ mod flush;
 mod lookup;
 mod open;
 mod read;
-mod read_position;
+mod read_positions;
 mod read_result;
 mod recent;
 mod recent_batches;
@@ -36,13 +36,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::checkpoints::Points;
+use super::checkpoints::CheckpointedOffsets;
 use super::config::LogConfig;
 use super::dirs::{LogDir, LogInDir};
 use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::group_commit::GroupCommit;
-use super::partition_dir::Home;
+use super::partition_dir::PartitionDir;
 use super::producers::{ProducerFacts, Producers};
 use super::progress::Checking;
 use super::segment::Segment;
@@ -87,7 +87,7 @@ pub struct Open {
 /// One partition.
 pub struct Log {
     name: TopicPartition,
-    home: ArcSwap<Home>,
+    partition_dir: ArcSwap<PartitionDir>,
     config: ArcSwap<LogConfig>,
     clock: Arc<dyn Clock>,
     syncer: Option<Arc<Syncer>>,
@@ -104,7 +104,7 @@ pub struct Log {
     leader_epoch: AtomicI32,
     /// Rises when offsets are taken back, so that what readers remembered is void.
     truncations: AtomicU32,
-    marks: Mutex<read_position::Marks>,
+    read_positions: Mutex<read_positions::ReadPositions>,
     recent: recent_batches::Recent,
     damage: OnceLock<StorageError>,
     closed: AtomicBool,
@@ -135,7 +135,7 @@ struct Writer {
     /// Bytes since the last index entry.
     since_entry: u64,
     /// The same as of the last commit, to go back to.
-    committed: Mark,
+    committed: CommitPoint,
     /// Counts failures; a stage of an older generation was cut unless `cuts` says otherwise.
     generation: u32,
     /// For recent generations that failed: how far they were committed.
@@ -162,7 +162,7 @@ struct Writer {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Mark {
+struct CommitPoint {
     position: u64,
     next_offset: i64,
     max: (i64, i64),
@@ -297,17 +297,17 @@ impl Log {
 
     /// The log directory it lies in.
     pub fn dir(&self) -> Arc<LogDir> {
-        Arc::clone(&self.home().dir)
+        Arc::clone(&self.partition_dir().log_dir)
     }
 
     /// Whether the log directory it lies in is offline.
     pub fn is_offline(&self) -> bool {
-        self.home().dir.is_offline()
+        self.partition_dir().log_dir.is_offline()
     }
 
     /// Where its files are; another one after a move to another log directory.
-    pub(super) fn home(&self) -> Guard<Arc<Home>> {
-        self.home.load()
+    pub(super) fn partition_dir(&self) -> Guard<Arc<PartitionDir>> {
+        self.partition_dir.load()
     }
 
     pub(super) fn is_on_disk(&self) -> bool {
@@ -329,9 +329,9 @@ impl Log {
     /// An error unless the log can be used at all.
     fn usable(&self) -> Result<(), StorageError> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(StorageError::Closed(Arc::clone(&self.home().name)));
+            return Err(StorageError::Closed(Arc::clone(&self.partition_dir().name)));
         }
-        self.home().dir.online()
+        self.partition_dir().log_dir.online()
     }
 
     /// Shows readers the state of transactions.
@@ -371,8 +371,8 @@ impl LogInDir for Log {
         self.dir()
     }
 
-    fn points(&self) -> Option<Points> {
-        self.damage().is_none().then(|| Points {
+    fn points(&self) -> Option<CheckpointedOffsets> {
+        self.damage().is_none().then(|| CheckpointedOffsets {
             recovery: Some(self.recovery_point()),
             log_start: self.checkpointed_start(),
             high_watermark: Some(self.high_watermark()),
@@ -404,6 +404,6 @@ impl SyncedLog for Log {
     }
 
     fn take_dir_offline(&self, why: &str) {
-        self.home().dir.take_offline(&why);
+        self.partition_dir().log_dir.take_offline(&why);
     }
 }

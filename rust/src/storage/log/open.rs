@@ -7,18 +7,18 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-use super::super::checkpoints::Points;
+use super::super::checkpoints::CheckpointedOffsets;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
 use super::super::group_commit::GroupCommit;
 use super::super::names;
-use super::super::partition_dir::{Home, Written};
+use super::super::partition_dir::{PartitionDir, TxnIndexSums};
 use super::super::recovered::{Recovered, Request};
 use super::super::recovery;
 use super::super::sync::Asked;
-use super::read_position::Marks;
+use super::read_positions::ReadPositions;
 use super::tail::{End, Tail};
-use super::{Log, Mark, Open, Writer};
+use super::{CommitPoint, Log, Open, Writer};
 use crate::ids::{Epoch, TopicPartition};
 
 impl Log {
@@ -33,15 +33,15 @@ impl Log {
         dir.online()?;
         let path = dir.path().join(name.to_string());
         let exists = path.is_dir();
-        let points = if exists { dir.points(name) } else { Points::default() };
+        let points = if exists { dir.points(name) } else { CheckpointedOffsets::default() };
         if !exists {
             dir.forget(name)?;
         }
-        let home = Arc::new(Home {
-            dir: Arc::clone(dir),
+        let partition_dir = Arc::new(PartitionDir {
+            log_dir: Arc::clone(dir),
             name: name.to_string().into(),
             path: RwLock::new(path),
-            written: Written::default(),
+            txn_index_sums: TxnIndexSums::default(),
         });
         let request = Request {
             clean: options.clean,
@@ -52,20 +52,20 @@ impl Log {
             high_watermark: points.high_watermark.map(|offset| offset.0),
             checking: options.checking.as_deref(),
         };
-        let found = recovery::recover(&home, &request)?;
-        let log = build(home, (name, options), (found, points));
+        let found = recovery::recover(&partition_dir, &request)?;
+        let log = build(partition_dir, (name, options), (found, points));
         dir.register(&log);
         Ok(log)
     }
 }
 
 fn build(
-    home: Arc<Home>,
+    partition_dir: Arc<PartitionDir>,
     (name, options): (&TopicPartition, Open),
-    (mut found, points): (Recovered, Points),
+    (mut found, points): (Recovered, CheckpointedOffsets),
 ) -> Arc<Log> {
     let topic_id = OnceLock::new();
-    if let Some(id) = names::read_topic_id(&home.path.read()).or(options.topic_id) {
+    if let Some(id) = names::read_topic_id(&partition_dir.path.read()).or(options.topic_id) {
         let _ = topic_id.set(id);
     }
     let damage = OnceLock::new();
@@ -87,7 +87,7 @@ fn build(
     writer.producers.advance(high);
     let log = Arc::new_cyclic(|me| Log {
         name: name.clone(),
-        home: ArcSwap::new(home),
+        partition_dir: ArcSwap::new(partition_dir),
         config: ArcSwap::new(options.config),
         clock: options.clock,
         syncer: options.syncer,
@@ -101,7 +101,7 @@ fn build(
         txns_wait: AtomicBool::new(false),
         leader_epoch: AtomicI32::new(leader_epoch.0),
         truncations: AtomicU32::new(0),
-        marks: Mutex::new(Marks::default()),
+        read_positions: Mutex::new(ReadPositions::default()),
         recent: super::recent_batches::Recent::default(),
         damage,
         closed: AtomicBool::new(false),
@@ -121,7 +121,7 @@ fn build(
 }
 
 fn writer(found: Recovered, position: u64, now_ms: i64) -> Writer {
-    let committed = Mark {
+    let committed = CommitPoint {
         position,
         next_offset: found.log_end,
         max: (-1, -1),

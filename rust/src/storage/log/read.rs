@@ -4,7 +4,7 @@
 //! there. Where the last reads ended is remembered, so that who reads on needs neither.
 //! Ranges begin with a whole batch and end at a batch's edge or where `max_bytes` cuts; what a cut
 //! leaves of the last batch is for the reader to drop.
-//! Threads: no lock but that of an index and, if it is free, of the marks.
+//! Threads: no lock but that of an index and, if it is free, of the read_positions.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use super::super::files::FileRange;
 use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::Log;
-use super::read_position::{MARKS, MarkAt};
+use super::read_positions::{READ_POSITIONS, ReadPosition};
 use super::read_result::{Read, Slice};
 use super::segments::Segments;
 use super::tail::End;
@@ -22,7 +22,7 @@ use crate::ids::Offset;
 
 /// A place in the list of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SegmentPosition {
     index: usize,
     position: u64,
 }
@@ -115,11 +115,11 @@ impl Log {
         segments: &Segments,
         end: &End,
         upper: i64,
-    ) -> Result<Option<Place>, StorageError> {
+    ) -> Result<Option<SegmentPosition>, StorageError> {
         if upper == end.end {
             let index = segments.iter().rposition(|segment| segment.base_offset == end.base);
             if let Some(index) = index {
-                return Ok(Some(Place { index, position: end.position }));
+                return Ok(Some(SegmentPosition { index, position: end.position }));
             }
         }
         if let Some(place) = self.recall(segments, upper) {
@@ -130,7 +130,7 @@ impl Log {
         let size = segment.size();
         let position = segment.find(upper, size)?.map_or(size, |batch| batch.position);
         self.remember(upper, segment, position);
-        Ok(Some(Place { index, position }))
+        Ok(Some(SegmentPosition { index, position }))
     }
 
     /// The first batch that holds `offset` or lies above it, before `stop`.
@@ -138,8 +138,8 @@ impl Log {
         &self,
         segments: &Segments,
         offset: i64,
-        stop: Place,
-    ) -> Result<Option<(Place, BatchAt)>, StorageError> {
+        stop: SegmentPosition,
+    ) -> Result<Option<(SegmentPosition, BatchAt)>, StorageError> {
         let recalled = self.recall(segments, offset);
         let mut index = recalled.map_or_else(|| segments.holding(offset), |place| place.index);
         while let Some(segment) = segments.get(index).filter(|_| index <= stop.index) {
@@ -152,7 +152,7 @@ impl Log {
                 if batch.base_offset > offset && !self.is_gap(segments, index, offset)? {
                     return Err(segment.unreadable(offset));
                 }
-                return Ok(Some((Place { index, position: batch.position }, batch)));
+                return Ok(Some((SegmentPosition { index, position: batch.position }, batch)));
             }
             index += 1;
         }
@@ -164,9 +164,9 @@ impl Log {
     fn in_order(
         &self,
         segments: &Segments,
-        (from, stop): (Place, Place),
+        (from, stop): (SegmentPosition, SegmentPosition),
         (offset, mut budget): (i64, u64),
-    ) -> Result<Place, StorageError> {
+    ) -> Result<SegmentPosition, StorageError> {
         let mut at = from;
         while at < stop && budget > 0 {
             let Some(segment) = segments.get(at.index) else { break };
@@ -175,11 +175,11 @@ impl Log {
             let limit = segments.get(at.index + 1).map_or(i64::MAX, |next| next.base_offset);
             let good = segment.in_order((at.position, to), limit)?;
             if good < to {
-                let shown = Place { index: at.index, position: good };
+                let shown = SegmentPosition { index: at.index, position: good };
                 return if shown > from { Ok(shown) } else { Err(segment.unreadable(offset)) };
             }
             budget -= to.saturating_sub(at.position);
-            at = Place { index: at.index + 1, position: 0 };
+            at = SegmentPosition { index: at.index + 1, position: 0 };
         }
         Ok(stop)
     }
@@ -200,29 +200,29 @@ impl Log {
         Ok(true)
     }
 
-    fn recall(&self, segments: &Segments, offset: i64) -> Option<Place> {
-        let marks = self.marks.try_lock()?;
+    fn recall(&self, segments: &Segments, offset: i64) -> Option<SegmentPosition> {
+        let read_positions = self.read_positions.try_lock()?;
         let truncations = self.truncations.load(Ordering::Acquire);
-        let fits = |mark: &&MarkAt| mark.offset == offset && mark.truncations == truncations;
-        let mark = marks.0.iter().flatten().find(fits)?;
+        let fits = |mark: &&ReadPosition| mark.offset == offset && mark.truncations == truncations;
+        let mark = read_positions.0.iter().flatten().find(fits)?;
         let index = segments.beginning_at(mark.base)?;
         let is_same = Weak::as_ptr(&mark.segment) == Arc::as_ptr(segments.get(index)?);
-        is_same.then_some(Place { index, position: mark.position })
+        is_same.then_some(SegmentPosition { index, position: mark.position })
     }
 
     fn remember(&self, offset: i64, segment: &Arc<Segment>, position: u64) {
         let truncations = self.truncations.load(Ordering::Acquire);
-        if let Some(mut marks) = self.marks.try_lock() {
-            let known = marks
+        if let Some(mut read_positions) = self.read_positions.try_lock() {
+            let known = read_positions
                 .0
                 .iter()
                 .position(|mark| mark.as_ref().is_some_and(|mark| mark.offset == offset));
-            if let Some(head) = marks.0.get_mut(..=known.unwrap_or(MARKS - 1)) {
+            if let Some(head) = read_positions.0.get_mut(..=known.unwrap_or(READ_POSITIONS - 1)) {
                 head.rotate_right(1);
             }
-            if let Some(first) = marks.0.first_mut() {
+            if let Some(first) = read_positions.0.first_mut() {
                 let (segment, base) = (Arc::downgrade(segment), segment.base_offset);
-                *first = Some(MarkAt { truncations, offset, segment, base, position });
+                *first = Some(ReadPosition { truncations, offset, segment, base, position });
             }
         }
     }
@@ -230,9 +230,9 @@ impl Log {
 
 fn collect(
     segments: &[Arc<Segment>],
-    (from, stop): (Place, Place),
+    (from, stop): (SegmentPosition, SegmentPosition),
     mut budget: u64,
-) -> Result<(Vec<FileRange>, Place), StorageError> {
+) -> Result<(Vec<FileRange>, SegmentPosition), StorageError> {
     let mut ranges = Vec::with_capacity(1);
     let mut at = from;
     while at < stop && budget > 0 {
@@ -246,7 +246,7 @@ fn collect(
             at.position += len;
         }
         if at.position >= end && at.index < stop.index {
-            at = Place { index: at.index + 1, position: 0 };
+            at = SegmentPosition { index: at.index + 1, position: 0 };
         }
     }
     Ok((ranges, at))

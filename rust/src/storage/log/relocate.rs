@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::super::checkpoints::Points;
+use super::super::checkpoints::CheckpointedOffsets;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
 use super::super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name};
 use super::super::files;
 use super::super::names;
-use super::super::partition_dir::{ABORTED, Home, Written};
+use super::super::partition_dir::{ABORTED, PartitionDir, TxnIndexSums};
 use super::super::producer_replay::snapshots;
 use super::super::scan::{Step, Walker};
 use super::super::segment::Segment;
@@ -56,7 +56,7 @@ pub(in super::super) struct Copied {
 /// A log's copy in another log directory.
 pub(in super::super) struct Future {
     log: Arc<Log>,
-    home: Arc<Home>,
+    partition_dir: Arc<PartitionDir>,
     copies: BTreeMap<i64, Copy>,
     snapshots: BTreeSet<i64>,
     truncations: u32,
@@ -94,11 +94,11 @@ impl Future {
         }
         let fail = |error| dir.failed(&format!("make {}", path.display()), error);
         dir.disk().make_dir(path).map_err(fail)?;
-        let home = Arc::new(Home {
-            dir: Arc::clone(dir),
-            name: Arc::clone(&log.home().name),
+        let partition_dir = Arc::new(PartitionDir {
+            log_dir: Arc::clone(dir),
+            name: Arc::clone(&log.partition_dir().name),
             path: RwLock::new(path.to_owned()),
-            written: Written::default(),
+            txn_index_sums: TxnIndexSums::default(),
         });
         if let Some(id) = log.topic_id() {
             dir.replace_file(&path.join(names::METADATA), names::topic_id_text(id).as_bytes())?;
@@ -106,7 +106,7 @@ impl Future {
         dir.sync_dir(dir.path())?;
         Ok(Self {
             log: Arc::clone(log),
-            home,
+            partition_dir,
             copies: BTreeMap::new(),
             snapshots: BTreeSet::new(),
             truncations: log.truncations.load(Ordering::Acquire),
@@ -126,7 +126,7 @@ impl Future {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<u64, StorageError> {
         self.log.usable()?;
-        self.home.dir.online()?;
+        self.partition_dir.log_dir.online()?;
         let truncations = self.log.truncations.load(Ordering::Acquire);
         if truncations != self.truncations {
             self.truncations = truncations;
@@ -160,15 +160,15 @@ impl Future {
         for base in gone {
             self.copies.remove(&base);
             for kind in [LOG, INDEX, TIME_INDEX, TXN_INDEX] {
-                self.remove(&self.home.file(base, kind))?;
+                self.remove(&self.partition_dir.file(base, kind))?;
             }
         }
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> Result<(), StorageError> {
-        files::remove_if_there(self.home.dir.disk(), path)
-            .map_err(|error| self.home.dir.failed("remove a copy", error))
+        files::remove_if_there(self.partition_dir.log_dir.disk(), path)
+            .map_err(|error| self.partition_dir.log_dir.failed("remove a copy", error))
     }
 
     /// Brings the copy of one segment up to what is written; false: the segment is gone.
@@ -188,7 +188,8 @@ impl Future {
             Err(error) if error.is_not_found() => return Ok(false),
             other => other?,
         };
-        let (dir, path) = (Arc::clone(&self.home.dir), self.home.file(base, LOG));
+        let (dir, path) =
+            (Arc::clone(&self.partition_dir.log_dir), self.partition_dir.file(base, LOG));
         let fail = |error| dir.failed(&format!("write {}", path.display()), error);
         let held = self.copies.get(&base).and_then(|copy| copy.file.clone());
         let target = match held {
@@ -210,7 +211,9 @@ impl Future {
             self.piece.resize(usize::try_from(len).unwrap_or(PIECE), 0);
             match source.read_exact_at(&mut self.piece, copy.size) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-                other => other.map_err(|error| self.log.home().dir.failed("read", error))?,
+                other => {
+                    other.map_err(|error| self.log.partition_dir().log_dir.failed("read", error))?
+                }
             }
             dir.disk().write_at(&target, &[&self.piece], copy.size).map_err(fail)?;
             copy.size += len;
@@ -228,7 +231,7 @@ impl Future {
         let modified = source.metadata().and_then(|facts| target.set_modified(facts.modified()?));
         modified.unwrap_or_else(|error| tracing::debug!("the copy is younger: {error}"));
         for kind in [INDEX, TIME_INDEX, TXN_INDEX] {
-            self.small(&segment.path(kind), &self.home.file(base, kind))?;
+            self.small(&segment.path(kind), &self.partition_dir.file(base, kind))?;
         }
         if let Some(copy) = self.copies.get_mut(&base) {
             (copy.whole, copy.file) = (true, None);
@@ -260,12 +263,12 @@ impl Future {
         match std::fs::read(from) {
             Ok(bytes) => self.write(to, &bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.remove(to),
-            Err(error) => Err(self.log.home().dir.failed("read a small file", error)),
+            Err(error) => Err(self.log.partition_dir().log_dir.failed("read a small file", error)),
         }
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
-        let dir = &self.home.dir;
+        let dir = &self.partition_dir.log_dir;
         let fail = |error| dir.failed(&format!("write {}", path.display()), error);
         let file = dir.disk().create(path).map_err(fail)?;
         dir.disk().set_len(&file, 0).map_err(fail)?;
@@ -300,7 +303,7 @@ impl Future {
             self.complete(log, &writer)?;
             self.take_place(log, &mut writer)?
         };
-        self.home.dir.sync_dir(self.home.dir.path())?;
+        self.partition_dir.log_dir.sync_dir(self.partition_dir.log_dir.path())?;
         if let Err(error) = self.remove_old(log, &old) {
             tracing::warn!(log = %log.name, "moved, but what was left behind stays: {error}");
         }
@@ -309,19 +312,25 @@ impl Future {
 
     /// Everything but the segments, and what tells the next start of a move.
     fn complete(&mut self, log: &Log, writer: &Writer) -> Result<(), StorageError> {
-        let old = log.home();
+        let old = log.partition_dir();
         for offset in snapshots(&old)? {
             if self.snapshots.insert(offset) {
-                self.small(&old.file(offset, SNAPSHOT), &self.home.file(offset, SNAPSHOT))?;
+                self.small(
+                    &old.file(offset, SNAPSHOT),
+                    &self.partition_dir.file(offset, SNAPSHOT),
+                )?;
             }
         }
-        let path = self.home.path.read().clone();
+        let path = self.partition_dir.path.read().clone();
         self.write(&path.join(EPOCHS), writer.epochs.to_text().as_bytes())?;
-        self.write(&path.join(MOVED), old.dir.path().as_os_str().as_encoded_bytes())?;
-        let taken = self.home.written.take_over(&self.home, &old.written);
-        taken.map_err(|error| self.home.dir.failed(&format!("write {ABORTED}"), error))?;
+        self.write(&path.join(MOVED), old.log_dir.path().as_os_str().as_encoded_bytes())?;
+        let taken =
+            self.partition_dir.txn_index_sums.take_over(&self.partition_dir, &old.txn_index_sums);
+        taken.map_err(|error| {
+            self.partition_dir.log_dir.failed(&format!("write {ABORTED}"), error)
+        })?;
         let entries = std::fs::read_dir(&path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        for entry in entries.map_err(|error| self.home.dir.failed("list", error))? {
+        for entry in entries.map_err(|error| self.partition_dir.log_dir.failed("list", error))? {
             let name = entry.file_name().into_string().unwrap_or_default();
             let belongs = match parse_name(&name) {
                 Some((offset, SNAPSHOT)) => old.file(offset, SNAPSHOT).exists(),
@@ -334,32 +343,36 @@ impl Future {
                 self.remove(&entry.path())?;
             }
         }
-        self.home.dir.sync_dir(&path)?;
-        let points = Points {
+        self.partition_dir.log_dir.sync_dir(&path)?;
+        let points = CheckpointedOffsets {
             recovery: Some(log.log_end_offset()),
             log_start: log.checkpointed_start(),
             high_watermark: Some(log.high_watermark()),
-            cleaned: old.dir.points(&log.name).cleaned,
+            cleaned: old.log_dir.points(&log.name).cleaned,
         };
-        self.home.dir.take_over(&log.name, &points)
+        self.partition_dir.log_dir.take_over(&log.name, &points)
     }
 
     /// Gives the directory the partition's name, and the log this directory. Returns the old one.
-    fn take_place(&self, log: &Arc<Log>, writer: &mut Writer) -> Result<Arc<Home>, StorageError> {
-        let dir = &self.home.dir;
+    fn take_place(
+        &self,
+        log: &Arc<Log>,
+        writer: &mut Writer,
+    ) -> Result<Arc<PartitionDir>, StorageError> {
+        let dir = &self.partition_dir.log_dir;
         let live = dir.path().join(log.name.to_string());
-        let future = self.home.path.read().clone();
+        let future = self.partition_dir.path.read().clone();
         let segments = log.segments.load_full();
         // Who reads the old data may ask for its aborted transactions later.
         segments.iter().try_for_each(Segment::keep_aborted)?;
         dir.disk()
             .rename(&future, &live)
             .map_err(|error| dir.failed(&format!("rename {}", future.display()), error))?;
-        *self.home.path.write() = live;
+        *self.partition_dir.path.write() = live;
         let moved = |segment: &Arc<Segment>| {
-            Segment::existing(&self.home, segment.base_offset, segment.size())
+            Segment::existing(&self.partition_dir, segment.base_offset, segment.size())
         };
-        let old = log.home.swap(Arc::clone(&self.home));
+        let old = log.partition_dir.swap(Arc::clone(&self.partition_dir));
         segments.iter().for_each(|segment| segment.replace());
         log.publish_segments(segments.iter().map(moved).collect());
         dir.register(log);
@@ -372,11 +385,11 @@ impl Future {
     }
 
     /// Removes what the log left behind, and then the marker.
-    fn remove_old(&self, log: &Log, old: &Home) -> Result<(), StorageError> {
-        old.dir.online()?;
-        old.dir.delete_unopened(&log.name)?;
-        let path = self.home.path.read().clone();
+    fn remove_old(&self, log: &Log, old: &PartitionDir) -> Result<(), StorageError> {
+        old.log_dir.online()?;
+        old.log_dir.delete_unopened(&log.name)?;
+        let path = self.partition_dir.path.read().clone();
         self.remove(&path.join(MOVED))?;
-        self.home.dir.sync_dir(&path)
+        self.partition_dir.log_dir.sync_dir(&path)
     }
 }

@@ -80,7 +80,7 @@ impl Log {
     fn sync_deletions(&self) -> Result<(), StorageError> {
         if self.deleting.load(Ordering::Acquire) {
             let path = self.path();
-            self.home().dir.sync_dir(&path)?;
+            self.partition_dir().log_dir.sync_dir(&path)?;
             self.deleting.store(false, Ordering::Release);
         }
         Ok(())
@@ -114,8 +114,9 @@ impl Log {
         let mut writer = self.writer.lock();
         while writer.deleted_files.front().is_some_and(|(due_ms, _)| *due_ms <= now) {
             let Some((_, path)) = writer.deleted_files.pop_front() else { break };
-            files::remove_if_there(self.home().dir.disk(), &path)
-                .map_err(|error| self.home().dir.failed("remove a deleted file", error))?;
+            files::remove_if_there(self.partition_dir().log_dir.disk(), &path).map_err(
+                |error| self.partition_dir().log_dir.failed("remove a deleted file", error),
+            )?;
         }
         Ok(())
     }
@@ -148,13 +149,13 @@ impl Log {
     ) -> Result<(), StorageError> {
         let delay = self.config.load().file_delete_delay_ms;
         let from = self.clock.monotonic_ms().saturating_add(delay);
-        let home = self.home();
-        let disk = home.dir.disk();
+        let partition_dir = self.partition_dir();
+        let disk = partition_dir.log_dir.disk();
         for kind in kinds {
             let path = segment.path(kind);
             let target = files::with_suffix(&path, ".deleted");
             let renamed = files::rename_if_there(disk, &path, &target)
-                .map_err(|error| home.dir.failed("rename a deleted file", error))?;
+                .map_err(|error| partition_dir.log_dir.failed("rename a deleted file", error))?;
             if renamed {
                 writer.deleted_files.push_back((from, target));
             }

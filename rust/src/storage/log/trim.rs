@@ -16,7 +16,7 @@ use super::super::files;
 use super::super::producer_replay::{drop_snapshots_above, load_producers};
 use super::super::segment::Segment;
 use super::tail::End;
-use super::{Log, Mark, Writer};
+use super::{CommitPoint, Log, Writer};
 use crate::ids::Offset;
 
 impl Log {
@@ -77,7 +77,7 @@ impl Log {
         }
         self.increment_log_start_offset(&mut writer, before);
         if let Some(syncer) = &self.syncer {
-            syncer.checkpoint(&self.home().dir);
+            syncer.checkpoint(&self.partition_dir().log_dir);
         }
         Ok(self.log_start_offset())
     }
@@ -100,21 +100,24 @@ impl Log {
         if gone.is_empty() {
             return Ok(());
         }
-        let home = self.home();
+        let partition_dir = self.partition_dir();
         for segment in gone.iter().rev() {
             for kind in LOG_LAST {
-                files::remove_if_there(home.dir.disk(), &home.file(segment.base_offset, kind))
-                    .map_err(|error| home.dir.failed("remove a file", error))?;
+                files::remove_if_there(
+                    partition_dir.log_dir.disk(),
+                    &partition_dir.file(segment.base_offset, kind),
+                )
+                .map_err(|error| partition_dir.log_dir.failed("remove a file", error))?;
             }
         }
-        let partition = home.path.read().clone();
-        home.dir.sync_dir(&partition)
+        let partition = partition_dir.path.read().clone();
+        partition_dir.log_dir.sync_dir(&partition)
     }
 
     /// Makes sure that no watermark lies above the offset of a cut, and none on disk above what a
     /// crash may leave.
     fn begin_cut(&self, offset: Offset, left: Offset) -> Result<(), StorageError> {
-        self.home().dir.lower(&self.name, left)?;
+        self.partition_dir().log_dir.lower(&self.name, left)?;
         self.truncations.fetch_add(1, Ordering::AcqRel);
         self.flushed.fetch_min(offset.0, Ordering::AcqRel);
         self.high_watermark.fetch_min(offset.0, Ordering::AcqRel);
@@ -130,21 +133,21 @@ impl Log {
         active.unseal()?;
         active.publish_size(position);
         self.tail.store(End { end, base: active.base_offset, position });
-        let dir = &self.home().dir;
+        let dir = &self.partition_dir().log_dir;
         let fail = |error| dir.failed("cut a segment", error);
         active.change(|file| dir.disk().set_len(file, position).map_err(fail))?;
         active.sync()?;
         active.change_aborted(|list| list.retain(|entry| entry.last_offset < end));
         active.rebuild()?;
         let (max, since_entry) = (active.max_timestamp()?, 0);
-        writer.committed = Mark { position, next_offset: end, max, since_entry };
+        writer.committed = CommitPoint { position, next_offset: end, max, since_entry };
         self.reset_writer(writer)?;
         Ok(Offset(end))
     }
 
     /// Sets the writer to its last commit, and reads producers and epochs anew.
     fn reset_writer(&self, writer: &mut Writer) -> Result<(), StorageError> {
-        let Mark { position, next_offset, max, since_entry } = writer.committed;
+        let CommitPoint { position, next_offset, max, since_entry } = writer.committed;
         writer.position = position;
         writer.next_offset = next_offset;
         writer.max = max;
@@ -158,8 +161,9 @@ impl Log {
             writer.epochs_saved = false;
         }
         let segments = self.segments.load_full();
-        drop_snapshots_above(&self.home(), next_offset)?;
-        let found = load_producers(&self.home(), &segments, (next_offset, next_offset, false))?;
+        drop_snapshots_above(&self.partition_dir(), next_offset)?;
+        let found =
+            load_producers(&self.partition_dir(), &segments, (next_offset, next_offset, false))?;
         writer.producers = found.producers;
         writer.snapshot = found.snapshot;
         self.publish_transactions(writer);
@@ -171,12 +175,13 @@ impl Log {
         self.begin_cut(offset, Offset(0))?;
         let segments = self.segments.swap(Arc::default());
         self.remove_segments(&segments)?;
-        self.home().dir.begins(&self.name, offset)?;
+        self.partition_dir().log_dir.begins(&self.name, offset)?;
         self.log_start.store(offset.0, Ordering::Release);
         self.high_watermark.store(offset.0, Ordering::Release);
         self.flushed.store(offset.0, Ordering::Release);
         self.tail.store(End { end: offset.0, base: offset.0, position: 0 });
-        writer.committed = Mark { next_offset: offset.0, max: (-1, -1), ..Mark::default() };
+        writer.committed =
+            CommitPoint { next_offset: offset.0, max: (-1, -1), ..CommitPoint::default() };
         writer.epochs.truncate_to(Offset(0));
         self.reset_writer(writer)?;
         Ok(offset)

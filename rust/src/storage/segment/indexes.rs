@@ -19,7 +19,7 @@ use super::super::indexing::{BuiltIndexes, IndexBuilder};
 use super::super::pages::Source;
 use super::super::scan::{HEAD, Step, WINDOW, Walker};
 use super::super::txnindex::{self, Aborted};
-use super::{Listed, MAKE_ROOM, NEAR, Segment, UNKNOWN};
+use super::{AbortedList, MAKE_ROOM, NEAR, Segment, UNKNOWN};
 
 impl Segment {
     /// What the index knows of where the batch that holds `offset` begins.
@@ -82,7 +82,7 @@ impl Segment {
         if !self.asked.load(Ordering::Relaxed) {
             self.asked.store(true, Ordering::Relaxed);
         }
-        let dir = &self.home.dir;
+        let dir = &self.partition_dir.log_dir;
         let (path, enter) = (|| self.path(kind), || self.enter_cache());
         let source =
             Source { disk: dir.disk(), cache: dir.index_cache(), path: &path, enter: &enter };
@@ -104,7 +104,7 @@ impl Segment {
     fn enter_cache(self: &Arc<Self>) {
         if !self.cached.load(Ordering::Acquire) && !self.cached.swap(true, Ordering::AcqRel) {
             let weak: Weak<Self> = Arc::downgrade(self);
-            self.home.dir.index_cache().enter(weak);
+            self.partition_dir.log_dir.index_cache().enter(weak);
         }
     }
 
@@ -172,21 +172,21 @@ impl Segment {
         f: impl FnOnce(&[Aborted]) -> R,
     ) -> Result<R, StorageError> {
         self.asked.store(true, Ordering::Relaxed);
-        if let Some(Listed { list, .. }) = &*self.aborted.lock() {
+        if let Some(AbortedList { list, .. }) = &*self.aborted.lock() {
             return Ok(f(list));
         }
         let list = self.read_aborted()?;
         let found = f(&list);
-        let bytes = list.capacity() * size_of::<Aborted>() + size_of::<Listed>();
-        if let Some(charge) = self.home.dir.index_cache().reserve(bytes) {
-            self.aborted.lock().get_or_insert(Listed { list, charge: Some(charge) });
+        let bytes = list.capacity() * size_of::<Aborted>() + size_of::<AbortedList>();
+        if let Some(charge) = self.partition_dir.log_dir.index_cache().reserve(bytes) {
+            self.aborted.lock().get_or_insert(AbortedList { list, charge: Some(charge) });
             self.enter_cache();
         }
         Ok(found)
     }
 
     fn read_aborted(self: &Arc<Self>) -> Result<Vec<Aborted>, StorageError> {
-        let bytes = match files::read(self.home.dir.disk(), &self.path(TXN_INDEX)) {
+        let bytes = match files::read(self.partition_dir.log_dir.disk(), &self.path(TXN_INDEX)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other.map_err(|error| self.failed("read an index of", error))?,
         };
@@ -194,7 +194,7 @@ impl Segment {
         match txnindex::parse(&bytes) {
             Some(list) if self.is_as_written(&bytes) && self.has_markers(&list)? => Ok(list),
             _ => Err(StorageError::Damaged {
-                log: Arc::clone(&self.home.name),
+                log: Arc::clone(&self.partition_dir.name),
                 offset: self.base_offset,
                 reason: "its .txnindex does not agree with it".into(),
             }),
@@ -202,7 +202,7 @@ impl Segment {
     }
 
     fn is_as_written(&self, txn_index: &[u8]) -> bool {
-        self.home.written.is_same(self.base_offset, txn_index)
+        self.partition_dir.txn_index_sums.is_same(self.base_offset, txn_index)
     }
 
     /// The aborted transactions of a segment that is appended to.
@@ -214,13 +214,13 @@ impl Segment {
     /// about to go, or is appended to.
     pub(crate) fn keep_aborted(self: &Arc<Self>) -> Result<(), StorageError> {
         let list = self.with_aborted(<[Aborted]>::to_vec)?;
-        *self.aborted.lock() = Some(Listed { list, charge: None });
+        *self.aborted.lock() = Some(AbortedList { list, charge: None });
         Ok(())
     }
 
     /// Replaces the list of aborted transactions, as recovery found it.
     pub(crate) fn set_aborted(&self, list: Vec<Aborted>) {
-        *self.aborted.lock() = Some(Listed { list, charge: None });
+        *self.aborted.lock() = Some(AbortedList { list, charge: None });
     }
 }
 

@@ -24,8 +24,8 @@ use super::file_names::{INDEX, LOG, LOG_LAST, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::files;
 use super::index::{Index, OffsetEntry, TimeEntry};
 use super::index_cache::Charge;
-use super::order::Order;
-use super::partition_dir::Home;
+use super::order::BatchOrder;
+use super::partition_dir::PartitionDir;
 use super::scan::{BatchAt, HEAD, Step, Walker};
 use super::txnindex::{self, Aborted};
 
@@ -42,7 +42,7 @@ pub(crate) const UNKNOWN: i64 = i64::MIN;
 /// A segment.
 pub(crate) struct Segment {
     pub base_offset: i64,
-    home: Arc<Home>,
+    partition_dir: Arc<PartitionDir>,
     /// Bytes that readers may see.
     size: AtomicU64,
     sealed: AtomicBool,
@@ -55,10 +55,10 @@ pub(crate) struct Segment {
     synced: AtomicU64,
     /// Its files are, or are about to be, those of the segment that took its place.
     replaced: AtomicBool,
-    pub order: Order,
+    pub order: BatchOrder,
     pub offsets: Index<OffsetEntry>,
     pub times: Index<TimeEntry>,
-    aborted: Mutex<Option<Listed>>,
+    aborted: Mutex<Option<AbortedList>>,
     /// Its indexes were asked since the cache came by, and the cache knows of it.
     asked: AtomicBool,
     cached: AtomicBool,
@@ -71,7 +71,7 @@ pub(crate) struct Segment {
 
 /// The aborted transactions of a segment, in memory.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct AbortedList {
     pub list: Vec<Aborted>,
     /// What the cache gets back when it lets go of them; `None`: they stay.
     charge: Option<Charge>,
@@ -79,15 +79,19 @@ pub(super) struct Listed {
 
 impl Segment {
     /// A segment whose `.log` file has `size` bytes of whole batches.
-    pub(crate) fn existing(home: &Arc<Home>, base_offset: i64, size: u64) -> Arc<Self> {
+    pub(crate) fn existing(
+        partition_dir: &Arc<PartitionDir>,
+        base_offset: i64,
+        size: u64,
+    ) -> Arc<Self> {
         let segment = Self {
             sealed: AtomicBool::new(true),
-            order: Order::of(size),
+            order: BatchOrder::of(size),
             offsets: Index::closed(),
             times: Index::closed(),
             aborted: Mutex::new(None),
             max_timestamp: AtomicI64::new(UNKNOWN),
-            ..Self::bare(home, base_offset)
+            ..Self::bare(partition_dir, base_offset)
         };
         segment.size.store(size, Ordering::Release);
         Arc::new(segment)
@@ -95,10 +99,13 @@ impl Segment {
 
     /// Makes the empty segment that a log goes on with, and beside it an index: what tells that
     /// there was a segment should the `.log` file be lost.
-    pub(crate) fn create(home: &Arc<Home>, base_offset: i64) -> Result<Arc<Self>, StorageError> {
-        let segment = Arc::new(Self::bare(home, base_offset));
+    pub(crate) fn create(
+        partition_dir: &Arc<PartitionDir>,
+        base_offset: i64,
+    ) -> Result<Arc<Self>, StorageError> {
+        let segment = Arc::new(Self::bare(partition_dir, base_offset));
         segment.open(&segment.path(LOG), true)?;
-        let disk = home.dir.disk();
+        let disk = partition_dir.log_dir.disk();
         let cut = |file: &File| disk.set_len(file, 0).map_err(|e| segment.failed("cut", e));
         segment.change(cut)?;
         let path = segment.path(INDEX);
@@ -110,10 +117,10 @@ impl Segment {
         Ok(segment)
     }
 
-    fn bare(home: &Arc<Home>, base_offset: i64) -> Self {
+    fn bare(partition_dir: &Arc<PartitionDir>, base_offset: i64) -> Self {
         Self {
             base_offset,
-            home: Arc::clone(home),
+            partition_dir: Arc::clone(partition_dir),
             size: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
             file: ArcSwapOption::empty(),
@@ -123,10 +130,10 @@ impl Segment {
             done: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
-            order: Order::of(0),
+            order: BatchOrder::of(0),
             offsets: Index::empty(true),
             times: Index::empty(false),
-            aborted: Mutex::new(Some(Listed::default())),
+            aborted: Mutex::new(Some(AbortedList::default())),
             asked: AtomicBool::new(false),
             cached: AtomicBool::new(false),
             max_timestamp: AtomicI64::new(-1),
@@ -137,7 +144,7 @@ impl Segment {
 
     /// The path of one of its files.
     pub(crate) fn path(&self, kind: &str) -> PathBuf {
-        self.home.file(self.base_offset, kind)
+        self.partition_dir.file(self.base_offset, kind)
     }
 
     /// Bytes that readers may see.
@@ -147,7 +154,7 @@ impl Segment {
 
     /// The partition.
     pub(crate) fn log_name(&self) -> &str {
-        &self.home.name
+        &self.partition_dir.name
     }
 
     pub(crate) fn publish_size(&self, size: u64) {
@@ -185,7 +192,7 @@ impl Segment {
     /// worth to be kept open.
     fn is_unsynced(&self) -> bool {
         self.begun.load(Ordering::SeqCst) != self.synced.load(Ordering::SeqCst)
-            && !self.home.dir.is_offline()
+            && !self.partition_dir.log_dir.is_offline()
     }
 
     /// Makes the data durable.
@@ -196,7 +203,7 @@ impl Segment {
 
     fn sync_file(&self, file: &File) -> Result<(), StorageError> {
         let done = self.done.load(Ordering::SeqCst);
-        self.home.dir.sync_data(&self.path(LOG), file)?;
+        self.partition_dir.log_dir.sync_data(&self.path(LOG), file)?;
         self.synced.fetch_max(done, Ordering::SeqCst);
         Ok(())
     }
@@ -217,7 +224,7 @@ impl Segment {
 
     fn open(self: &Arc<Self>, path: &Path, create: bool) -> Result<Arc<File>, StorageError> {
         self.enter();
-        let disk = self.home.dir.disk();
+        let disk = self.partition_dir.log_dir.disk();
         let file = self.with_room(|| if create { disk.create(path) } else { disk.open(path) });
         let file = Arc::new(file.map_err(|e| StorageError::io("open", path, e))?);
         // Somebody else may have opened it meanwhile: theirs stays.
@@ -232,7 +239,7 @@ impl Segment {
             match open() {
                 Err(error) if crate::sys::is_out_of_descriptors(&error) && tries < MAKE_ROOM => {
                     tries += 1;
-                    self.home.dir.descriptors().make_room();
+                    self.partition_dir.log_dir.descriptors().make_room();
                 }
                 other => return other,
             }
@@ -243,14 +250,15 @@ impl Segment {
         let is_known = self.registered.load(Ordering::Acquire);
         if !is_known && !self.registered.swap(true, Ordering::AcqRel) {
             let weak: Weak<Self> = Arc::downgrade(self);
-            self.home.dir.descriptors().enter(weak);
+            self.partition_dir.log_dir.descriptors().enter(weak);
         }
     }
 
     fn failed(&self, doing: &str, error: io::Error) -> StorageError {
-        self.home
-            .dir
-            .failed(&format!("{doing} segment {} of {}", self.base_offset, self.home.name), error)
+        self.partition_dir.log_dir.failed(
+            &format!("{doing} segment {} of {}", self.base_offset, self.partition_dir.name),
+            error,
+        )
     }
 
     /// The batch that holds `offset`, or the first one above it; `None` if it ends below.
@@ -277,17 +285,20 @@ impl Segment {
         // What lies before a batch at or below the offset is not it, gaps or no.
         let is_right = from == 0 || first.is_some_and(|last_offset| last_offset <= offset);
         match walked {
-            Walked::Found(batch) if is_right || batch.base_offset <= offset => Ok(Some(batch)),
-            Walked::None if is_right => Ok(None),
+            OffsetSearch::Found(batch) if is_right || batch.base_offset <= offset => {
+                Ok(Some(batch))
+            }
+            OffsetSearch::None if is_right => Ok(None),
             _ if from == 0 => Err(self.unreadable(offset)),
             _ => {
                 let found = match self.walk_to(Walker::new(&file, 0, end), offset)?.0 {
-                    Walked::Found(batch) => Some(batch),
-                    Walked::None => None,
+                    OffsetSearch::Found(batch) => Some(batch),
+                    OffsetSearch::None => None,
                     // What the index says of batches behind a bad place is all that is known.
-                    Walked::Bad => return Err(self.unreadable(offset)),
+                    OffsetSearch::Bad => return Err(self.unreadable(offset)),
                 };
-                tracing::warn!(log = %self.home.name, base = self.base_offset, "index is wrong");
+                let log = self.log_name();
+                tracing::warn!(%log, base = self.base_offset, "index is wrong");
                 if self.is_sealed() {
                     self.rebuild()?;
                 }
@@ -331,7 +342,7 @@ impl Segment {
 
     /// Removes its files, the `.log` last.
     pub(crate) fn remove_files(&self) -> Result<(), StorageError> {
-        LOG_LAST.iter().try_for_each(|kind| self.home.remove(self.path(kind)))
+        LOG_LAST.iter().try_for_each(|kind| self.partition_dir.remove(self.path(kind)))
     }
 
     /// The batch that begins at `position`; `None` at `end`.
@@ -350,7 +361,7 @@ impl Segment {
 
     pub(crate) fn unreadable(&self, offset: i64) -> StorageError {
         StorageError::Damaged {
-            log: Arc::clone(&self.home.name),
+            log: Arc::clone(&self.partition_dir.name),
             offset,
             reason: format!("no batch where one should be in segment {}", self.base_offset).into(),
         }
@@ -361,7 +372,7 @@ impl Segment {
         &self,
         mut walker: Walker<'_>,
         offset: i64,
-    ) -> Result<(Walked, Option<i64>), StorageError> {
+    ) -> Result<(OffsetSearch, Option<i64>), StorageError> {
         let mut first = None;
         loop {
             let walked = match walker.step().map_err(|e| self.failed("read", e))? {
@@ -370,10 +381,10 @@ impl Segment {
                     if batch.last_offset < offset {
                         continue;
                     }
-                    Walked::Found(batch)
+                    OffsetSearch::Found(batch)
                 }
-                Step::End => Walked::None,
-                Step::Bad(_) => Walked::Bad,
+                Step::End => OffsetSearch::None,
+                Step::Bad(_) => OffsetSearch::Bad,
             };
             return Ok((walked, first));
         }
@@ -420,7 +431,7 @@ impl Segment {
 
     /// Writes the indexes; `seal`: no more appends will come, so let go of their memory.
     pub(crate) fn save(&self, seal: bool) -> Result<(), StorageError> {
-        let disk = self.home.dir.disk();
+        let disk = self.partition_dir.log_dir.disk();
         let fail = |e| self.failed("write an index of", e);
         if let (timestamp, Ok(delta)) = (
             self.max_timestamp.load(Ordering::Acquire),
@@ -432,7 +443,7 @@ impl Segment {
         self.offsets.save(disk, &self.path(INDEX), seal).map_err(fail)?;
         self.times.save(disk, &self.path(TIME_INDEX), seal).map_err(fail)?;
         let mut aborted = self.aborted.lock();
-        if let Some(Listed { list, .. }) = &*aborted {
+        if let Some(AbortedList { list, .. }) = &*aborted {
             let path = self.path(TXN_INDEX);
             let bytes = txnindex::to_bytes(list);
             if !list.is_empty() {
@@ -440,7 +451,10 @@ impl Segment {
             } else if path.exists() {
                 files::remove_if_there(disk, &path).map_err(fail)?;
             }
-            self.home.written.note(&self.home, self.base_offset, &bytes).map_err(fail)?;
+            self.partition_dir
+                .txn_index_sums
+                .note(&self.partition_dir, self.base_offset, &bytes)
+                .map_err(fail)?;
         }
         if seal {
             *aborted = None;
@@ -452,7 +466,7 @@ impl Segment {
     /// Makes the data, and for a sealed segment its indexes, durable.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<(), StorageError> {
         self.sync_log()?;
-        let dir = &self.home.dir;
+        let dir = &self.partition_dir.log_dir;
         if !self.is_sealed() {
             return Ok(());
         }
@@ -493,12 +507,13 @@ impl Holder for Segment {
         if let Some(file) = self.file.load_full().filter(|_| self.is_unsynced())
             && let Err(error) = self.sync_file(&file)
         {
-            tracing::warn!(log = %self.home.name, "not synced before it is closed: {error}");
+            let log = self.log_name();
+            tracing::warn!(%log, "not synced before it is closed: {error}");
         }
     }
 }
 
-enum Walked {
+enum OffsetSearch {
     Found(BatchAt),
     None,
     Bad,

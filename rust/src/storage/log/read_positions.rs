@@ -1,17 +1,18 @@
 //! The places where the last reads of a log ended, so that the next read finds its batch at once.
 //!
-//! Limits: [`MARKS`] places a log. Threads: under a lock of the log; a reader never waits for it.
+//! Limits: [`READ_POSITIONS`] places a log.
+//! Threads: under a lock of the log; a reader never waits for it.
 //! Not promised: a place may be old; `read` checks it before use.
 
 use std::sync::Weak;
 
 use super::super::segment::Segment;
 
-pub(super) const MARKS: usize = 4;
+pub(super) const READ_POSITIONS: usize = 4;
 
 /// Where in which segment an offset begins. A segment that was replaced is another one.
 #[derive(Clone, Debug)]
-pub(super) struct MarkAt {
+pub(super) struct ReadPosition {
     pub truncations: u32,
     pub offset: i64,
     pub segment: Weak<Segment>,
@@ -21,4 +22,4 @@ pub(super) struct MarkAt {
 
 /// Places that recent reads ended at, the newest first.
 #[derive(Debug, Default)]
-pub(super) struct Marks(pub [Option<MarkAt>; MARKS]);
+pub(super) struct ReadPositions(pub [Option<ReadPosition>; READ_POSITIONS]);
