@@ -17,8 +17,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, log_requests, logs
-from krust.config import inter_broker_listener, listeners
+from krust.config import ASSIGNORS, inter_broker_listener, listeners
 from krust.controller import adoption, ids, loading, quotas, recovered_ids, registration
+from krust.controller.apis import CONTROLLER_APIS
 from krust.controller.controller import Controller, ControllerOutcome, failure
 from krust.controller.state import (
     NO_TOPIC_ID,
@@ -32,7 +33,7 @@ from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.runtime import identity, metadata, placing, provenance
 from krust.runtime.core_settings import threads, topic_delta, typed
-from krust.runtime.lines import Lines
+from krust.runtime.lines import SESSION_LINES, Lines
 from krust.runtime.retention_rules import Retention
 
 if TYPE_CHECKING:
@@ -67,16 +68,6 @@ _RETRY_S = 1.0
 
 _TURN_S = 0.002
 """how long a turn decides requests and slices; the rest waits for the next, behind groups'"""
-
-_SESSION = {
-    SessionState.SUSPENDED: (
-        logging.WARNING,
-        "no connection to ZooKeeper: nothing changes",
-    ),
-    SessionState.OVERDUE: (logging.ERROR, "ZooKeeper is silent for as long as a session lasts"),
-    SessionState.EXPIRED: (logging.ERROR, "the ZooKeeper session is over: registering anew"),
-    SessionState.CONNECTED: (logging.INFO, "connected to ZooKeeper again"),
-}
 
 _log = logging.getLogger("krust")
 _requests = logging.getLogger("krust.requests")
@@ -116,6 +107,7 @@ class Runtime:
         self._return_at = inf
         self._later: list[tuple[int, Request[Any]]] = []
         self._waiting: deque[_Event] = deque()
+        self._group_events: list[_Event] = []
         self._quotas_due = False
         self._unsent: list[tuple[int, Request[Any], Message | Exception]] = []
         """answers that wait for quotas to hold"""
@@ -218,23 +210,19 @@ class Runtime:
 
     def turn(self) -> bool:
         """Wait for events and answer them; False: the server has stopped."""
-        try:
-            groups = self._groups or self._load_groups()
-        except OSError as error:  # out of descriptors: a module is a file
-            _log.error("groups wait, their modules cannot be read: %s", error)
-            time.sleep(_RETRY_S)
-            return True
         return_s = inf if self._returning else max(self._return_at - time.monotonic(), 0)
         due_s = min(self._store.due_s(), return_s)
         most_ms = min(_WAIT_MS, due_s * 1000, max(self._controller.due_ms(_now_ms()), 0))
-        is_busy = self._waiting or self._is_paused
-        events = self.server.events(0 if is_busy else groups.wait_ms(int(most_ms)))
-        of_groups: list[_Event] = []
+        if self._groups is not None:
+            most_ms = self._groups.wait_ms(int(most_ms))
+        is_busy = self._waiting or self._group_events or self._is_paused
+        events = self.server.events(0 if is_busy else int(most_ms))
         while events:  # an event's memory is leased for as long as anything names it
-            (of_groups if groups.decides(events[0][1]) else self._waiting).append(events.pop(0))
+            is_ours = events[0][1] in CONTROLLER_APIS
+            (self._waiting if is_ours else self._group_events).append(events.pop(0))
         self._decide_waiting()
         if events is not None:
-            groups.handle(of_groups)
+            self._decide_group_events()
         if self._opened:
             self._perform(self._controller.run(None, self._proven()))
         self._hear()
@@ -279,12 +267,24 @@ class Runtime:
         else:
             self._perform(outcome)
 
-    def _load_groups(self) -> Groups:
-        """The coordinator; its modules load behind the start, which nobody has to wait for."""
-        from krust.runtime.groups import Groups
-
-        self._groups = Groups(self.server, self.state, self._assignors)
-        return self._groups
+    def _decide_group_events(self) -> None:
+        """Have the coordinator decide. Its modules load for the first event of a group, because
+        they are a tenth of an idle broker's memory; assignors of a user's start with the broker.
+        """
+        assigns = self._assignors or self.state.broker_text(ASSIGNORS)
+        if self._groups is None and not (self._group_events or assigns):
+            return
+        try:
+            from krust.runtime.groups import Groups
+        except OSError as error:  # out of descriptors: a module is a file
+            _log.error("groups wait, their modules cannot be read: %s", error)
+            time.sleep(_RETRY_S)
+            return
+        if self._groups is None:
+            self._groups = Groups(self.server, self.state, self._assignors)
+        events, self._group_events = self._group_events, []
+        self._waiting += [each for each in events if not self._groups.decides(each[1])]
+        self._groups.handle([each for each in events if self._groups.decides(each[1])])
 
     def decide(self, api: str, message: Message) -> Message:
         """Answer a request of this process; waits for it."""
@@ -381,7 +381,7 @@ class Runtime:
 
     def _turned(self, state: SessionState) -> None:
         """The session with the store is another, or in another state."""
-        _log.log(*_SESSION[state])
+        _log.log(*SESSION_LINES[state])
         self._connected = state is SessionState.CONNECTED
         self._return_at = 0 if self._connected else inf
 

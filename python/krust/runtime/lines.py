@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import Code
+from krust.metadata.store import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,17 @@ SLOW_MS = 1000
 _CLIENT = 80
 _CHANGES = ("Alter", "Create", "Delete", "Incremental", "Elect", "Update", "Unregister")
 """What the APIs begin with whose refusals are told of"""
+
+SESSION_LINES = {
+    SessionState.SUSPENDED: (
+        logging.WARNING,
+        "no connection to ZooKeeper: nothing changes",
+    ),
+    SessionState.OVERDUE: (logging.ERROR, "ZooKeeper is silent for as long as a session lasts"),
+    SessionState.EXPIRED: (logging.ERROR, "the ZooKeeper session is over: registering anew"),
+    SessionState.CONNECTED: (logging.INFO, "connected to ZooKeeper again"),
+}
+"""Level and line for each state of the session with the ZooKeeper."""
 
 _NAMES = {int(code): code.name for code in Code}
 

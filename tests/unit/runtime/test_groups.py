@@ -57,6 +57,17 @@ def test_an_assignor_gets_partitions_racks_and_lag() -> None:
 def test_a_new_group_with_delay_0_waits_briefly_for_a_second_member() -> None:
     for delay_ms, waits_ms in ((0, 3), (1000, 1000)):
         with krust.Broker(config={"group.initial.rebalance.delay.ms": delay_ms}) as broker:
+            client = Client(broker.bootstrap)
+            ready(client, "g")
+            client.request("ListGroups", {})
             groups = broker._running()._groups
             assert groups is not None
             assert groups.coordinator.settings.initial_rebalance_delay_ms == waits_ms
+
+
+def test_a_broker_loads_its_coordinator_for_the_first_request_of_a_group() -> None:
+    with krust.Broker() as broker:
+        broker.create_topic("t")
+        assert broker._running()._groups is None
+        Client(broker.bootstrap).request("ListGroups", {})
+        assert broker._running()._groups is not None

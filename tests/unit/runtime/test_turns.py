@@ -50,6 +50,7 @@ def test_a_regular_expression_is_matched_once_until_topics_change() -> None:
         client = Client(broker.bootstrap)
         groups = [f"g{n}" for n in range(20)]
         ready(client, *groups)
+        client.request("ListGroups", {})
         core = broker._core
         assert core is not None
         assert core._groups is not None
