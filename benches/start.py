@@ -50,6 +50,8 @@ def main() -> None:
     # As an installed wheel has it; a checkout may have been told not to keep bytecode.
     compileall.compile_dir(Path(krust.__file__).parent, quiet=1)
     if options.only is None:
+        first_of_a_process("Broker()", "<= 40")
+        first_of_a_process("Cluster(3)", "<= 60")
         embedded()
         processes()
     many_partitions(options.partitions, options.topics, written=options.written)
@@ -68,6 +70,17 @@ def embedded() -> None:
         stops.append(time.perf_counter() - ready)
     show("Broker() to first ApiVersions answer", f"{milliseconds(starts)} ms", "<= 5")
     show("Broker.stop()", f"{milliseconds(stops)} ms", "<= 10")
+
+
+def first_of_a_process(what: str, bound: str) -> None:
+    """The first start of a new process, with its imports and without the interpreter's start."""
+    code = f"import time; t = time.perf_counter(); import krust; b = krust.{what}; "
+    code += "print(time.perf_counter() - t); b.close()"
+    times = []
+    for _ in range(PROCESSES):
+        done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
+        times.append(float(done.stdout))
+    show(f"first {what} of a process", f"{milliseconds(times)} ms", bound)
 
 
 def processes() -> None:
