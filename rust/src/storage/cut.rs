@@ -1,12 +1,12 @@
-//! The end of a log that a recovery does not believe: what goes is told, then it goes.
+//! Recovery cuts the end of a log after the first bad batch. It logs the loss first, then it cuts.
 //!
-//! The line names the log, the offsets and the bytes, of all segments behind the bad place too, and
-//! stands before anything is changed: the module `krust.storage.cut` logs to the process's log at
-//! once (see `py/logs`), so that a crash right afterwards does not take it along.
-//! Limits: one line a log; of what follows the bad place headers alone are read, and of segments
-//! behind it those of the last one.
+//! The log line names the log, the lost offsets and the lost bytes, those of later segments too.
+//! The process logs lines of the module `krust.storage.cut` at once (see `py/logs`), so that a
+//! crash right after the cut does not lose the line.
+//! Limits: one line a log. Behind the bad place recovery reads only headers, and of the segments
+//! behind it only those of the last one.
 //! Threads: as `recovery`.
-//! Not promised: how many records there were in batches that cannot be read; offsets bound them.
+//! Not promised: how many records were in unreadable batches; the offsets give an upper bound.
 
 use std::fmt;
 use std::io;

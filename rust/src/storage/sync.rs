@@ -1,8 +1,8 @@
 //! The threads that make logs durable, so that no reactor waits for a disk.
 //!
-//! Logs ask to be synced, now or within a time; a thread takes the one whose time came first, syncs
-//! it (asks that came meanwhile share the next sync), moves its flushed offset and calls the waker.
-//! They also reserve disk ahead of hot partitions and write checkpoints that somebody waits for.
+//! A log asks for a sync, now or within a time. A thread takes the log with the earliest deadline,
+//! syncs it, raises its flushed offset and calls the waker. Requests that arrive during a sync
+//! share the next one. The threads also reserve disk for busy partitions and write checkpoints.
 //! Limits: one entry counts a log, its most urgent; a log asks once until its sync began. One log
 //! is synced by one thread at a time; one more is started when all are busy, up to [`THREADS`],
 //! because a file system commits for several callers at once.

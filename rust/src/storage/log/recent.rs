@@ -3,9 +3,9 @@
 //! A Fetch over a thousand partitions with a record each would read every file twice: the header of
 //! the first batch, then its bytes. What is kept here is read without a system call, and without
 //! the file being open.
-//! Who keeps: a commit, if a reader has come to the log's end since the commit before; a reader
-//! that comes to the end and finds nothing here. A partition that nobody reads at its end keeps
-//! nothing, and its appends cost one load more.
+//! A commit keeps its batches if a reader has reached the log's end since the commit before. A
+//! reader that reaches the end and finds nothing in memory keeps what it read. A partition that
+//! nobody reads at its end keeps nothing; its appends cost one more load of an atomic.
 //! Invariants: the bytes are whole batches that lie one behind the other in the active segment;
 //! what [`Log::read_recent`] gives is what [`Log::read`] gives at the same moment, byte for byte.
 //! They count for one segment and one number of truncations, so a cut or a roll voids them.
