@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from krust.controller.state import Transactions
+    from krust.metadata.store import Operation
 
-PAUSE: Transactions = []
+PAUSE: list[list[Operation]] = []
 """yielded by a policy that pauses; compared by identity, because no writes are an empty list too"""
 
 SLICE = 200

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from krust.config import converted
 from krust.controller.offline_replicas import OfflineReplicas
+from krust.controller.pace import PAUSE
 from krust.controller.quotas import Buckets
 from krust.errors import Code
 from krust.metadata import znodes
@@ -106,6 +107,8 @@ def write_all(
         for place, done in zip(going, answers, strict=True):
             refused[place] = done.refused
         step += 1
+        if any(step < len(planned[place]) for place in going):
+            yield PAUSE
 
 
 def flattened(name: str) -> str:

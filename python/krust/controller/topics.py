@@ -2,8 +2,9 @@
 
 CreateTopics 0-7: each topic for itself; -1 partitions or replicas take the broker's default;
     `validate_only` says what would be. A transaction a topic: settings, assignment, states.
-DeleteTopics 0-6: by name, from v6 by id too. Where the tree is ours alone, a transaction a topic;
-    where others use it, a mark (`deletion.py`). Files go when the image loses the topic.
+DeleteTopics 0-6: by name, from v6 by id too. A broker on its own deletes the znodes of a topic in
+    some transactions, the topic's own last, and takes its partitions out of the image in slices;
+    where others use the tree, a mark (`deletion.py`). Files go when the image loses the partition.
 CreatePartitions 0-3: only upwards; new partitions start at leader epoch 0.
 All three count against `controller_mutation_rate` (`mutations.py`), first use too, and make or
 delete what one slice (`pace.py`) is long together. DeleteTopics answers for a name twice at most.
@@ -62,6 +63,10 @@ if TYPE_CHECKING:
 _DESCRIBED = 5
 """the version of CreateTopics from which on the answer says what a topic is like"""
 _DESCRIPTION = 40  # parts of a slice that it takes to say so
+_DROPPED = 50
+"""partitions whose directories are renamed together; about 2 ms"""
+_DELETIONS = 200
+"""znodes of a topic that one transaction deletes"""
 _ANSWERED = 2
 """how often DeleteTopics answers for a name: the second time it says that it was named twice"""
 
@@ -194,9 +199,26 @@ def _unmake(state: ControllerState, planned: list[tuple[DeletableTopicResult, To
         answers = yield from write_all([_deletion(state, topic) for _, topic in planned])
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         if refused_by is None:
-            state.drop(topic.name)
+            yield from _drop(state, topic)
         else:
             _refuse(result, _by_store(refused_by, topic.name, creating=False))
+
+
+def _drop(state: ControllerState, topic: Topic) -> Steps:
+    """Take a deleted topic out of the image. A broker on its own does it in slices, because each
+    partition is a directory that is renamed. A new topic of the name ends that.
+    """
+    state.drop(topic.name)
+    if state.shared:
+        return
+    for end in range(_DROPPED, len(topic.partitions), _DROPPED):
+        gone = (each._replace(replicas=(), isr=(), leader=-1) for each in topic.partitions[:end])
+        left = topic._replace(partitions=(*gone, *topic.partitions[end:]))
+        state.changes.topics[topic.name] = left
+        yield PAUSE
+        if topic.name in state.topics:
+            return
+        state.changes.topics[topic.name] = None
 
 
 def create_partitions(
@@ -336,7 +358,8 @@ def _deletion(state: ControllerState, topic: Topic) -> list[list[Operation]]:
         Delete(path),
         Delete(znodes.topic_config(topic.name)),
     ]
-    return chunks(state.fence(), operations)
+    parts = range(0, len(operations), _DELETIONS)
+    return [[state.fence(), *operations[first : first + _DELETIONS]] for first in parts]
 
 
 def _growth(state: ControllerState, topic: Topic, grown: Topic) -> list[list[Operation]]:

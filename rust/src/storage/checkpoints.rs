@@ -7,7 +7,7 @@
 //! Not promised: a checkpoint may lag behind its log by any amount; it never runs ahead of it,
 //! except in the file of a directory that somebody else wrote.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use crate::ids::{Offset, TopicPartition};
@@ -52,6 +52,8 @@ pub(crate) struct CheckpointFile {
     file: &'static str,
     offsets: Offsets,
     changed: bool,
+    /// Partitions that the file still names and that were removed.
+    removed: HashSet<TopicPartition>,
 }
 
 impl Checkpoints {
@@ -63,7 +65,7 @@ impl Checkpoints {
                 lost.push(file);
                 Offsets::new()
             });
-            CheckpointFile { file, offsets, changed: false }
+            CheckpointFile { file, offsets, changed: false, removed: HashSet::new() }
         };
         let (recovery, log_start) = (kept(RECOVERY), kept(LOG_START));
         let (high_watermark, cleaned) = (kept(HIGH_WATERMARK), kept(CLEANED));
@@ -92,6 +94,14 @@ impl CheckpointFile {
             None => self.offsets.remove(name),
         };
         self.changed |= before != offset;
+        if before.is_some() && offset.is_none() {
+            self.removed.insert(name.clone());
+        }
+    }
+
+    /// Whether the file still names a partition that was removed.
+    pub(crate) fn names_removed(&self, name: &TopicPartition) -> bool {
+        self.removed.contains(name)
     }
 
     /// Sets a partition's offset to `point` if it is above that.
@@ -109,6 +119,7 @@ impl CheckpointFile {
         if self.changed {
             write(self.file, &to_text(&self.offsets))?;
             self.changed = false;
+            self.removed.clear();
         }
         Ok(())
     }

@@ -347,9 +347,28 @@ impl LogDir {
 
     /// Forgets a partition, on disk too, so that a later one of its name inherits nothing.
     pub(crate) fn forget(&self, name: &TopicPartition) -> Result<(), StorageError> {
+        self.forget_until_written(name);
+        self.write_checkpoints()
+    }
+
+    /// Forgets a partition; on disk with the next write of the checkpoints.
+    pub(crate) fn forget_until_written(&self, name: &TopicPartition) {
         let mut table = self.offsets.lock();
         table.files().into_iter().for_each(|file| file.set(name, None));
-        self.write_offsets(&mut table)
+    }
+
+    /// Writes the checkpoint files if they still name a deleted partition of this name.
+    pub(crate) fn forget_deleted(&self, name: &TopicPartition) -> Result<(), StorageError> {
+        let mut table = self.offsets.lock();
+        if table.files().iter().any(|file| file.names_removed(name)) {
+            self.write_offsets(&mut table)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint files that are behind.
+    pub(crate) fn write_checkpoints(&self) -> Result<(), StorageError> {
+        self.write_offsets(&mut self.offsets.lock())
     }
 
     /// Lowers a partition's recovery point and clean part on disk to `point`, before its log is cut

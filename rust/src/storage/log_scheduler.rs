@@ -1,13 +1,16 @@
 //! The log scheduler: a thread that runs retention, checkpoints, checks of the room on the disk,
-//! and the tasks of higher layers, each at its interval.
+//! and the tasks of higher layers, each at its interval; and jobs that run once, such as the
+//! deletion of files.
 //!
 //! Threads: one of its own; it takes a partition's mutex for a short time. Intervals are monotonic
 //! time, ages of records are wall time.
 //! Panics: a task that panics runs again at its next time. After three panics of one task in a row
 //! the thread ends: see [`LogScheduler::has_failed`].
 //! Not promised: a task runs late if the one before it took long. Errors are logged; a failed disk
-//! takes its directory offline by itself.
+//! takes its directory offline by itself. Jobs that have not begun when it stops are dropped.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -45,13 +48,23 @@ pub struct ScheduledTask {
     pub run: Box<dyn Fn() + Send>,
 }
 
-/// The thread that runs the tasks.
-#[derive(Debug)]
+/// Work that runs once. It should end early when [`LogScheduler::is_stopping`].
+pub type Job = Box<dyn FnOnce(&LogScheduler) + Send>;
+
+/// The thread that runs the tasks, and the jobs that it has not begun.
 pub struct LogScheduler {
-    stopped: Mutex<bool>,
+    jobs: Mutex<VecDeque<Job>>,
+    stopping: AtomicBool,
     failed: AtomicBool,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for LogScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("LogScheduler");
+        out.field("jobs", &self.jobs.lock().len()).finish_non_exhaustive()
+    }
 }
 
 impl Default for Intervals {
@@ -69,7 +82,8 @@ impl LogScheduler {
         tasks: Vec<ScheduledTask>,
     ) -> std::io::Result<Arc<Self>> {
         let log_scheduler = Arc::new(Self {
-            stopped: Mutex::new(false),
+            jobs: Mutex::default(),
+            stopping: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             changed: Condvar::new(),
             thread: Mutex::new(None),
@@ -86,20 +100,45 @@ impl LogScheduler {
         Ok(log_scheduler)
     }
 
-    /// Stops after the running task, and waits for the thread.
+    /// Runs `job` as soon as the thread is free.
+    pub fn submit(&self, job: Job) {
+        self.jobs.lock().push_back(job);
+        self.changed.notify_all();
+    }
+
+    /// Whether the thread is to end soon.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Stops after the running task or job, and waits for the thread.
     pub fn stop(&self) {
-        *self.stopped.lock() = true;
+        {
+            let _jobs = self.jobs.lock();
+            self.stopping.store(true, Ordering::Release);
+        }
         self.changed.notify_all();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("the log scheduler had panicked");
         }
+        self.jobs.lock().clear();
     }
 
     /// Whether the thread ended by a panic: retention does not run any more.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
+    }
+
+    /// The next job, waited for until a task is due; `None` then, and when the thread is to end.
+    fn next_job(&self, until: Instant) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        while jobs.is_empty()
+            && !self.is_stopping()
+            && !self.changed.wait_until(&mut jobs, until).timed_out()
+        {}
+        if self.is_stopping() { None } else { jobs.pop_front() }
     }
 
     /// Runs tasks until stopped. False: one task panicked too often.
@@ -109,13 +148,12 @@ impl LogScheduler {
         let mut due: Vec<Instant> = tasks.iter().map(next).collect();
         let mut panics = vec![0; tasks.len()];
         loop {
-            {
-                let mut stopped = self.stopped.lock();
-                let Some(until) = due.iter().min() else { return true };
-                while !*stopped && !self.changed.wait_until(&mut stopped, *until).timed_out() {}
-                if *stopped {
-                    return true;
-                }
+            let Some(until) = due.iter().min() else { return true };
+            if let Some(job) = self.next_job(*until) {
+                caught(&"a job of the log scheduler", || job(self)).unwrap_or_default();
+            }
+            if self.is_stopping() {
+                return true;
             }
             let now = Instant::now();
             let all = tasks.iter().zip(due.iter_mut().zip(&mut panics));

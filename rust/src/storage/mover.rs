@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::deletion::delete_now;
 use super::dirs::LogDir;
 use super::errors::StorageError;
 use super::files;
@@ -283,7 +284,7 @@ pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
             Some((dir, found)) if is_one => {
                 for (other, _) in places.iter().filter(|place| !Arc::ptr_eq(place.0, dir)) {
                     tracing::info!(log = %name, "a move to {} is ended", dir.path().display());
-                    other.delete_unopened(&name)?;
+                    delete_now(other, &name)?;
                 }
                 forget_move(dirs, dir, found)?;
             }

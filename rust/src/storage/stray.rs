@@ -69,19 +69,6 @@ impl LogDir {
         self.replace_file(&file, names::topic_id_text(id).as_bytes()).map(|()| false)
     }
 
-    /// Deletes the directory of a partition that no log is open of.
-    pub fn delete_unopened(&self, name: &TopicPartition) -> Result<(), StorageError> {
-        let target = self.path().join(names::delete_name(name));
-        let fail = |error| self.failed(&format!("delete {name}"), error);
-        let path = self.path().join(name.to_string());
-        let there = files::rename_if_there(self.disk(), &path, &target).map_err(fail)?;
-        if there {
-            self.sync_dir(self.path())?;
-        }
-        self.forget(name)?;
-        if there { files::remove_tree(self.disk(), &target).map_err(fail) } else { Ok(()) }
-    }
-
     /// Removes a directory that nobody wants any more: on its way out, or a copy of a partition.
     pub fn remove_aside(&self, path: &Path) {
         if !self.is_offline()

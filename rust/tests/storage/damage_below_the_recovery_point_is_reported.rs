@@ -3,7 +3,7 @@
 use krust::ids::Offset;
 use krust::storage::{AppendError, Read, ReadError, StorageError};
 
-use crate::support::{Home, append, batch, expected, fill, snapshot};
+use crate::support::{Home, append, batch, delete, expected, fill, snapshot};
 
 #[test]
 fn a_flipped_bit_below_the_recovery_point_is_damage() {
@@ -67,7 +67,7 @@ fn a_log_that_was_cut_on_purpose_is_not_damaged() {
     let log = home.open();
     assert!(log.damage().is_none());
     assert_eq!(crate::support::read_all(&log), expected(0..4));
-    log.delete().unwrap();
+    delete(&log);
     drop((log, home));
     let home = Home::new(dir.path());
     let log = home.open();

@@ -96,17 +96,3 @@ fn and_new_log_directories_are_known_to_those_above_them() {
     let home = Home::new(&image.path().join("volume/data"));
     assert_eq!(read_all(&home.open_with(false)), expected(0..3));
 }
-
-#[test]
-fn and_a_log_that_was_deleted_does_not_come_back() {
-    let root = scratch();
-    let disk = Arc::new(RecordingDisk::new(root.path()).unwrap());
-    let home = Home::on(&root.path().join("data"), Arc::clone(&disk) as _);
-    let log = home.open();
-    fill(&log, 3);
-    log.flush().unwrap();
-    log.delete().unwrap();
-    let image = scratch();
-    disk.crash(disk.ops(), Crash::Chosen { mask: 0 }, image.path()).unwrap();
-    assert!(!image.path().join("data/t-0").exists());
-}

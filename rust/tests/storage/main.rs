@@ -19,6 +19,7 @@ mod cuts_zero_tail;
 mod damage_below_the_recovery_point_is_reported;
 mod damage_is_named_and_never_served;
 mod damaged_indexes_find_nothing_wrong;
+mod deleted_logs_stay_deleted;
 mod disk_full_refuses_and_resumes;
 mod failed_fsync_takes_directory_offline;
 mod files_are_synced_before_they_are_closed;

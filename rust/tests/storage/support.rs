@@ -9,8 +9,8 @@ use krust::record::RecordError;
 use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
-    AppendError, Appended, Cleaned, CleanerOptions, Descriptors, DirOptions, Log, LogConfig,
-    LogDir, Open, Progress, Read, Syncer,
+    AppendError, Appended, Cleaned, CleanerOptions, Deleted, Deletions, Descriptors, DirOptions,
+    Log, LogConfig, LogDir, Open, Progress, Read, Syncer,
 };
 
 /// What time it is at the start of each test.
@@ -195,6 +195,15 @@ pub fn read_from(log: &Log, offset: i64, max_bytes: usize) -> Vec<(i64, Vec<u8>)
 
 pub fn read_all(log: &Log) -> Vec<(i64, Vec<u8>)> {
     read_from(log, log.log_start_offset().0, 1 << 20)
+}
+
+/// Deletes a log, with its files.
+pub fn delete(log: &Log) {
+    let mut deletions = Deletions::default();
+    log.delete(&mut deletions).unwrap();
+    let (deleted, outcome) = deletions.sync();
+    outcome.unwrap();
+    deleted.iter().for_each(Deleted::remove);
 }
 
 /// Appends `count` batches of one record each, whose value tells the offset.

@@ -26,8 +26,8 @@ use crate::broker::state::store::LoadedLog;
 use crate::broker::state::waking::Wakes;
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::{
-    Cleaner, CleanerOptions, Intervals, LogConfig, LogScheduler, Open, ScheduledTask, StorageError,
-    Syncer, close_all, settle,
+    Cleaner, CleanerOptions, Deleted, Deletions, Intervals, LogConfig, LogScheduler, Open,
+    ScheduledTask, StorageError, Syncer, close_all, settle,
 };
 
 /// A log directory that makes no progress for this long while it is closed is abandoned.
@@ -44,6 +44,7 @@ struct DeltaStep {
     is_first: bool,
     /// Partitions whose waiting requests must be woken.
     left: Vec<Arc<Partition>>,
+    deletions: Deletions,
 }
 
 /// A topic after the delta, and before it.
@@ -135,8 +136,13 @@ impl Broker {
         if let Some(rows) = delta.quotas {
             image.quotas = quotas::Table::of(rows).map(Arc::new);
         }
-        let (strays, failures, left) = (delta.strays, Vec::new(), Vec::new());
-        let mut step = DeltaStep { strays, failures, is_first, left };
+        let mut step = DeltaStep {
+            strays: delta.strays,
+            failures: Vec::new(),
+            is_first,
+            left: Vec::new(),
+            deletions: Deletions::default(),
+        };
         let deleted = self.remove_topics(&delta.topics, (&mut image, &mut step));
         let plan = |(name, topic): (Arc<str>, Option<TopicDelta>)| {
             let old = image.topic(&name).cloned();
@@ -164,6 +170,9 @@ impl Broker {
             if let Some(partition) = &partition.local {
                 partition.advance(&mut Wakes { here: None, waker: self });
             }
+        }
+        if !step.deletions.is_empty() {
+            self.remove_later(std::mem::take(&mut step.deletions));
         }
         self.forget_topics(&deleted);
         for partition in step.left.drain(..) {
@@ -280,7 +289,7 @@ impl Broker {
         self.log_manager.places.lock().remove(&partition.name);
         let outcome = match step.strays.remove(&partition.name) {
             true => partition.log.mark_stray(),
-            false => partition.log.delete(),
+            false => partition.log.delete(&mut step.deletions),
         };
         if let Err(error) = outcome {
             step.failures.push(ApplyError { partition: partition.name.clone(), error });
@@ -299,9 +308,28 @@ impl Broker {
         self.drop_futures(&names);
         for (partition, index) in gone {
             let dir = self.log_manager.dirs.get(index);
-            if let Some(Err(error)) = dir.map(|dir| dir.delete_unopened(&partition)) {
+            let deletions = &mut step.deletions;
+            if let Some(Err(error)) = dir.map(|dir| deletions.delete_unopened(dir, &partition)) {
                 step.failures.push(ApplyError { partition, error });
             }
+        }
+    }
+
+    /// Has the log scheduler make the deletions of a delta durable and remove their files.
+    fn remove_later(&self, deletions: Deletions) {
+        let sync = move || {
+            let (deleted, outcome) = deletions.sync();
+            if let Err(error) = outcome {
+                tracing::error!("deleted partitions may come back after a power failure: {error}");
+            }
+            deleted
+        };
+        if let Some(scheduler) = self.log_scheduler.get() {
+            scheduler.submit(Box::new(move |scheduler| {
+                sync().iter().take_while(|_| !scheduler.is_stopping()).for_each(Deleted::remove);
+            }));
+        } else {
+            sync().iter().for_each(Deleted::remove);
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::super::deletion::Deletions;
 use super::super::errors::StorageError;
 use super::super::file_names::SNAPSHOT;
 use super::super::files;
@@ -188,28 +189,23 @@ impl Log {
         closed
     }
 
-    /// Renames the directory to `…-delete` and forgets the partition, then removes the files.
+    /// Ends the use of the log and renames its directory to `…-delete`.
+    /// Its files are removed later.
     /// Readers that hold ranges keep them. Blocks; never on a reactor thread.
-    pub fn delete(&self) -> Result<(), StorageError> {
+    pub fn delete(&self, deletions: &mut Deletions) -> Result<(), StorageError> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let _layout = self.layout.lock();
         let _writer = self.writer.lock();
+        deletions.close_later(self.segments.load().to_vec());
         self.publish_segments(Vec::new());
         let partition_dir = self.partition_dir();
-        let dir = &partition_dir.log_dir;
-        let target = dir.path().join(names::delete_name(&self.name));
         let mut path = partition_dir.path.write();
-        let fail = |error| dir.failed(&format!("delete {}", self.name), error);
-        if files::rename_if_there(dir.disk(), &path, &target).map_err(fail)? {
-            dir.sync_dir(dir.path())?;
-            path.clone_from(&target);
-            dir.forget(&self.name)?;
-            files::remove_tree(dir.disk(), &target).map_err(fail)?;
-            return Ok(());
+        if let Some(target) = deletions.rename(&partition_dir.log_dir, &self.name, &path)? {
+            *path = target;
         }
-        dir.forget(&self.name)
+        Ok(())
     }
 
     /// Makes the directory and the first segment.
@@ -221,6 +217,7 @@ impl Log {
         let dir = &self.partition_dir().log_dir;
         let path = self.partition_dir().path.read().clone();
         let fail = |error| dir.failed(&format!("make {}", self.name), error);
+        dir.forget_deleted(&self.name)?;
         dir.disk().make_dir(&path).map_err(fail)?;
         let metadata = path.join(names::METADATA);
         if let (Some(id), false) = (self.topic_id.get(), metadata.exists()) {

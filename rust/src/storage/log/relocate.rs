@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::super::checkpoints::CheckpointedOffsets;
+use super::super::deletion::delete_now;
 use super::super::dirs::LogDir;
 use super::super::errors::StorageError;
 use super::super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name};
@@ -387,7 +388,7 @@ impl Future {
     /// Removes what the log left behind, and then the marker.
     fn remove_old(&self, log: &Log, old: &PartitionDir) -> Result<(), StorageError> {
         old.log_dir.online()?;
-        old.log_dir.delete_unopened(&log.name)?;
+        delete_now(&old.log_dir, &log.name)?;
         let path = self.partition_dir.path.read().clone();
         self.remove(&path.join(MOVED))?;
         self.partition_dir.log_dir.sync_dir(&path)
