@@ -9,7 +9,7 @@ broker, or no answer in time, UnreachableError; arguments that cannot be, Config
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Literal, Self, final
 
 from typing_extensions import disjoint_base
 
@@ -40,6 +40,7 @@ __all__ = [
     "partitions",
     "records",
     "scan",
+    "served_apis",
 ]
 
 __version__: str
@@ -633,6 +634,20 @@ def log_dir_verify(directory: str | Path) -> list[tuple[str, int, str, str]]:
 
 def forked() -> None:
     """Tell the module that this process is a child made by fork: clients made before refuse."""
+
+def served_apis() -> list[
+    tuple[
+        int,
+        str,
+        int,
+        int,
+        Literal["client", "broker", "controller"],
+        Literal["network", "policy"],
+    ]
+]:
+    """The API table: key, Kafka's name, oldest and newest version, who may send it, where it is
+    handled. What a broker or the controller sends is served on the brokers' own listener only.
+    """
 
 def error_info(code: int) -> tuple[str, bool]:
     """Kafka's name of an error code, and whether the same request may succeed later."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from krust._krust import served_apis
 from krust.controller import (
     client_quotas,
     configs,
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from krust.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 
+_BETWEEN_BROKERS = frozenset(name for _, name, _, _, asker, _ in served_apis() if asker != "client")
+
+
 class ControllerApi(NamedTuple):
     """One row of the table."""
 
@@ -63,10 +67,13 @@ class ControllerApi(NamedTuple):
     """whether it pauses where a request names many things"""
     by_controller: bool = False
     """whether only the controller decides it"""
-    between_brokers: bool = False
-    """whether brokers of a cluster ask it of each other; a lone broker does not decide it"""
     is_forwarded: bool = False
     """whether a broker asks the controller on its own behalf, and waits for the answer"""
+
+    @property
+    def is_between_brokers(self) -> bool:
+        """Whether brokers of a cluster send it to each other; a lone broker does not decide it."""
+        return self.name in _BETWEEN_BROKERS
 
 
 # Decided in a cluster alone.
@@ -331,7 +338,6 @@ _ROWS = (
         _refuse_with_code,
         writes=True,
         by_controller=True,
-        between_brokers=True,
         is_forwarded=True,
     ),
     ControllerApi(
@@ -340,12 +346,11 @@ _ROWS = (
         _refuse_with_code,
         writes=True,
         by_controller=True,
-        between_brokers=True,
         is_forwarded=True,
     ),
-    ControllerApi("LeaderAndIsr", _leader_and_isr, _refuse_replicas, between_brokers=True),
-    ControllerApi("UpdateMetadata", _update_metadata, _refuse_replicas, between_brokers=True),
-    ControllerApi("StopReplica", _stop_replica, _refuse_replicas, between_brokers=True),
+    ControllerApi("LeaderAndIsr", _leader_and_isr, _refuse_replicas),
+    ControllerApi("UpdateMetadata", _update_metadata, _refuse_replicas),
+    ControllerApi("StopReplica", _stop_replica, _refuse_replicas),
 )
 
 CONTROLLER_APIS = {row.name: row for row in _ROWS}

@@ -361,6 +361,11 @@ class ControllerState:
             self.controller_id, self.changes.controller = controller_id, True
         self.controller_epoch = max(self.controller_epoch, epoch)
 
+    @property
+    def knows_leaders(self) -> bool:
+        """Whether it is known who leads what: the controller has said so, or this is it."""
+        return self.leading or self.node_id in self.brokers
+
     def put(self, topic: Topic) -> None:
         """Add or replace a topic."""
         self.topics[topic.name] = topic

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, log_requests, logs
 from krust.config import ASSIGNORS, inter_broker_listener, listeners
-from krust.controller import adoption, ids, loading, quotas, recovered_ids, registration
+from krust.controller import adoption, ids, loading, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
 from krust.controller.controller import Controller, ControllerOutcome, failure
 from krust.controller.state import (
@@ -27,12 +27,12 @@ from krust.controller.state import (
     Changes,
     ControllerState,
     Request,
-    Topic,
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.runtime import identity, metadata, placing, provenance
-from krust.runtime.core_settings import threads, topic_delta, typed
+from krust.runtime.core_settings import threads, typed
+from krust.runtime.image_deltas import ImageDeltas
 from krust.runtime.lines import SESSION_LINES, Lines
 from krust.runtime.retention_rules import Retention
 
@@ -93,9 +93,8 @@ class Runtime:
         self._alone = shared is None and not config.text("zookeeper.connect")
         self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
-        self._version = self._own = self._returning = 0
+        self._own = self._returning = 0
         self._opened = False
-        self._given: dict[str, Topic] = {}  # as the core was last given them
         self._metadata: metadata.Metadata | None = None
         self._woken = threading.Event()
         self._asked: dict[int, Request[Any]] = {}
@@ -128,11 +127,10 @@ class Runtime:
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
         self._peers: Peers | None = None
-        self._advertised: list[tuple[str, str, int]] = []
         self._goodbye: BrokerRequest | None = None
-        self._last_controller = -1
         self._dirs = [] if temporary else dirs
         self._retention = Retention(config, self.server)
+        self._deltas = ImageDeltas(config, self.state, self._retention, alone=self._alone)
         self._lines = Lines()
 
     def start(self) -> None:
@@ -181,7 +179,7 @@ class Runtime:
             raise ServerError(what, hint="look at the disk, and start again")
         self.server.start()
         advertised = str(self.config.text("advertised.listeners") or "")
-        self._advertised = endpoints = listeners(advertised) if advertised else []
+        self._deltas.advertised = endpoints = listeners(advertised) if advertised else []
         held, self._held = self._held or Changes(), None
         held.controller = True
         self._apply(held, {"cluster_id": self.state.cluster_id})
@@ -201,7 +199,7 @@ class Runtime:
     def settle(self, stops: Callable[[], bool]) -> None:
         """Turn until it is known who leads what; where the controller is silent, not for long."""
         deadline = time.monotonic() + _PLACED_S
-        while not (self._placed() or stops()):
+        while not (self.state.knows_leaders or stops()):
             if time.monotonic() > deadline:
                 who = self.state.controller_id
                 _log.warning("the controller (%d) has not said yet who leads what", who)
@@ -513,63 +511,19 @@ class Runtime:
             self._peers.follow(self.state.brokers)
         return self._peers
 
-    def _cluster(self) -> dict[str, Any]:
-        """The brokers as the image takes them. Where nothing is advertised, clients of this one
-        are told what they connected to. While nobody is the controller they are told of the last
-        one, which refuses them: told of none, librdkafka waits and does not ask again.
-        """
-        if self.state.controller_id >= 0:
-            self._last_controller = self.state.controller_id
-        own = self.state.node_id
-        shown = [
-            {
-                "id": number,
-                "rack": live.rack,
-                "endpoints": [(at.listener, at.host, at.port) for at in live.endpoints],
-            }
-            for number, live in self.state.brokers.items()
-            if number != own
-        ]
-        rack = self.config.text("broker.rack")
-        shown.append({"id": own, "rack": rack, "endpoints": self._advertised})
-        return {
-            "controller_id": self._last_controller,
-            "brokers": shown,
-            "waits": not self._placed(),
-        }
-
-    def _placed(self) -> bool:
-        """Whether it is known who leads what: the controller has said so, or this is it."""
-        return self.state.leading or self.state.node_id in self.state.brokers
-
     def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
         """Bring changes to the image, and through it to the logs."""
         if self._groups is not None:
             self._groups.configured(changes.groups)
-        topics: dict[str, Topic | None] = dict(changes.topics)
-        self._lines.topics(topics, says=self.state.leading and bool(self.bound))
-        if changes.brokers:
-            topics = {**self.state.topics, **topics}
-            more = {**more, "settings": typed(self.config, self.state, alone=self._alone)}
-        if changes.live or changes.controller:
-            more = {**more, **self._cluster()}
-            if self._peers is not None:
-                self._peers.follow(self.state.brokers)
-        if changes.quotas:
-            more = {**more, "quotas": quotas.shown(self.state.quotas)}
-        if changes.strays:
-            more = {**more, "strays": sorted(changes.strays)}
-        if not topics and not more:
+        self._lines.topics(changes.topics, says=self.state.leading and bool(self.bound))
+        if self._peers is not None and (changes.live or changes.controller):
+            self._peers.follow(self.state.brokers)
+        delta = self._deltas.delta(changes, more)
+        if delta is None:
             return
-        self._version += 1
-        delta = {
-            "version": self._version,
-            "topics": {name: self._shown(name, topic) for name, topic in topics.items()},
-            **more,
-        }
         for name, partition, why in self.server.apply(delta):
             _log.error("partition %s-%d is offline: %s", name, partition, why)
-        self._opened = self._opened or bool(topics)
+        self._opened = self._opened or bool(delta["topics"])
         if self._groups is not None:
             self._groups.topics_changed(changes.topics)
 
@@ -577,16 +531,6 @@ class Runtime:
         """What to do about logs that prove more than the tree knows."""
         self._opened = False
         return recovered_ids.bring(self.state, *self.server.recovered_ids())
-
-    def _shown(self, name: str, topic: Topic | None) -> dict[str, Any] | None:
-        """A topic as the image takes it."""
-        if topic is None:
-            self._retention.forget(name)
-            self._given.pop(name, None)
-            return None
-        values = self._retention.shown(topic.name, self.state.topic_values(topic))
-        known, self._given[name] = self._given.get(name), topic
-        return topic_delta(topic, values, known)
 
 
 def _drain() -> None:

@@ -6,12 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from krust.config import inter_broker_listener
-from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.settings import BROKER
 
 if TYPE_CHECKING:
     from krust.config import Config
-    from krust.controller.state import ControllerState, Topic
+    from krust.controller.state import ControllerState
 
 
 def threads(config: Config) -> int:
@@ -35,29 +34,3 @@ def typed(config: Config, state: ControllerState | None, *, alone: bool) -> dict
     }
     typed["inter.broker.listener.name"] = None if alone else inter_broker_listener(config)
     return typed
-
-
-def topic_delta(topic: Topic, values: dict[str, Any], known: Topic | None) -> dict[str, Any]:
-    """A topic as `_krust.Server.apply` takes it: of its partitions those that changed.
-
-    values  its settings, typed
-    known   the topic as the core was last given it; None: not at all
-    """
-    before = known.partitions if known is not None and known.id == topic.id else ()
-    return {
-        "id": topic.id or NO_TOPIC_ID,
-        "internal": topic.name in INTERNAL,
-        "config": values,
-        "partitions": [
-            {
-                "partition": number,
-                "leader": each.leader,
-                "leader_epoch": each.leader_epoch,
-                "isr": list(each.isr),
-                "replicas": list(each.replicas),
-                "partition_epoch": each.version,
-            }
-            for number, each in enumerate(topic.partitions)
-            if number >= len(before) or each != before[number]
-        ],
-    }

@@ -8,6 +8,7 @@
 
 #![expect(clippy::too_many_arguments, reason = "pyo3 makes wrappers of five")]
 
+mod apis;
 mod arrow;
 mod client;
 mod consumer;
@@ -33,6 +34,8 @@ mod _krust {
 
     use crate::client::admin;
 
+    #[pymodule_export]
+    use super::apis::served_apis;
     #[pymodule_export]
     use super::arrow::{ArrowBatch, ArrowStream, offset_at, partitions, scan};
     #[pymodule_export]

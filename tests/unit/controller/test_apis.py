@@ -1,6 +1,9 @@
 """The table of controller APIs beside the schemas and what each row promises."""
 
+from krust._krust import served_apis
+from krust.cli.apis import NAMES
 from krust.controller.apis import CONTROLLER_APIS
+from krust.coordinator.group_coordinator import _HANDLERS
 from tests.typed_messages import SCHEMAS
 
 OF_THE_CORE = {"AutoCreate", "LogDirFailed"}
@@ -18,3 +21,24 @@ def test_every_controller_api_is_kafkas_or_the_cores_own() -> None:
 
 def test_only_the_controller_decides_what_brokers_forward() -> None:
     assert all(row.by_controller for row in CONTROLLER_APIS.values() if row.is_forwarded)
+
+
+def test_the_policy_decides_exactly_what_the_api_table_sends_to_it() -> None:
+    served = {name for _, name, _, _, _, run in served_apis() if run == "policy"}
+    decided = set(CONTROLLER_APIS) | (served & _HANDLERS.keys())
+    # OffsetCommit and OffsetFetch v0 alone, and heartbeats with changes, come to the policy.
+    in_part = {"OffsetCommit", "OffsetFetch", "ConsumerGroupHeartbeat"}
+    # The runtime asks the log directories of its own broker.
+    of_the_runtime = {"AlterReplicaLogDirs"}
+    assert decided - in_part - OF_THE_CORE == served - of_the_runtime
+
+
+def test_only_brokers_ask_for_what_the_api_table_says() -> None:
+    between = {name for _, name, _, _, asker, _ in served_apis() if asker != "client"}
+    assert between == {row.name for row in CONTROLLER_APIS.values() if row.is_between_brokers}
+
+
+def test_the_api_table_names_each_api_as_kafka_does() -> None:
+    for key, name, first, last, _, _ in served_apis():
+        assert NAMES[key] == name
+        assert 0 <= first <= last
