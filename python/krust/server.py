@@ -276,25 +276,25 @@ class Broker:
     @property
     def cluster_id(self) -> str:
         """22 characters, the same for the life of the data directory."""
-        return self._running().state.cluster_id
+        return self._running().view.cluster_id
 
     @property
     def node_id(self) -> int:
         """The broker's number in its cluster."""
-        return self._running().state.node_id
+        return self._running().view.node_id
 
     @property
     def controller_id(self) -> int:
         """The number of its cluster's controller; -1: it knows of none."""
-        return self._running().state.controller_id
+        return self._running().view.controller_id
 
     def known_brokers(self) -> set[int]:
         """The numbers of the brokers that are alive, as far as it was told."""
-        return set(self._running().state.brokers)
+        return set(self._running().view.brokers)
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """Who leads a partition, as far as it was told; -1: nobody; None: there is none such."""
-        found = self._running().state.topics.get(topic)
+        found = self._running().view.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return found.partitions[partition].leader
@@ -375,7 +375,7 @@ class Broker:
         """
         from krust._krust import EARLIEST, LATEST, Client, Consumer
 
-        found = self._running().state.topics.get(topic)
+        found = self._running().view.topics.get(topic)
         if found is None:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
             what = f"there is no topic {topic!r}"
@@ -403,7 +403,7 @@ class Broker:
 
     def topics(self) -> list[str]:
         """The names of all topics but Kafka's internal ones, sorted."""
-        return sorted(set(self._running().state.topics) - set(INTERNAL))
+        return sorted(set(self._running().view.topics) - set(INTERNAL))
 
     def _call(self, api: str, message: Message) -> Message:
         """Have the policy thread answer a request of our own."""

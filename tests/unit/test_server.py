@@ -373,3 +373,32 @@ def test_a_program_that_never_stops_its_broker_still_exits_cleanly(tmp_path: Pat
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     with krust.Broker(tmp_path) as broker:
         assert broker.topics() == ["a"]
+
+
+class OfThePolicyThread:
+    """The state of a broker, which fails when any but its policy thread reads it."""
+
+    def __init__(self, state: Any, policy: int) -> None:
+        self._state, self._policy = state, policy
+
+    def __getattr__(self, name: str) -> Any:
+        assert threading.get_ident() == self._policy, f"another thread reads {name}"
+        return getattr(self._state, name)
+
+
+def test_threads_of_the_program_read_a_copy_of_the_state() -> None:
+    with krust.Broker() as broker:
+        broker.create_topic("t", partitions=2)
+        core = broker._core
+        assert core is not None
+        assert broker._thread is not None
+        guarded: Any = OfThePolicyThread(core.state, broker._thread.ident or 0)
+        core.state = guarded
+        assert broker.topics() == ["t"]
+        assert broker.leader("t", 1) == broker.node_id == broker.controller_id
+        assert broker.leader("t", 2) is None
+        assert broker.known_brokers() == {broker.node_id}
+        assert broker.cluster_id
+        assert broker.records("t") == []
+        broker.create_topic("u")
+        assert broker.topics() == ["t", "u"]

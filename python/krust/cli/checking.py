@@ -10,6 +10,7 @@ Threads: the main thread. A plug-in's code runs in this process, as long as it l
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -160,8 +161,18 @@ def _listeners(config: Config) -> Iterator[KrustError]:
                 probe.bind(address)
                 probe.listen(1)
             except OSError as error:
-                what = f"cannot listen on {where}: {error.strerror}"
+                what = f"cannot listen on {where}: {_reason(error)}"
                 yield ServerError(what, hint="choose another with --port, 0 for any free one")
     finally:
         for probe in held:
             probe.close()
+
+
+def _reason(error: OSError) -> str:
+    """Why a port cannot be bound, in the words of a start (`rust/src/net/listener.rs`)."""
+    reasons = {
+        errno.EADDRINUSE: "the port is in use by another process",
+        errno.EACCES: "not permitted (ports below 1024 need it)",
+        errno.EADDRNOTAVAIL: "this machine does not have that address",
+    }
+    return reasons.get(error.errno or 0, error.strerror or str(error))

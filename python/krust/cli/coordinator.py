@@ -207,7 +207,7 @@ class Coordinators:
         from difflib import get_close_matches
 
         near = get_close_matches(group_id, [group["group_id"] for group in self.groups()], 1)
-        hint = f'did you mean "{near[0]}"?' if near else "all of them: krust group list"
+        hint = f'did you mean "{near[0]}"?' if near else "list the groups: krust group list"
         text = f'group "{group_id}" does not exist on {self._options.bootstrap}'
         return session.refused(GROUP_ID_NOT_FOUND, text, hint=hint)
 

@@ -96,8 +96,8 @@ LEVELS = ("debug", "info", "warning", "error")
     type=click.Choice(foreign.MODES),
     envvar="KRUST_CONFIG_MODE",
     show_envvar=True,
-    help="What a setting without a use is, in a file and in KAFKA_*: an error, or a line in the "
-    "log. [warn for Kafka's own properties files and KAFKA_*, else strict]",
+    help="Whether an unknown setting, in a file or in KAFKA_*, is an error (strict) or a line in "
+    "the log (warn). [warn for Kafka's own properties files and KAFKA_*, else strict]",
 )
 @click.option(
     *("-o", "--set", "pairs"),

@@ -94,7 +94,7 @@ def missing(asked: _krust.Client, name: str, bootstrap: str, *, wanted: bool = T
         hints = ["patterns are not accepted here: krust topic list PATTERN shows what matches"]
     elif wanted:
         hints.append(f"create it: krust topic create {name}")
-    hint = "    ".join(hints) or "all of them: krust topic list"
+    hint = "    ".join(hints) or "list the topics: krust topic list"
     return refused(UNKNOWN_TOPIC, f'topic "{name}" does not exist on {bootstrap}', hint=hint)
 
 

@@ -31,6 +31,7 @@ from krust.controller.state import (
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.runtime import identity, metadata, placing, provenance
+from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import threads, typed
 from krust.runtime.image_deltas import ImageDeltas
 from krust.runtime.lines import SESSION_LINES, Lines
@@ -124,6 +125,8 @@ class Runtime:
             }
         )
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
+        self.view = ClusterView.of(self.state)
+        """what other threads may read"""
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
         self._peers: Peers | None = None
@@ -518,6 +521,9 @@ class Runtime:
         self._lines.topics(changes.topics, says=self.state.leading and bool(self.bound))
         if self._peers is not None and (changes.live or changes.controller):
             self._peers.follow(self.state.brokers)
+        if changes.topics or changes.live or changes.controller:
+            kept = None if changes.topics else self.view.topics
+            self.view = ClusterView.of(self.state, kept)
         delta = self._deltas.delta(changes, more)
         if delta is None:
             return
