@@ -93,7 +93,7 @@ class Target:
         until = time.monotonic() + SETTLED_S
         while (left := self._server.memory()[1]) > used and time.monotonic() < until:
             gc.collect()  # a refused request may be part of a cycle, with the error it caused
-            time.sleep(0.001)
+            time.sleep(0.05)  # a collection holds the interpreter, which the policy needs
         most = max(LEAST_MEMORY, PER_BYTE * len(frames))
         costs = {
             "leased": (self._server.memory()[2] - used, most),

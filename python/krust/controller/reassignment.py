@@ -89,25 +89,27 @@ def alter(
 def list_ongoing(
     state: ControllerState, request: Request[ListPartitionReassignmentsRequest]
 ) -> Policy[ListPartitionReassignmentsResponse]:
-    """ListPartitionReassignments."""
+    """ListPartitionReassignments. A topic that is named twice is answered once."""
     asked = request.message["topics"]
-    every: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in state.topics]
-    wanted = (
-        every if asked is None else [(each["name"], each["partition_indexes"]) for each in asked]
-    )
+    wanted: dict[str, Sequence[int] | None] = dict.fromkeys(state.topics)
+    if asked is not None:
+        wanted = {}
+        for each in asked:
+            wanted.setdefault(each["name"], each["partition_indexes"])
     pace = Pace()
     topics: list[OngoingTopicReassignment] = []
-    for name, indexes in wanted:
+    for name, indexes in wanted.items():
         topic = state.topics.get(name)
         ongoing: list[OngoingPartitionReassignment] = []
-        for index, each in enumerate(topic.partitions if topic is not None else ()):
-            if (each.adding or each.removing) and (indexes is None or index in indexes):
+        for index, partition in enumerate(topic.partitions if topic is not None else ()):
+            is_moving = partition.adding or partition.removing
+            if is_moving and (indexes is None or index in indexes):
                 ongoing.append(
                     {
                         "partition_index": index,
-                        "replicas": list(each.replicas),
-                        "adding_replicas": list(each.adding),
-                        "removing_replicas": list(each.removing),
+                        "replicas": list(partition.replicas),
+                        "adding_replicas": list(partition.adding),
+                        "removing_replicas": list(partition.removing),
                     }
                 )
             if pace.is_over():
