@@ -72,7 +72,9 @@ class ControllerApi(NamedTuple):
 
     @property
     def is_between_brokers(self) -> bool:
-        """Whether brokers of a cluster send it to each other; a lone broker does not decide it."""
+        """Whether brokers of a cluster send it to each other. A lone broker decides it only if it
+        asks on its own behalf.
+        """
         return self.name in _BETWEEN_BROKERS
 
 

@@ -118,7 +118,7 @@ class Controller:
         api = CONTROLLER_APIS.get(request.api)
         if self._cluster is not None:
             self._cluster.now_ms = max(self._cluster.now_ms, request.now_ms)
-        elif api is not None and api.is_between_brokers:
+        elif api is not None and api.is_between_brokers and not api.is_forwarded:
             api = None
         if api is None:
             outcome.replies.append((ticket, KrustError(f"nobody decides {request.api}")))
