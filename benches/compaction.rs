@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use krust::clock::{Clock, SystemClock};
-use krust::record::batch::{Builder, Entry, Fields};
+use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
 use krust::storage::{CleanerOptions, Log, LogConfig};
 
@@ -87,7 +87,7 @@ fn plan() -> Plan {
 
 /// Every key twice, in two scattered orders.
 fn write(log: &Log, plan: &Plan) {
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     let now_ms = SystemClock.wall_ms();
     let mut words = Words(1);
     let mut filler = vec![0u8; plan.value];
@@ -100,9 +100,9 @@ fn write(log: &Log, plan: &Plan) {
             words.fill(&mut filler);
             let value = Some(filler.as_slice());
             let key = Some(key.as_bytes());
-            builder.add(&Entry { timestamp: now_ms, key, value, headers: &[] });
+            builder.add(&NewRecord { timestamp: now_ms, key, value, headers: &[] });
         }
-        let fields = Fields { codec: plan.codec, ..Fields::default() };
+        let fields = BatchFields { codec: plan.codec, ..BatchFields::default() };
         logs::append(log, &builder.to_bytes(&fields).unwrap(), now_ms);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use krust::clock::SystemClock;
 use krust::ids::{Epoch, TopicId, TopicPartition};
-use krust::record::batch::{self, Batch, Rules};
+use krust::record::batch::{self, Batch, ValidationRules};
 use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open};
 
 /// The flags that the program was given, each with its value.
@@ -44,7 +44,7 @@ pub fn open_one(dir: &Arc<LogDir>, number: i32, config: LogConfig) -> Arc<Log> {
 /// Appends a batch as a producer's.
 pub fn append(log: &Log, bytes: &[u8], now_ms: i64) {
     let batch = Batch::parse(bytes).unwrap();
-    let facts = batch::check(&batch, &Rules::default()).unwrap();
+    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
     let staged = log.stage(&batch, &facts, now_ms).unwrap().staged;
     log.commit(staged).unwrap();
 }

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use krust::record::batch::{self, Batch, Builder, Entry, Fields, Rules};
+use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
 use krust::record::compression::{Codec, Inflate, deflate};
 use krust::record::convert;
 
@@ -14,7 +14,7 @@ const CODECS: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4,
 
 /// A batch of `count` records with a key of 8 bytes and a value of `size`, half of it text.
 fn batch_of(count: u32, size: usize, codec: Codec) -> Vec<u8> {
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     let mut state = 1u32;
     for index in 0..count {
         let mut value = b"level=info service=checkout message=accepted ".repeat(size / 45 + 1);
@@ -23,14 +23,14 @@ fn batch_of(count: u32, size: usize, codec: Codec) -> Vec<u8> {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *byte = b'a' + (state >> 28) as u8;
         }
-        builder.add(&Entry {
+        builder.add(&NewRecord {
             timestamp: 1_700_000_000_000 + i64::from(index / 4),
             key: Some(format!("{index:08}").as_bytes()),
             value: Some(&value),
             headers: &[],
         });
     }
-    builder.to_bytes(&Fields { codec, ..Fields::default() }).unwrap()
+    builder.to_bytes(&BatchFields { codec, ..BatchFields::default() }).unwrap()
 }
 
 fn check(c: &mut Criterion) {
@@ -42,7 +42,7 @@ fn check(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("in place", name), |b| {
             b.iter(|| {
                 let batch = Batch::parse(black_box(&bytes)).unwrap();
-                batch::check(&batch, &Rules::default()).unwrap()
+                batch::check(&batch, &ValidationRules::default()).unwrap()
             });
         });
         group.throughput(Throughput::Bytes(bytes.len() as u64));
@@ -54,7 +54,7 @@ fn check(c: &mut Criterion) {
         let bytes = batch_of(8_000, 100, codec);
         group.throughput(Throughput::Elements(8_000));
         group.bench_function(BenchmarkId::new("with keys", codec.name()), |b| {
-            let rules = Rules { need_keys: true, ..Rules::default() };
+            let rules = ValidationRules { need_keys: true, ..ValidationRules::default() };
             b.iter(|| batch::check(&Batch::parse(black_box(&bytes)).unwrap(), &rules).unwrap());
         });
     }
@@ -63,7 +63,7 @@ fn check(c: &mut Criterion) {
 
 fn conversion(c: &mut Criterion) {
     let mut group = c.benchmark_group("convert");
-    let target = convert::Target { magic: 1, first_offset: 0 };
+    let target = convert::LegacyTarget { magic: 1, first_offset: 0 };
     for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4] {
         let bytes = batch_of(8_000, 100, codec);
         let inflated = batch_of(8_000, 100, Codec::None).len();

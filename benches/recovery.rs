@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use krust::ids::Offset;
-use krust::record::batch::{Batch, Builder, Entry, Fields, HEADER_SIZE};
+use krust::record::batch::{Batch, BatchBuilder, BatchFields, HEADER_SIZE, NewRecord};
 use krust::storage::{Log, LogConfig, LogDir, Read};
 
 const RECORDS_IN_BATCH: i64 = 160;
@@ -91,13 +91,14 @@ fn open(path: &Path, segment_bytes: u64) -> (Arc<LogDir>, Arc<Log>) {
 
 /// A batch of records of 100 bytes, and times that rise from `timestamp`.
 fn batch_at(timestamp: i64, records: i64) -> Vec<u8> {
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     for n in 0..records {
         let value = [b'v'; 88];
-        let entry = Entry { timestamp: timestamp + n, value: Some(&value), ..Entry::default() };
+        let entry =
+            NewRecord { timestamp: timestamp + n, value: Some(&value), ..NewRecord::default() };
         builder.add(&entry);
     }
-    builder.to_bytes(&Fields::default()).unwrap()
+    builder.to_bytes(&BatchFields::default()).unwrap()
 }
 
 /// Seconds to read and checksum, and to recover.

@@ -26,7 +26,7 @@ use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{Broker, Delta, Event, LogManager, Policy, Settings};
 use krust::clock::SystemClock;
 use krust::ids::{Epoch, TopicId};
-use krust::record::batch::{Builder, Entry, Fields};
+use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::storage::{DirOptions, LogConfig, LogDir};
 
 const THREADS: [usize; 2] = [1, 2];
@@ -104,13 +104,13 @@ impl Plan {
 
     /// Writes the logs and stops as a crash would.
     fn write(&self) {
-        let mut builder = Builder::new();
+        let mut builder = BatchBuilder::new();
         for n in 0..RECORDS_IN_BATCH {
             let value = [b'v'; 88];
             let timestamp = 1 + i64::try_from(n).unwrap();
-            builder.add(&Entry { timestamp, value: Some(&value), ..Entry::default() });
+            builder.add(&NewRecord { timestamp, value: Some(&value), ..NewRecord::default() });
         }
-        let batch = builder.to_bytes(&Fields::default()).unwrap();
+        let batch = builder.to_bytes(&BatchFields::default()).unwrap();
         for number in 0..self.dirs {
             let dir = self.dir(number);
             for log in (0..self.logs).filter(|log| log % self.dirs == number) {

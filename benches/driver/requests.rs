@@ -12,7 +12,7 @@ use krust::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataR
 use krust::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
-use krust::record::batch::{Builder, Entry, Fields};
+use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
 use krust::wire::{Reader, Writer};
 
@@ -87,7 +87,7 @@ pub struct Shape {
 
 /// A batch of at most `batch_bytes` (at least one record), and how many records it holds.
 pub fn batch(shape: &Shape) -> (Vec<u8>, i64) {
-    let fields = Fields { codec: shape.codec, ..Fields::default() };
+    let fields = BatchFields { codec: shape.codec, ..BatchFields::default() };
     let mut limit = shape.batch_bytes;
     loop {
         let (bytes, count) = fill(shape, limit, &fields);
@@ -102,8 +102,8 @@ pub fn batch(shape: &Shape) -> (Vec<u8>, i64) {
     }
 }
 
-fn fill(shape: &Shape, limit: usize, fields: &Fields) -> (Vec<u8>, i64) {
-    let mut builder = Builder::new();
+fn fill(shape: &Shape, limit: usize, fields: &BatchFields) -> (Vec<u8>, i64) {
+    let mut builder = BatchBuilder::new();
     let mut state = 88172645463325252_u64;
     let mut value = vec![0; shape.record_bytes];
     loop {
@@ -113,7 +113,11 @@ fn fill(shape: &Shape, limit: usize, fields: &Fields) -> (Vec<u8>, i64) {
             state ^= state << 17;
             *byte = b'a' + (state % 16) as u8;
         }
-        builder.add(&Entry { timestamp: now_ms(), value: Some(&value), ..Entry::default() });
+        builder.add(&NewRecord {
+            timestamp: now_ms(),
+            value: Some(&value),
+            ..NewRecord::default()
+        });
         if builder.size() + shape.record_bytes + 16 > limit {
             let count = i64::from(builder.count());
             return (builder.to_bytes(fields).expect("a batch"), count);

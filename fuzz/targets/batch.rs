@@ -3,9 +3,9 @@
 //! passes the check can be read to its end.
 #![no_main]
 
-use krust::record::batch::{self, Batch, Header, Rules};
+use krust::record::batch::{self, Batch, Header, ValidationRules};
 use krust::record::compression::Codec;
-use krust::record::convert::{Target, each_record, recompress, to_legacy};
+use krust::record::convert::{LegacyTarget, each_record, recompress, to_legacy};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some(header) = Header::read(bytes) else { return };
@@ -14,8 +14,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let sealed = [&header.seal(records)[..], records].concat();
     let found = Batch::parse(&sealed).expect("only the checksum was changed");
     assert!(found.crc_ok());
-    let keys = batch::check(&found, &Rules { need_keys: true, bounds: None });
-    let facts = batch::check(&found, &Rules::default());
+    let keys = batch::check(&found, &ValidationRules { need_keys: true, bounds: None });
+    let facts = batch::check(&found, &ValidationRules::default());
     let mut count = 0;
     let mut largest = i64::MIN;
     let read = each_record(&found, |record| {
@@ -32,8 +32,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert_eq!(read, Ok(()));
     }
     for magic in [0, 1] {
-        let target = Target { magic, first_offset: 0 };
+        let target = LegacyTarget { magic, first_offset: 0 };
         let _ = to_legacy(&found, &target, &mut (1 << 20), &mut Vec::new());
     }
-    let _ = recompress(&found, (Codec::Snappy, None), 1 << 20, &mut Vec::new());
+    let _ = recompress(&found, Codec::Snappy.into(), 1 << 20, &mut Vec::new());
 });

@@ -3,8 +3,9 @@
 #![no_main]
 
 use krust::record::compression::{Codec, deflate};
-use krust::record::convert::{Target, each_record, run_to_legacy, to_v2};
-use krust::record::{RecordError, batch, crc, legacy};
+use krust::record::convert::{LegacyTarget, each_record, run_to_legacy, to_v2};
+use krust::record::legacy::{self, NewMessage};
+use krust::record::{RecordError, batch, crc};
 
 const CODECS: [Codec; 3] = [Codec::Gzip, Codec::Snappy, Codec::Lz4];
 
@@ -18,7 +19,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut wrapper = Vec::new();
     let (magic, attributes) = ((choice >> 7) as i8, codec as i8);
     let value = Some(&packed[..]);
-    let plain = legacy::Plain { magic, attributes, value, offset: 9, ..legacy::Plain::default() };
+    let plain = NewMessage { magic, attributes, value, offset: 9, ..NewMessage::default() };
     legacy::put(&mut wrapper, &plain);
     exercise(&wrapper);
 });
@@ -43,7 +44,7 @@ fn exercise(set: &[u8]) {
             records.take(10_000).for_each(drop);
         }
     }
-    let target = Target { magic: 0, first_offset: 0 };
+    let target = LegacyTarget { magic: 0, first_offset: 0 };
     let _ = run_to_legacy(set, &target, &mut (1 << 20), &mut Vec::new());
     let only_old = !legacy::iter(set).any(|found| matches!(found, Err(RecordError::Magic(_))));
     let mut out = Vec::new();

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use krust::clock::SystemClock;
 use krust::ids::{Epoch, Offset, TopicPartition};
-use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
+use krust::record::batch::{
+    self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationResult, ValidationRules,
+};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read};
 
@@ -61,14 +63,14 @@ fn on(path: &Path, disk: Arc<dyn Disk>) -> Arc<LogDir> {
 }
 
 fn batch_of(value: &[u8]) -> Vec<u8> {
-    let mut builder = Builder::new();
-    builder.add(&Entry { timestamp: 1, key: None, value: Some(value), headers: &[] });
-    builder.to_bytes(&Fields::default()).unwrap()
+    let mut builder = BatchBuilder::new();
+    builder.add(&NewRecord { timestamp: 1, key: None, value: Some(value), headers: &[] });
+    builder.to_bytes(&BatchFields::default()).unwrap()
 }
 
-fn facts(bytes: &[u8]) -> (Batch<'_>, Facts) {
+fn facts(bytes: &[u8]) -> (Batch<'_>, ValidationResult) {
     let batch = Batch::parse(bytes).unwrap();
-    let facts = batch::check(&batch, &Rules::default()).unwrap();
+    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
     (batch, facts)
 }
 

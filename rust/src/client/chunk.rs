@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::error::{Error, Result};
-use crate::record::batch::{self, Batch, Mark, Record, TimestampType};
+use crate::record::batch::{self, Batch, Record, RecordMark, TimestampType};
 use crate::record::compression::{Codec, Inflate};
 
 /// The position of the magic byte, the same in batches and in older messages.
@@ -62,7 +62,7 @@ struct ChunkCursor {
     at: usize,
     open: bool,
     /// Where in the open batch.
-    mark: Mark,
+    mark: RecordMark,
     inflated: Vec<u8>,
 }
 
@@ -185,7 +185,7 @@ impl Chunk {
         }
         self.first = first.max(last.saturating_add(1));
         self.cursor.at += size;
-        (self.cursor.open, self.cursor.mark) = (false, Mark::START);
+        (self.cursor.open, self.cursor.mark) = (false, RecordMark::START);
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::error::{Error, Result};
 use crate::record::RecordError;
-use crate::record::batch::{Batch, Builder, Entry, Fields, TimestampType};
-use crate::record::convert::{self, Target};
+use crate::record::batch::{Batch, BatchBuilder, BatchFields, NewRecord, TimestampType};
+use crate::record::convert::{self, LegacyTarget};
 use crate::record::legacy;
 
 /// What one compressed message may inflate to.
@@ -19,7 +19,7 @@ pub(super) fn downgrade(batch: &[u8], magic: i8) -> Result<Vec<u8>> {
     let invalid = |error: RecordError| Error::Invalid(error.to_string());
     let batch = Batch::parse(batch).map_err(invalid)?;
     let (mut out, mut limit) = (Vec::new(), usize::MAX);
-    let target = Target { magic, first_offset: batch.base_offset() };
+    let target = LegacyTarget { magic, first_offset: batch.base_offset() };
     convert::to_legacy(&batch, &target, &mut limit, &mut out).map_err(invalid)?;
     Ok(out)
 }
@@ -32,7 +32,7 @@ pub fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Result<Vec<u
         message: Some(error.to_string()),
     };
     let mut out = Vec::new();
-    let (mut builder, mut held, mut magic) = (Builder::new(), Vec::new(), None);
+    let (mut builder, mut held, mut magic) = (BatchBuilder::new(), Vec::new(), None);
     for message in legacy::iter(set) {
         let message = match message {
             Ok(message) if *magic.get_or_insert(message.magic) == message.magic => message,
@@ -49,12 +49,12 @@ pub fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Result<Vec<u
             let (timestamp, key, value) = (inner.timestamp, inner.key, inner.value);
             let delta = i32::try_from(inner.offset - base);
             let delta = delta.map_err(|_| corrupt(RecordError::Corrupt("offsets in a wrapper")))?;
-            builder.add_at(delta, &Entry { timestamp, key, value, headers: &[] });
+            builder.add_at(delta, &NewRecord { timestamp, key, value, headers: &[] });
         }
         if let Some(base_offset) = base_offset {
             let broker_s = message.timestamp_type() == TimestampType::LogAppendTime;
             let log_append_time = broker_s.then_some(message.timestamp);
-            let fields = Fields { base_offset, log_append_time, ..Fields::default() };
+            let fields = BatchFields { base_offset, log_append_time, ..BatchFields::default() };
             builder.finish(&fields, &mut out).map_err(corrupt)?;
             builder.clear();
         }
@@ -73,12 +73,12 @@ mod tests {
         for (magic, codec) in
             [(0, Codec::None), (1, Codec::None), (1, Codec::Gzip), (0, Codec::Lz4)]
         {
-            let mut builder = Builder::new();
+            let mut builder = BatchBuilder::new();
             for value in ["a", "b", "c"] {
                 let value = Some(value.as_bytes());
-                builder.add(&Entry { timestamp: 7, key: None, value, headers: &[] });
+                builder.add(&NewRecord { timestamp: 7, key: None, value, headers: &[] });
             }
-            let batch = builder.to_bytes(&Fields { codec, ..Fields::default() }).unwrap();
+            let batch = builder.to_bytes(&BatchFields { codec, ..BatchFields::default() }).unwrap();
             let mut set = downgrade(&batch, magic).unwrap();
             let whole = upgrade(&set, &("t".into(), 0)).unwrap();
             let mut seen = Vec::new();

@@ -35,7 +35,7 @@ use crate::protocol::Records;
 use crate::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
-use crate::record::batch::Entry;
+use crate::record::batch::NewRecord;
 use crate::record::compression::Codec;
 use crate::wire::Writer;
 
@@ -90,7 +90,12 @@ impl Producer {
     }
 
     /// Adds one record. Without a partition, the key decides. Waits while the buffer is full.
-    pub fn send(&mut self, topic: &str, partition: Option<i32>, entry: &Entry<'_>) -> Result<()> {
+    pub fn send(
+        &mut self,
+        topic: &str,
+        partition: Option<i32>,
+        entry: &NewRecord<'_>,
+    ) -> Result<()> {
         let wait = self.cluster.options().wait(self.config.delivery_timeout);
         let mut known = self.cluster.topic(topic, self.config.create_topics, &wait)?;
         if partition.is_some_and(|partition| known.partition(partition).is_none()) {

@@ -35,7 +35,7 @@ use super::error::{Error, Result};
 use super::options::{Interrupt, Options, Wait};
 use super::partitioner::{Sticky, by_key};
 use super::producer::{AccumulatedBatch, Config, DeliveryReport, Producer};
-use crate::record::batch::{Builder, Entry};
+use crate::record::batch::{BatchBuilder, NewRecord};
 use open_batches::{OpenBatch, TopicLookup, TopicState};
 
 /// How long the thread waits for the metadata of one topic before it serves the others.
@@ -76,7 +76,7 @@ struct SenderState {
     delivery_reports: Vec<DeliveryReport>,
     /// How many of those reports have no callback.
     unwatched: usize,
-    spare: Vec<Builder>,
+    spare: Vec<BatchBuilder>,
     sticky: Sticky,
     next_ticket: u64,
     held_bytes: usize,
@@ -190,7 +190,7 @@ impl Sender {
         &self,
         topic: &str,
         partition: Option<i32>,
-        (entry, watch): (&Entry<'_>, bool),
+        (entry, watch): (&NewRecord<'_>, bool),
     ) -> Result<AppendResult> {
         let shared = &*self.shared;
         let mut guard = shared.state.lock();
@@ -493,7 +493,7 @@ impl SenderThread {
     fn publish(
         &mut self,
         delivery_reports: Vec<DeliveryReport>,
-        spare: Vec<Builder>,
+        spare: Vec<BatchBuilder>,
     ) -> Option<Option<Instant>> {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
@@ -533,7 +533,7 @@ impl SenderThread {
 fn close(
     batch: &mut OpenBatch,
     (topic, partition): (&Arc<str>, i32),
-    spare: Builder,
+    spare: BatchBuilder,
     (closed, pending): (&mut Vec<AccumulatedBatch>, &mut HashMap<u64, PendingBatch>),
 ) {
     let Some(opened) = batch.opened.take() else { return };
@@ -545,7 +545,7 @@ fn close(
 }
 
 /// The most bytes that a record takes.
-fn size(entry: &Entry<'_>) -> usize {
+fn size(entry: &NewRecord<'_>) -> usize {
     let headers =
         entry.headers.iter().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len) + 10);
     RECORD_OVERHEAD
@@ -580,11 +580,11 @@ mod tests {
     #[test]
     fn a_record_takes_at_most_its_estimated_size() {
         let long = vec![7; 3 << 20];
-        let mut builder = Builder::new();
+        let mut builder = BatchBuilder::new();
         for timestamp in [0, i64::MAX, i64::MIN] {
             for some in [None, Some(&[][..]), Some(&long[..])] {
                 let headers = [("", None), ("name", some)];
-                let entry = Entry { timestamp, key: some, value: some, headers: &headers };
+                let entry = NewRecord { timestamp, key: some, value: some, headers: &headers };
                 let before = builder.size();
                 builder.add(&entry);
                 let took = builder.size() - before;

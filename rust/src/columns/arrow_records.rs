@@ -26,7 +26,7 @@ use arrow_schema::{DataType, TimeUnit};
 
 use crate::client::sender::{AppendResult, Sender};
 use crate::client::{Error, Result};
-use crate::record::batch::Entry;
+use crate::record::batch::NewRecord;
 
 /// Which column of a table holds which field of a record.
 #[derive(Clone, Debug, Default)]
@@ -143,7 +143,7 @@ impl ArrowRecords {
                     _ => return Err(bad(format!("{number} is no partition"))),
                 },
             };
-            let entry = Entry {
+            let entry = NewRecord {
                 timestamp,
                 key: self.key.as_ref().and_then(|texts| texts.get(row)),
                 value: self.value.as_ref().and_then(|texts| texts.get(row)),

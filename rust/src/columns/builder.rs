@@ -45,7 +45,7 @@ impl Default for Limits {
 }
 
 /// See the module.
-pub struct Builder {
+pub struct ColumnsBuilder {
     projection: Projection,
     requested: Limits,
     limits: Limits,
@@ -61,7 +61,7 @@ pub struct Builder {
     timestamp_type: Option<PooledBuffer>,
 }
 
-impl Builder {
+impl ColumnsBuilder {
     /// An empty batch of these columns.
     pub fn new(projection: Projection, requested: Limits) -> Self {
         let limits = Limits {
@@ -364,16 +364,16 @@ mod tests {
 
     use super::*;
     use crate::client::chunk::ChunkParts;
-    use crate::record::batch::{Builder as Batches, Entry, Fields};
+    use crate::record::batch::{BatchBuilder, BatchFields, NewRecord};
     use crate::record::compression::Codec;
     use crate::record::crc::crc32c;
 
     const NAMES: [&str; 8] =
         ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"];
 
-    fn builder(names: &[&str], rows: usize) -> Builder {
+    fn builder(names: &[&str], rows: usize) -> ColumnsBuilder {
         let limits = Limits { rows, ..Limits::default() };
-        Builder::new(Projection::of(names).unwrap(), limits)
+        ColumnsBuilder::new(Projection::of(names).unwrap(), limits)
     }
 
     fn chunk(bytes: Vec<u8>, first: i64, end: Option<i64>) -> Chunk {
@@ -381,20 +381,20 @@ mod tests {
         Chunk::new(ChunkParts { topic, partition: 7, first, end, magic: 2, bytes, hidden }, -1)
     }
 
-    fn batch(offsets: std::ops::Range<i64>, fields: &Fields) -> Vec<u8> {
-        let mut batches = Batches::new();
+    fn batch(offsets: std::ops::Range<i64>, fields: &BatchFields) -> Vec<u8> {
+        let mut batches = BatchBuilder::new();
         let base_offset = offsets.start;
         for offset in offsets {
             let text = offset.to_string();
             let headers: &[(&str, Option<&[u8]>)] = &[("a", Some(b"1")), ("b", None)];
-            batches.add(&Entry {
+            batches.add(&NewRecord {
                 timestamp: 1000 + offset,
                 key: (offset % 2 == 0).then_some(text.as_bytes()),
                 value: (offset % 3 > 0).then_some(text.as_bytes()),
                 headers: if offset % 5 == 0 { headers } else { &[] },
             });
         }
-        batches.to_bytes(&Fields { base_offset, ..*fields }).unwrap()
+        batches.to_bytes(&BatchFields { base_offset, ..*fields }).unwrap()
     }
 
     fn offsets(batch: &RecordBatch) -> Vec<i64> {
@@ -404,8 +404,8 @@ mod tests {
 
     #[test]
     fn every_field_of_a_record_is_in_its_column() {
-        let fields = Fields { log_append_time: Some(5), ..Fields::default() };
-        let bytes = [batch(10..12, &Fields::default()), batch(12..14, &fields)].concat();
+        let fields = BatchFields { log_append_time: Some(5), ..BatchFields::default() };
+        let bytes = [batch(10..12, &BatchFields::default()), batch(12..14, &fields)].concat();
         let mut builder = builder(&NAMES, 100);
         assert!(builder.take(&mut chunk(bytes, 0, None)).unwrap());
         let batch = builder.finish().unwrap().unwrap();
@@ -434,9 +434,9 @@ mod tests {
 
     #[test]
     fn a_column_without_nulls_has_no_bitmap() {
-        let mut batches = Batches::new();
-        batches.add(&Entry { key: Some(b"k"), value: Some(b"v"), ..Entry::default() });
-        let bytes = batches.to_bytes(&Fields::default()).unwrap();
+        let mut batches = BatchBuilder::new();
+        batches.add(&NewRecord { key: Some(b"k"), value: Some(b"v"), ..NewRecord::default() });
+        let bytes = batches.to_bytes(&BatchFields::default()).unwrap();
         let mut builder = builder(&NAMES[..7], 100);
         builder.take(&mut chunk(bytes, 0, None)).unwrap();
         let batch = builder.finish().unwrap().unwrap();
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn every_codec_continues_in_the_next_batch_after_the_row_limit() {
         for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
-            let fields = Fields { codec, ..Fields::default() };
+            let fields = BatchFields { codec, ..BatchFields::default() };
             let bytes = [batch(0..10, &fields), batch(10..25, &fields)].concat();
             for rows in [1, 3, 10, 24] {
                 let mut builder = builder(&["offset"], rows);
@@ -467,12 +467,12 @@ mod tests {
     #[test]
     fn a_batch_closes_with_the_record_that_reaches_the_bytes() {
         let limits = Limits { rows: 100, bytes: 10 };
-        let mut builder = Builder::new(Projection::of(&["value"]).unwrap(), limits);
-        let mut batches = Batches::new();
+        let mut builder = ColumnsBuilder::new(Projection::of(&["value"]).unwrap(), limits);
+        let mut batches = BatchBuilder::new();
         for _ in 0..5 {
-            batches.add(&Entry { value: Some(b"1234"), ..Entry::default() });
+            batches.add(&NewRecord { value: Some(b"1234"), ..NewRecord::default() });
         }
-        let mut chunk = chunk(batches.to_bytes(&Fields::default()).unwrap(), 0, None);
+        let mut chunk = chunk(batches.to_bytes(&BatchFields::default()).unwrap(), 0, None);
         let mut sizes = Vec::new();
         loop {
             builder.take(&mut chunk).unwrap();
@@ -486,7 +486,7 @@ mod tests {
     fn a_header_name_that_is_not_utf8_has_replacement_characters() {
         let mut raw = b"\x00\x00\x00\x01\x01\x02\x04\xff\x66\x01".to_vec();
         raw.insert(0, u8::try_from(raw.len() * 2).unwrap());
-        let mut bytes = batch(0..1, &Fields::default());
+        let mut bytes = batch(0..1, &BatchFields::default());
         bytes.truncate(61);
         bytes.extend(&raw);
         let length = i32::try_from(bytes.len() - 12).unwrap();
@@ -502,13 +502,13 @@ mod tests {
 
     #[test]
     fn records_before_a_corrupt_one_are_returned_and_the_error_follows() {
-        let mut bytes = batch(2..5, &Fields::default());
+        let mut bytes = batch(2..5, &BatchFields::default());
         let last = bytes.len() - 1;
         bytes[last] = 0xff; // of the last record
         let crc = crc32c(&bytes[21..]);
         bytes[17..21].copy_from_slice(&crc.to_be_bytes());
         let mut builder = builder(&NAMES, 10);
-        let bytes = [batch(0..2, &Fields::default()), bytes].concat();
+        let bytes = [batch(0..2, &BatchFields::default()), bytes].concat();
         let mut chunk = chunk(bytes, 0, None);
         let failed = builder.take(&mut chunk);
         assert!(matches!(failed, Err(Error::Refused { code: 2, .. })), "{failed:?}");
@@ -542,7 +542,7 @@ mod tests {
     #[test]
     fn any_bytes_with_a_valid_checksum_become_columns_or_an_error() {
         for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
-            let whole = batch(0..6, &Fields { codec, ..Fields::default() });
+            let whole = batch(0..6, &BatchFields { codec, ..BatchFields::default() });
             for place in 0..whole.len() {
                 for flip in [0x01, 0x80, 0xff, 0x7e] {
                     let mut bytes = whole.clone();
@@ -557,15 +557,15 @@ mod tests {
 
     #[test]
     fn any_bytes_of_older_formats_become_columns_or_an_error() {
-        use crate::record::convert::{Target, to_legacy};
+        use crate::record::convert::{LegacyTarget, to_legacy};
         use crate::record::crc::crc32;
         for (magic, codec) in
             [(0, Codec::None), (1, Codec::None), (0, Codec::Gzip), (1, Codec::Lz4)]
         {
-            let whole = batch(3..6, &Fields { codec, ..Fields::default() });
+            let whole = batch(3..6, &BatchFields { codec, ..BatchFields::default() });
             let parsed = crate::record::batch::Batch::parse(&whole).unwrap();
             let (mut set, mut limit) = (Vec::new(), usize::MAX);
-            let target = Target { magic, first_offset: 3 };
+            let target = LegacyTarget { magic, first_offset: 3 };
             to_legacy(&parsed, &target, &mut limit, &mut set).unwrap();
             for place in 0..set.len() {
                 for flip in [0x01, 0x80, 0xff, 0x7e] {

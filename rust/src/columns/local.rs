@@ -10,7 +10,7 @@ use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::builder::Builder;
+use super::builder::ColumnsBuilder;
 use super::scan::{MissingOffsets, Range, Scan, Source, SourceItem};
 use crate::client::aborted::Aborted;
 use crate::client::chunk::{Chunk, ChunkParts};
@@ -41,7 +41,7 @@ pub fn scan(
     options: LocalOptions,
     interrupt: Arc<dyn Interrupt>,
     ranges: Vec<Range>,
-    builder: Builder,
+    builder: ColumnsBuilder,
 ) -> Result<Scan> {
     let left = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
     let local = LocalSource { options, left, reading: None, spare: Vec::new() };

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::builder::Builder;
+use super::builder::ColumnsBuilder;
 use super::scan::{MissingOffsets, Range, Scan, Source, SourceItem};
 use crate::client::admin::{EARLIEST, LATEST, OffsetQuery};
 use crate::client::chunk::Chunk;
@@ -47,7 +47,7 @@ pub fn scan(
     cluster: Cluster,
     options: RemoteOptions,
     ranges: Vec<Range>,
-    builder: Builder,
+    builder: ColumnsBuilder,
 ) -> Result<Scan> {
     let interrupt = Arc::clone(&cluster.options().interrupt);
     let config = Config { report_out_of_range: true, ..options.config };

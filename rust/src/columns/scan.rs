@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use super::builder::Builder;
+use super::builder::ColumnsBuilder;
 use crate::client::chunk::Chunk;
 use crate::client::{Error, Interrupt, Result};
 
@@ -67,7 +67,7 @@ pub(super) trait Source: Send {
 /// See the module.
 pub struct Scan {
     source: Box<dyn Source>,
-    builder: Builder,
+    builder: ColumnsBuilder,
     interrupt: Arc<dyn Interrupt>,
     open: Option<Chunk>,
     ranges: Vec<Range>,
@@ -83,7 +83,7 @@ pub struct Scan {
 impl Scan {
     pub(super) fn of(
         source: Box<dyn Source>,
-        builder: Builder,
+        builder: ColumnsBuilder,
         ranges: Vec<Range>,
         interrupt: Arc<dyn Interrupt>,
     ) -> Result<Self> {

@@ -11,7 +11,7 @@ use crate::client::producer::{Config, DeliveryReport, Producer as Core};
 use crate::client::record_layout::{FieldRole, Layout};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
-use crate::record::batch::Entry;
+use crate::record::batch::NewRecord;
 use crate::record::compression::Codec;
 
 /// Key, value, headers, partition, timestamp.
@@ -48,7 +48,7 @@ impl OutgoingRecord {
         let headers: Vec<_> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
         let (key, value) = (self.key.as_deref(), self.value.as_deref());
-        let entry = Entry { timestamp: self.timestamp, key, value, headers: &headers };
+        let entry = NewRecord { timestamp: self.timestamp, key, value, headers: &headers };
         core.send(topic, self.partition, &entry)
     }
 }
@@ -79,7 +79,7 @@ impl BlockDefaults {
         {
             let key = fields.key.or(self.key.as_deref());
             let value = fields.value.filter(|value| !(self.empty_is_null && value.is_empty()));
-            let entry = Entry { timestamp, key, value, headers: &headers };
+            let entry = NewRecord { timestamp, key, value, headers: &headers };
             core.send(topic, self.partition, &entry)?;
             (count, rest) = (count + 1, after);
         }
@@ -164,7 +164,7 @@ impl Producer {
     ) -> PyResult<()> {
         self.guarded.run(py, |core| {
             let timestamp = SystemClock.wall_ms();
-            let entry = Entry { timestamp, value: Some(&value), ..Entry::default() };
+            let entry = NewRecord { timestamp, value: Some(&value), ..NewRecord::default() };
             for _ in 0..count {
                 core.send(topic, partition, &entry)?;
             }

@@ -23,7 +23,7 @@ use crate::client::sender::{AppendResult, MetadataTimes, Sender as Core};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
 use crate::columns::arrow_records::{ArrowRecords, ColumnRoles};
-use crate::record::batch::Entry;
+use crate::record::batch::NewRecord;
 
 /// Told by [`forked`]: how many forks lie between this process and the first.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -94,7 +94,7 @@ impl Sender {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_ref().map(|v| v.as_bytes())))
             .collect();
-        let entry = Entry {
+        let entry = NewRecord {
             timestamp: record.timestamp_ms.unwrap_or_else(|| SystemClock.wall_ms()),
             key: bytes(record.key)?,
             value: bytes(record.value)?,

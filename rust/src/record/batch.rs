@@ -1,19 +1,19 @@
-//! A batch of magic 2 as a view over its bytes: header (see [`Header`]), then `record_count`
-//! records, compressed together or not at all.
+//! A view over the bytes of a batch of magic 2: the header (see [`Header`]), then `record_count`
+//! records, which are compressed together or not at all.
 //! ```text
 //! record: length varint, attributes int8, timestamp_delta varlong, offset_delta varint,
 //!         key (varint length, -1 null), value (likewise), header count varint,
 //!         header: key (varint length), value (varint length, -1 null)
 //! ```
 //! Invariants of a [`Batch`]: bytes = 12 + batch_length >= 61; magic 2; 0 <= record_count <=
-//!     last_offset_delta + 1; record_count * 7 <= bytes of the records when not compressed. Nothing
-//!     is said of the checksum and the records: that is [`check`].
+//!     last_offset_delta + 1; record_count * 7 <= bytes of the records when not compressed.
+//!     [`check`] validates the checksum and the records; [`Batch::parse`] does not.
 //! Threads: a borrowed value.
-//! Not promised: records are read in place, so a compressed batch must be inflated first.
+//! Not promised: records are read in place, so the caller inflates a compressed batch first.
 
-pub use super::build::{Builder, Entry, Fields};
-pub use super::check::{Bounds, Facts, Rules, check};
-pub use super::header::{HEADER_SIZE, Header, PREFIX_SIZE, Patch, patch_header};
+pub use super::build::{BatchBuilder, BatchFields, NewRecord};
+pub use super::check::{TimestampBounds, ValidationResult, ValidationRules, check};
+pub use super::header::{HEADER_SIZE, Header, HeaderPatch, PREFIX_SIZE, patch_header};
 
 use super::RecordError;
 use super::compression::Codec;
@@ -27,7 +27,7 @@ pub const MAGIC: i8 = 2;
 pub const MIN_RECORD_SIZE: usize = 7;
 const MAGIC_AT: usize = 16;
 
-/// Whose clock a record's time comes from.
+/// Which clock sets a record's timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimestampType {
     /// The producer's.
@@ -37,7 +37,7 @@ pub enum TimestampType {
     LogAppendTime,
 }
 
-/// A batch, viewed.
+/// A view of one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     bytes: &'a [u8],
@@ -45,10 +45,10 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Views the batch that `bytes` begin with; more may follow it.
+    /// Views the batch at the start of `bytes`; more bytes may follow it.
     ///
-    /// Errors: `Truncated` if it is not all there, `Magic` if it is of an older format, `Corrupt`
-    /// if sizes or counts contradict each other, `UnsupportedCodec`.
+    /// Errors: `Truncated` if bytes are missing, `Magic` if the format is older, `Corrupt` if sizes
+    /// or counts contradict each other, `UnsupportedCodec`.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let present = bytes.len();
@@ -65,11 +65,11 @@ impl<'a> Batch<'a> {
             .ok_or(RecordError::Corrupt("batch length is below the header's"))?;
         let bytes = bytes.get(..size).ok_or(RecordError::Truncated { needed: size, present })?;
         let batch = Self { bytes, header };
-        batch.plausible()?;
+        batch.check_sizes()?;
         Ok(batch)
     }
 
-    fn plausible(&self) -> Result<(), RecordError> {
+    fn check_sizes(&self) -> Result<(), RecordError> {
         let header = &self.header;
         if header.last_offset_delta < 0 {
             return Err(RecordError::Corrupt("last offset below the first"));
@@ -101,13 +101,13 @@ impl<'a> Batch<'a> {
         self.bytes
     }
 
-    /// The records, compressed if the batch is.
+    /// The bytes of the records, compressed if the batch is.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(HEADER_SIZE..).unwrap_or_default()
     }
 
-    /// Bytes of the whole batch.
+    /// Size of the whole batch in bytes.
     #[inline]
     pub const fn size(&self) -> usize {
         self.bytes.len()
@@ -119,22 +119,22 @@ impl<'a> Batch<'a> {
         crc32c(covered) == self.header.crc
     }
 
-    /// How the records are compressed.
+    /// The codec of the records.
     pub fn codec(&self) -> Codec {
         Codec::from_bits(self.header.attributes & CODEC_BITS).unwrap_or_default()
     }
 
-    /// Whether it belongs to a transaction.
+    /// Whether the batch belongs to a transaction.
     pub const fn is_transactional(&self) -> bool {
         self.header.is_transactional()
     }
 
-    /// Whether it holds control records (see [`control`](super::control)), not data.
+    /// Whether the batch holds control records (see [`control`](super::control)) instead of data.
     pub const fn is_control(&self) -> bool {
         self.header.is_control()
     }
 
-    /// Whose clock the times come from.
+    /// Which clock set the timestamps.
     pub const fn timestamp_type(&self) -> TimestampType {
         if self.header.has(LOG_APPEND_TIME) {
             TimestampType::LogAppendTime
@@ -143,7 +143,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether the base timestamp is the time from which tombstones in it may go.
+    /// Whether the base timestamp is the time from which compaction may remove its tombstones.
     pub const fn has_delete_horizon(&self) -> bool {
         self.header.has(DELETE_HORIZON)
     }
@@ -154,15 +154,15 @@ impl<'a> Batch<'a> {
         self.header.base_offset
     }
 
-    /// Offset of the last record, also where compaction took that one away.
+    /// Offset of the last record that was produced; compaction may have removed that record.
     #[inline]
     pub const fn last_offset(&self) -> i64 {
         self.header.base_offset.saturating_add(self.header.last_offset_delta as i64)
     }
 
-    /// The records of an uncompressed batch; one of the results is an error, and the last, where
-    /// they are not as many or as long as they should be. A compressed batch gives
-    /// `UnsupportedCodec`: inflate it and ask [`Batch::records_in`].
+    /// The records of an uncompressed batch. If their count or size is wrong, the last result is an
+    /// error. A compressed batch yields `UnsupportedCodec`: inflate it and call
+    /// [`Batch::records_in`].
     pub fn records(&self) -> Records<'a> {
         match self.codec() {
             Codec::None => self.records_in(self.payload()),
@@ -173,10 +173,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The records of this batch, from its payload as inflated elsewhere.
+    /// The records of this batch, read from its inflated payload.
     pub fn records_in<'p>(&self, payload: &'p [u8]) -> Records<'p> {
         Records {
-            origin: Origin::of(&self.header),
+            origin: DeltaOrigin::of(&self.header),
             at: Cursor::new(payload),
             index: 0,
             count: self.header.record_count,
@@ -184,34 +184,34 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The same, from a place on that [`Records::mark`] told of the same payload.
+    /// The records from a mark on; [`Records::mark`] returned it for the same payload.
     #[inline]
-    pub fn records_from<'p>(&self, payload: &'p [u8], mark: Mark) -> Records<'p> {
+    pub fn records_from<'p>(&self, payload: &'p [u8], mark: RecordMark) -> Records<'p> {
         let from = payload.len().saturating_sub(mark.left);
         let at = Cursor::new(payload.get(from..).unwrap_or_default());
         Records { at, index: mark.index, ..self.records_in(payload) }
     }
 }
 
-/// A place between two records of a batch.
+/// A position between two records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct RecordMark {
     index: i32,
     left: usize,
 }
 
-impl Mark {
+impl RecordMark {
     /// Before the first record.
     pub const START: Self = Self { index: 0, left: usize::MAX };
 }
 
-impl Default for Mark {
+impl Default for RecordMark {
     fn default() -> Self {
         Self::START
     }
 }
 
-/// Views each batch of a run of them. A tail that is cut or bad is one last error.
+/// Views each of several consecutive batches. A cut or bad tail yields one last error.
 pub fn iter(bytes: &[u8]) -> Batches<'_> {
     Batches { rest: bytes }
 }
@@ -245,15 +245,15 @@ impl<'a> Iterator for Batches<'a> {
     }
 }
 
-/// What a record's deltas are added to.
+/// The base values to which a record's deltas are added.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct DeltaOrigin {
     base_offset: i64,
     base_timestamp: i64,
     log_append_time: Option<i64>,
 }
 
-impl Origin {
+impl DeltaOrigin {
     pub(crate) const fn of(header: &Header) -> Self {
         Self {
             base_offset: header.base_offset,
@@ -267,12 +267,12 @@ impl Origin {
     }
 }
 
-/// A record, viewed.
+/// A view of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Its place in the partition.
+    /// Its offset in the partition.
     pub offset: i64,
-    /// Its time in milliseconds, as the batch's timestamp type has it; -1: none.
+    /// Its timestamp in milliseconds; the batch's timestamp type says which clock; -1: none.
     pub timestamp: i64,
     /// The key, or null.
     pub key: Option<&'a [u8]>,
@@ -283,9 +283,9 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads what follows a record's length; `body` is exactly that long.
+    /// Reads the fields that follow a record's length; `body` has exactly that length.
     #[inline]
-    pub(crate) fn read(body: &'a [u8], origin: &Origin) -> Result<Self, &'static str> {
+    pub(crate) fn read(body: &'a [u8], origin: &DeltaOrigin) -> Result<Self, &'static str> {
         let mut at = Cursor::new(body);
         at.int8().ok_or("empty record")?;
         let timestamp_delta = at.varlong().ok_or("bad timestamp delta")?;
@@ -305,7 +305,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A record's headers, checked when the record was read.
+/// A record's headers; reading the record has checked them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers<'a> {
     count: usize,
@@ -313,23 +313,23 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// How many.
+    /// The number of headers.
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether the record has no header.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Each header's key (meant to be UTF-8, not checked) and value.
+    /// Each header's key and value. The key should be UTF-8; that is not checked.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let mut at = Cursor::new(self.bytes);
         std::iter::from_fn(move || header(&mut at))
     }
 
-    /// Reads a count and as many headers; they must use up the cursor.
+    /// Reads the count and the headers; nothing may follow them.
     #[inline]
     fn read(at: &mut Cursor<'a>) -> Result<Self, &'static str> {
         let count = at.varint().ok_or("bad header count")?;
@@ -374,7 +374,7 @@ pub(crate) fn body<'a>(at: &mut Cursor<'a>) -> Result<&'a [u8], &'static str> {
 /// See [`Batch::records`].
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
-    origin: Origin,
+    origin: DeltaOrigin,
     at: Cursor<'a>,
     index: i32,
     count: i32,
@@ -384,8 +384,8 @@ pub struct Records<'a> {
 impl Records<'_> {
     /// The place before the next record.
     #[inline]
-    pub const fn mark(&self) -> Mark {
-        Mark { index: self.index, left: self.at.rest.len() }
+    pub const fn mark(&self) -> RecordMark {
+        RecordMark { index: self.index, left: self.at.rest.len() }
     }
 }
 
@@ -422,15 +422,21 @@ impl<'a> Iterator for Records<'a> {
 mod tests {
     use super::*;
 
-    fn entry<'a>(timestamp: i64, key: &'a str, value: &'a str) -> Entry<'a> {
-        Entry { timestamp, key: Some(key.as_bytes()), value: Some(value.as_bytes()), headers: &[] }
+    fn entry<'a>(timestamp: i64, key: &'a str, value: &'a str) -> NewRecord<'a> {
+        NewRecord {
+            timestamp,
+            key: Some(key.as_bytes()),
+            value: Some(value.as_bytes()),
+            headers: &[],
+        }
     }
 
-    fn three(fields: &Fields) -> Vec<u8> {
-        let mut builder = Builder::new();
+    fn three(fields: &BatchFields) -> Vec<u8> {
+        let mut builder = BatchBuilder::new();
         builder.add(&entry(1000, "a", "first"));
-        builder.add(&Entry { headers: &[("h", Some(b"1")), ("n", None)], ..entry(1005, "b", "") });
-        builder.add(&Entry { timestamp: 1002, ..Entry::default() });
+        builder
+            .add(&NewRecord { headers: &[("h", Some(b"1")), ("n", None)], ..entry(1005, "b", "") });
+        builder.add(&NewRecord { timestamp: 1002, ..NewRecord::default() });
         builder.to_bytes(fields).unwrap()
     }
 
@@ -439,7 +445,7 @@ mod tests {
     #[test]
     fn a_built_batch_reads_back_in_every_codec() {
         for codec in CODECS {
-            let bytes = three(&Fields { base_offset: 7, codec, ..Fields::default() });
+            let bytes = three(&BatchFields { base_offset: 7, codec, ..BatchFields::default() });
             let batch = Batch::parse(&bytes).unwrap();
             assert!(batch.crc_ok());
             assert_eq!((batch.codec(), batch.last_offset()), (codec, 9));
@@ -458,11 +464,12 @@ mod tests {
     #[test]
     fn check_finds_the_largest_time_and_misses_no_key() {
         for codec in CODECS {
-            let bytes = three(&Fields { codec, ..Fields::default() });
+            let bytes = three(&BatchFields { codec, ..BatchFields::default() });
             let batch = Batch::parse(&bytes).unwrap();
-            let facts = check(&batch, &Rules::default()).unwrap();
+            let facts = check(&batch, &ValidationRules::default()).unwrap();
             assert_eq!((facts.max_timestamp, facts.record_count), (1005, 3));
-            let missing = check(&batch, &Rules { need_keys: true, ..Rules::default() });
+            let missing =
+                check(&batch, &ValidationRules { need_keys: true, ..ValidationRules::default() });
             let reason = "a compacted topic takes no record without a key";
             assert_eq!(missing, Err(RecordError::Invalid { index: 2, reason }), "{codec:?}");
         }
@@ -470,11 +477,12 @@ mod tests {
 
     #[test]
     fn a_patch_of_offset_and_epoch_leaves_the_checksum_alone() {
-        let bytes = three(&Fields::default());
+        let bytes = three(&BatchFields::default());
         let batch = Batch::parse(&bytes).unwrap();
         let max_timestamp = batch.header().max_timestamp;
         for log_append_time in [None, Some(9999)] {
-            let patch = Patch { base_offset: 50, leader_epoch: 4, max_timestamp, log_append_time };
+            let patch =
+                HeaderPatch { base_offset: 50, leader_epoch: 4, max_timestamp, log_append_time };
             let header = patch_header(&batch, &patch);
             let stored = [&header[..], batch.payload()].concat();
             let stored = Batch::parse(&stored).unwrap();

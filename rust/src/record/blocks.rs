@@ -1,22 +1,22 @@
-//! Cutting a stream of writes into blocks of one size, as Xerial's and LZ4's frames want it. What
-//! comes in pieces of at least a block is not copied.
-//! Invariant: fewer bytes than one block are held between two writes.
+//! Cuts a stream of writes into blocks of one size, for the frames of Xerial and LZ4. Input of at
+//! least one block is not copied.
+//! Invariant: between two writes less than one block is buffered.
 
 use std::io;
 
-/// The bytes of a block that is not full yet.
-pub(crate) struct Blocks {
+/// Cuts writes into blocks; holds the bytes of the incomplete block.
+pub(crate) struct BlockCutter {
     size: usize,
     held: Vec<u8>,
 }
 
-impl Blocks {
-    /// Nothing held yet; blocks will be of `size` bytes, the last one smaller.
+impl BlockCutter {
+    /// An empty cutter for blocks of `size` bytes; the last block may be smaller.
     pub(crate) const fn new(size: usize) -> Self {
         Self { size, held: Vec::new() }
     }
 
-    /// Takes in `input` and hands each full block to `sink`.
+    /// Adds `input` and passes each full block to `sink`.
     pub(crate) fn write(
         &mut self,
         mut input: &[u8],
@@ -39,7 +39,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Hands what is held to `sink`, as the last block.
+    /// Passes the remaining bytes to `sink` as the last block.
     pub(crate) fn finish(self, sink: impl FnOnce(&[u8]) -> io::Result<()>) -> io::Result<()> {
         if self.held.is_empty() { Ok(()) } else { sink(&self.held) }
     }

@@ -1,6 +1,6 @@
-//! Writing a batch of magic 2: records go into a buffer one by one, then header, codec and
-//! checksum. A builder keeps its buffers, so that the next batch allocates nothing.
-//! Invariant: offset deltas ascend; the size foretold by [`Builder::size`] is the uncompressed one.
+//! Builds a batch of magic 2: records are added to a buffer one by one, then compressed, then the
+//! header is written. A builder keeps its buffer, so that the next batch allocates nothing.
+//! Invariant: offset deltas ascend. [`BatchBuilder::size`] is the uncompressed size.
 
 use super::RecordError;
 use super::batch::MAGIC;
@@ -8,9 +8,9 @@ use super::compression::{Codec, deflate};
 use super::cursor::{length, nullable_size, put_nullable, put_varint, varint_size};
 use super::header::{CONTROL, DELETE_HORIZON, HEADER_SIZE, Header, LOG_APPEND_TIME, TRANSACTIONAL};
 
-/// What a batch says about all of its records.
+/// The header fields that apply to all records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fields {
+pub struct BatchFields {
     /// Offset of the first record.
     pub base_offset: i64,
     /// Epoch of the leader; -1 from a producer.
@@ -19,10 +19,10 @@ pub struct Fields {
     pub codec: Codec,
     /// The codec's level; `None`: its default.
     pub level: Option<i32>,
-    /// The broker's time, where records carry that and not their own.
+    /// The broker's time, if it replaces the records' own timestamps.
     pub log_append_time: Option<i64>,
-    /// Whether the base timestamp is the time from which tombstones may go (see
-    /// [`Builder::set_base_timestamp`]).
+    /// Whether the base timestamp is the time from which compaction may remove tombstones (see
+    /// [`BatchBuilder::set_base_timestamp`]).
     pub delete_horizon: bool,
     /// Id of an idempotent or transactional producer; -1: none.
     pub producer_id: i64,
@@ -36,7 +36,7 @@ pub struct Fields {
     pub control: bool,
 }
 
-impl Default for Fields {
+impl Default for BatchFields {
     fn default() -> Self {
         Self {
             base_offset: 0,
@@ -54,9 +54,9 @@ impl Default for Fields {
     }
 }
 
-/// A record to be written.
+/// A record to add to a batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Entry<'a> {
+pub struct NewRecord<'a> {
     /// Its time in milliseconds; -1: none.
     pub timestamp: i64,
     /// The key, or null.
@@ -67,29 +67,36 @@ pub struct Entry<'a> {
     pub headers: &'a [(&'a str, Option<&'a [u8]>)],
 }
 
-/// Collects records, then writes them as a batch; may be used again after that.
+/// Collects records and writes them as a batch. It can be used again afterwards.
 #[derive(Clone, Debug, Default)]
-pub struct Builder {
+pub struct BatchBuilder {
     records: Vec<u8>,
-    tally: Tally,
+    tally: RecordTotals,
 }
 
-/// What is known of the records so far.
+/// Count, next offset and timestamps of the records added so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct RecordTotals {
     pub count: i32,
     pub next_delta: i32,
     base_timestamp: Option<i64>,
     max_timestamp: i64,
 }
 
-impl Builder {
+/// A record's time and offset, counted from those of its batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordDeltas {
+    timestamp: i64,
+    offset: i64,
+}
+
+impl BatchBuilder {
     /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Records so far.
+    /// Number of records added.
     pub const fn count(&self) -> i32 {
         self.tally.count
     }
@@ -99,46 +106,47 @@ impl Builder {
         self.tally.count == 0
     }
 
-    /// Bytes of the batch if it were finished now without compression.
+    /// Size of the uncompressed batch in bytes, if it were finished now.
     pub fn size(&self) -> usize {
         HEADER_SIZE + self.records.len()
     }
 
-    /// Sets what the records' times are counted from, before the first of them is added; unless
-    /// set, that is the first record's time.
+    /// Sets the base timestamp; call it before the first record is added. The default is the first
+    /// record's timestamp.
     pub const fn set_base_timestamp(&mut self, timestamp: i64) {
         self.tally.base_timestamp = Some(timestamp);
     }
 
     /// Adds a record at the next offset.
-    pub fn add(&mut self, entry: &Entry<'_>) {
+    pub fn add(&mut self, entry: &NewRecord<'_>) {
         self.add_at(self.tally.next_delta, entry);
     }
 
-    /// Adds a record at `offset_delta`, which is above those before (a compacted log has gaps).
-    pub fn add_at(&mut self, offset_delta: i32, entry: &Entry<'_>) {
+    /// Adds a record at `offset_delta`, which must be above all earlier ones; gaps are allowed, as
+    /// in a compacted log.
+    pub fn add_at(&mut self, offset_delta: i32, entry: &NewRecord<'_>) {
         let deltas = self.tally.record(offset_delta, entry.timestamp);
         put_record(&mut self.records, deltas, entry);
     }
 
-    /// Forgets all records.
+    /// Removes all records.
     pub fn clear(&mut self) {
         self.records.clear();
-        self.tally = Tally::default();
+        self.tally = RecordTotals::default();
     }
 
-    /// Appends the batch to `out` and forgets its records. Errors: `TooLarge` past 2 GiB; `Invalid`
-    /// where the codec refuses its level; `out` is then as it was.
-    pub fn finish(&mut self, fields: &Fields, out: &mut Vec<u8>) -> Result<(), RecordError> {
+    /// Appends the batch to `out` and removes its records from the builder. Errors: `TooLarge`
+    /// beyond 2 GiB; `Invalid` if the codec refuses its level. `out` is then unchanged.
+    pub fn finish(&mut self, fields: &BatchFields, out: &mut Vec<u8>) -> Result<(), RecordError> {
         let last = self.tally.next_delta.saturating_sub(1).max(0);
         self.finish_at(fields, last, out)
     }
 
-    /// [`Builder::finish`] with a last offset that may be above the last record's (its record was
-    /// compacted away).
+    /// [`BatchBuilder::finish`] with a last offset that may be above the last record's, because
+    /// compaction removed the last record.
     pub fn finish_at(
         &mut self,
-        fields: &Fields,
+        fields: &BatchFields,
         last_offset_delta: i32,
         out: &mut Vec<u8>,
     ) -> Result<(), RecordError> {
@@ -155,18 +163,18 @@ impl Builder {
         written
     }
 
-    /// A batch of its own: [`Builder::finish`] into a new buffer.
-    pub fn to_bytes(&mut self, fields: &Fields) -> Result<Vec<u8>, RecordError> {
+    /// Calls [`BatchBuilder::finish`] with a new buffer and returns it.
+    pub fn to_bytes(&mut self, fields: &BatchFields) -> Result<Vec<u8>, RecordError> {
         let mut out = Vec::with_capacity(self.size());
         self.finish(fields, &mut out)?;
         Ok(out)
     }
 }
 
-impl Tally {
-    /// Counts a record; gives its time and offset as deltas.
+impl RecordTotals {
+    /// Counts a record and returns its timestamp and offset as deltas.
     #[inline]
-    pub(crate) fn record(&mut self, offset_delta: i32, timestamp: i64) -> (i64, i64) {
+    pub(crate) fn record(&mut self, offset_delta: i32, timestamp: i64) -> RecordDeltas {
         self.max_timestamp = match self.count {
             0 => timestamp,
             _ => self.max_timestamp.max(timestamp),
@@ -174,11 +182,12 @@ impl Tally {
         let base_timestamp = *self.base_timestamp.get_or_insert(timestamp);
         self.count += 1;
         self.next_delta = offset_delta.saturating_add(1);
-        (timestamp.wrapping_sub(base_timestamp), i64::from(offset_delta))
+        let timestamp = timestamp.wrapping_sub(base_timestamp);
+        RecordDeltas { timestamp, offset: i64::from(offset_delta) }
     }
 
-    /// The header for these records, its length and checksum still open.
-    pub(crate) fn header(&self, fields: &Fields) -> Header {
+    /// The header for these records; the caller sets length and checksum.
+    pub(crate) fn header(&self, fields: &BatchFields) -> Header {
         let max_timestamp = if self.count == 0 { -1 } else { self.max_timestamp };
         Header {
             base_offset: fields.base_offset,
@@ -197,7 +206,7 @@ impl Tally {
     }
 }
 
-fn attributes(fields: &Fields) -> i16 {
+fn attributes(fields: &BatchFields) -> i16 {
     let flag = |set: bool, bit: i16| if set { bit } else { 0 };
     fields.codec.bits()
         | flag(fields.log_append_time.is_some(), LOG_APPEND_TIME)
@@ -210,8 +219,8 @@ fn attributes(fields: &Fields) -> i16 {
 #[inline]
 pub(crate) fn put_record(
     out: &mut Vec<u8>,
-    (timestamp_delta, offset_delta): (i64, i64),
-    entry: &Entry<'_>,
+    RecordDeltas { timestamp: timestamp_delta, offset: offset_delta }: RecordDeltas,
+    entry: &NewRecord<'_>,
 ) {
     let headers = length(entry.headers.len());
     let size = 1

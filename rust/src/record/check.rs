@@ -1,39 +1,42 @@
-//! What a producer's batch must be before it is stored: one walk over it in place, no record
-//! decoded, nothing copied.
-//! Behaviour: every record is walked: its length is that of its fields, offset deltas are
-//!     0, 1, .. record_count - 1, no byte is left over, keys are there where the topic is
-//!     compacted, times lie within the topic's bounds; the largest time is computed. Compressed
-//!     records are inflated through a small buffer, however large they say they are. Where the
-//!     topic trusts its producers (`krust.validate.compressed=header`) a compressed batch is
-//!     checked by its header alone, unless keys or a lower bound of times ask for the records; the
-//!     largest time is then the producer's word.
-//! Source: Kafka's `LogValidator`; a batch that it refuses is refused here.
+//! Validation of a producer's batch before it is stored: one walk over its bytes in place, without
+//! decoding or copying a record.
+//! Behaviour: for every record, the length equals that of its fields, the offset deltas are
+//!     0, 1, .. record_count - 1, no byte is left over, the key is present if the topic is
+//!     compacted, and the timestamp lies within the topic's bounds. The walk computes the largest
+//!     timestamp. Compressed records are inflated through a small buffer of fixed size. If the
+//!     topic trusts its producers (`krust.validate.compressed=header`), only the header of a
+//!     compressed batch is checked, unless the topic requires keys or bounds old timestamps; the
+//!     largest timestamp is then the one in the producer's header.
+//! Source: Kafka's `LogValidator`; every batch that it refuses is refused here.
+
+use std::ops::Range;
 
 use super::RecordError;
 use super::batch::{Batch, TimestampType, body};
 use super::compression::Codec;
 use super::cursor::{Cursor, zigzag64};
-use super::skim::Skim;
+use super::record_stream::RecordStream;
 
-/// What the topic asks of a batch.
+/// What the topic requires of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// Each record has a key (`cleanup.policy=compact`).
+pub struct ValidationRules {
+    /// Each record must have a key (`cleanup.policy=compact`).
     pub need_keys: bool,
-    /// The bounds of times; `None` where the broker sets the time, or there are none.
-    pub bounds: Option<Bounds>,
-    /// Compressed records are believed to be what the header says.
+    /// The bounds of timestamps; `None`: the broker sets the timestamps, or there are no bounds.
+    pub bounds: Option<TimestampBounds>,
+    /// The header of a compressed batch is trusted.
     pub trusts_compressed: bool,
-    /// Most bytes that compressed records may inflate to; `None`: what their size can account for.
+    /// Most bytes that compressed records may inflate to; `None`: the codec's budget for their
+    /// size.
     pub inflated_max: Option<u64>,
 }
 
 /// Why a record without a key is refused.
 pub const NO_KEY: &str = "a compacted topic takes no record without a key";
 
-/// How far a record's time may lie from the broker's; a record without a time (-1) always may.
+/// How far a record's timestamp may be from the broker's time. No timestamp (-1) is always valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct TimestampBounds {
     /// The broker's time, in milliseconds.
     pub now_ms: i64,
     /// `message.timestamp.before.max.ms`.
@@ -42,61 +45,61 @@ pub struct Bounds {
     pub after_max_ms: i64,
 }
 
-/// What [`check`] found.
+/// What [`check`] computed from a valid batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// The largest time of any record.
+pub struct ValidationResult {
+    /// The largest timestamp of any record.
     pub max_timestamp: i64,
-    /// Offset of the first record with that time, less the base offset; the last record's where the
-    /// batch is compressed and was checked by its header.
+    /// Offset of the first record with that timestamp, minus the base offset. If only the header
+    /// was checked: that of the last record.
     pub offset_of_max_timestamp: i64,
     /// Records in the batch.
     pub record_count: i32,
-    /// Offset of the last record, less the base offset.
+    /// Offset of the last record, minus the base offset.
     pub last_offset_delta: i32,
-    /// Bytes that were inflated to find this out.
+    /// Number of bytes that the check inflated.
     pub inflated: u64,
 }
 
-impl Bounds {
-    /// The earliest time that is taken, in milliseconds.
+impl TimestampBounds {
+    /// The earliest valid timestamp, in milliseconds.
     pub const fn earliest(&self) -> i64 {
         self.now_ms.saturating_sub(self.before_max_ms)
     }
 
-    /// The latest.
+    /// The latest valid timestamp, in milliseconds.
     pub const fn latest(&self) -> i64 {
         self.now_ms.saturating_add(self.after_max_ms)
     }
 
-    /// Whether a record may have this time.
+    /// Whether a record may have this timestamp.
     pub const fn allow(&self, timestamp: i64) -> bool {
         timestamp == -1 || (self.earliest() <= timestamp && timestamp <= self.latest())
     }
 }
 
-/// Checks a batch that a client sent, its checksum first.
+/// Checks a batch that a client sent. The checksum comes first.
 ///
 /// Errors: `Corrupt` (checksum); `Timestamp`; `Invalid` with the index of the first bad record.
-pub fn check(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
+pub fn check(batch: &Batch<'_>, rules: &ValidationRules) -> Result<ValidationResult, RecordError> {
     if !batch.crc_ok() {
         return Err(RecordError::Corrupt("checksum"));
     }
     check_header(batch)?;
     match batch.codec() {
-        Codec::None => walk(batch, rules),
+        Codec::None => check_uncompressed(batch, rules),
         _ if !rules.trusts_compressed
             || rules.need_keys
             || rules.bounds.is_some_and(|bounds| bounds.earliest() > 0) =>
         {
-            inflate(batch, rules)
+            check_compressed(batch, rules)
         }
         _ => {
             let header = batch.header();
-            let mut seen = Seen::new(batch, rules);
-            seen.timestamp(-1, header.max_timestamp)?;
+            let mut validator = RecordValidator::new(batch, rules);
+            validator.check_timestamp(-1, header.max_timestamp)?;
             let last = i64::from(header.last_offset_delta);
-            Ok(Facts { offset_of_max_timestamp: last, ..seen.facts(batch) })
+            Ok(ValidationResult { offset_of_max_timestamp: last, ..validator.result(batch) })
         }
     }
 }
@@ -121,8 +124,8 @@ fn check_header(batch: &Batch<'_>) -> Result<(), RecordError> {
     Ok(())
 }
 
-/// What was seen of the records so far.
-struct Seen {
+/// Checks keys and timestamps record by record, and keeps the largest timestamp.
+struct RecordValidator {
     need_keys: bool,
     earliest: i64,
     latest: i64,
@@ -131,8 +134,8 @@ struct Seen {
     index_of_max: i32,
 }
 
-impl Seen {
-    fn new(batch: &Batch<'_>, rules: &Rules) -> Self {
+impl RecordValidator {
+    fn new(batch: &Batch<'_>, rules: &ValidationRules) -> Self {
         Self {
             need_keys: rules.need_keys,
             earliest: rules.bounds.map_or(i64::MIN, |bounds| bounds.earliest()),
@@ -144,7 +147,7 @@ impl Seen {
     }
 
     #[inline(always)]
-    fn timestamp(&mut self, index: i32, timestamp: i64) -> Result<(), RecordError> {
+    fn check_timestamp(&mut self, index: i32, timestamp: i64) -> Result<(), RecordError> {
         if timestamp > self.max_timestamp {
             self.max_timestamp = timestamp;
             self.index_of_max = index;
@@ -156,15 +159,15 @@ impl Seen {
     }
 
     #[inline(always)]
-    const fn key(&self, index: i32, present: bool) -> Result<(), RecordError> {
+    const fn check_key(&self, index: i32, present: bool) -> Result<(), RecordError> {
         if self.need_keys && !present {
             return Err(RecordError::Invalid { index, reason: NO_KEY });
         }
         Ok(())
     }
 
-    fn facts(&self, batch: &Batch<'_>) -> Facts {
-        Facts {
+    fn result(&self, batch: &Batch<'_>) -> ValidationResult {
+        ValidationResult {
             max_timestamp: self.max_timestamp,
             offset_of_max_timestamp: i64::from(self.index_of_max),
             record_count: batch.header().record_count,
@@ -174,39 +177,42 @@ impl Seen {
     }
 }
 
-fn walk(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
-    let mut seen = Seen::new(batch, rules);
+fn check_uncompressed(
+    batch: &Batch<'_>,
+    rules: &ValidationRules,
+) -> Result<ValidationResult, RecordError> {
+    let mut validator = RecordValidator::new(batch, rules);
     let mut at = Cursor::new(batch.payload());
     for index in 0..batch.header().record_count {
-        let (timestamp_delta, key) = match quick(&mut at, index) {
+        let (timestamp_delta, key) = match walk_short_record(&mut at, index) {
             Some(fields) => fields,
-            None => {
-                fields(&mut at, index).map_err(|reason| RecordError::Invalid { index, reason })?
-            }
+            None => walk_record(&mut at, index)
+                .map_err(|reason| RecordError::Invalid { index, reason })?,
         };
-        seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
-        seen.key(index, key)?;
+        validator.check_timestamp(index, validator.base_timestamp.wrapping_add(timestamp_delta))?;
+        validator.check_key(index, key)?;
     }
     if at.rest.is_empty() {
-        Ok(seen.facts(batch))
+        Ok(validator.result(batch))
     } else {
         Err(RecordError::batch("bytes left over after the last record"))
     }
 }
 
-/// Walks one record without headers whose varints have at most three bytes, as nearly all are;
-/// gives its timestamp delta and whether it has a key. `None`: [`fields`] must look at it.
+/// Walks one record that has no headers and whose varints have at most three bytes, as most
+/// records do. Returns its timestamp delta and whether it has a key; `None`: [`walk_record`] must
+/// walk it.
 #[inline(always)]
-fn quick(at: &mut Cursor<'_>, index: i32) -> Option<(i64, bool)> {
+fn walk_short_record(at: &mut Cursor<'_>, index: i32) -> Option<(i64, bool)> {
     let mut rest = at.rest;
-    let (length, negative) = halves(short(&mut rest)?);
+    let (length, negative) = split_zigzag(short_varint(&mut rest)?);
     let (body, next) = rest.split_at_checked(length)?;
     let (_, mut body) = body.split_first()?;
-    let timestamp_delta = zigzag64(u64::from(short(&mut body)?));
-    let in_sequence = i64::from(short(&mut body)?) == i64::from(index) * 2;
-    let (key, no_key) = halves(short(&mut body)?);
+    let timestamp_delta = zigzag64(u64::from(short_varint(&mut body)?));
+    let in_sequence = i64::from(short_varint(&mut body)?) == i64::from(index) * 2;
+    let (key, no_key) = split_zigzag(short_varint(&mut body)?);
     let (_, mut body) = body.split_at_checked(if no_key { 0 } else { key })?;
-    let (value, no_value) = halves(short(&mut body)?);
+    let (value, no_value) = split_zigzag(short_varint(&mut body)?);
     let (_, body) = body.split_at_checked(if no_value { 0 } else { value })?;
     // A negative length is -1, so that its half is 0.
     if negative || !in_sequence || (no_key && key != 0) || (no_value && value != 0) || body != [0] {
@@ -216,15 +222,15 @@ fn quick(at: &mut Cursor<'_>, index: i32) -> Option<(i64, bool)> {
     Some((timestamp_delta, !no_key))
 }
 
-/// A raw zigzag length as a number and whether it is negative.
+/// Splits a raw zigzag length into half its value and whether it is negative.
 #[inline(always)]
-const fn halves(raw: u32) -> (usize, bool) {
+const fn split_zigzag(raw: u32) -> (usize, bool) {
     ((raw >> 1) as usize, raw & 1 != 0)
 }
 
-/// A raw varint of at most three bytes.
+/// Reads a raw varint of at most three bytes.
 #[inline(always)]
-fn short(rest: &mut &[u8]) -> Option<u32> {
+fn short_varint(rest: &mut &[u8]) -> Option<u32> {
     let (&first, after) = rest.split_first()?;
     if first < 0x80 {
         *rest = after;
@@ -241,10 +247,10 @@ fn short(rest: &mut &[u8]) -> Option<u32> {
     (third < 0x80).then(|| raw | u32::from(third) << 14)
 }
 
-/// Walks any record; gives its timestamp delta and whether it has a key, or what is wrong.
+/// Walks any record. Returns its timestamp delta and whether it has a key, or what is wrong.
 #[cold]
 #[inline(never)]
-fn fields(at: &mut Cursor<'_>, index: i32) -> Result<(i64, bool), &'static str> {
+fn walk_record(at: &mut Cursor<'_>, index: i32) -> Result<(i64, bool), &'static str> {
     let mut at = Cursor::new(body(at)?);
     at.int8().ok_or("empty record")?;
     let timestamp_delta = at.varlong().ok_or("bad timestamp delta")?;
@@ -270,67 +276,71 @@ fn headers(at: &mut Cursor<'_>) -> Result<(), &'static str> {
     if at.rest.is_empty() { Ok(()) } else { Err("bytes left over in a record") }
 }
 
-fn inflate(batch: &Batch<'_>, rules: &Rules) -> Result<Facts, RecordError> {
-    let mut seen = Seen::new(batch, rules);
-    let mut at = Skim::new(batch.codec(), batch.payload())?;
+fn check_compressed(
+    batch: &Batch<'_>,
+    rules: &ValidationRules,
+) -> Result<ValidationResult, RecordError> {
+    let mut validator = RecordValidator::new(batch, rules);
+    let mut at = RecordStream::new(batch.codec(), batch.payload())?;
     if let Some(most) = rules.inflated_max {
         at.allow(most);
     }
     let count = batch.header().record_count;
     let mut index = 0;
     while index < count {
-        let walked = walk_window(&mut seen, at.window()?, (index, count))?;
+        let walked = walk_window(&mut validator, at.window()?, index..count)?;
         index = walked.index;
         at.advance(walked.bytes);
         if index < count && walked.bytes == 0 {
             // The record is larger than the window.
             let (timestamp_delta, key) =
-                skim_fields(&mut at, index).map_err(|error| match error {
+                walk_long_record(&mut at, index).map_err(|error| match error {
                     RecordError::Invalid { reason, .. } => RecordError::Invalid { index, reason },
                     other => other,
                 })?;
-            seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
-            seen.key(index, key)?;
+            validator
+                .check_timestamp(index, validator.base_timestamp.wrapping_add(timestamp_delta))?;
+            validator.check_key(index, key)?;
             index += 1;
         }
     }
     if at.at_end()? {
-        Ok(Facts { inflated: at.consumed, ..seen.facts(batch) })
+        Ok(ValidationResult { inflated: at.consumed, ..validator.result(batch) })
     } else {
         Err(RecordError::batch("bytes left over after the last record"))
     }
 }
 
-/// How far a walk through a window came.
-struct Walked {
-    /// The record that is next.
+/// How far a walk through a window got.
+struct WindowProgress {
+    /// Index of the next record.
     index: i32,
     bytes: usize,
 }
 
-/// Walks the records that lie whole in `window`, from number `index` to before `count`.
+/// Walks the records with these indexes, as far as they lie completely in `window`.
 fn walk_window(
-    seen: &mut Seen,
+    validator: &mut RecordValidator,
     window: &[u8],
-    (mut index, count): (i32, i32),
-) -> Result<Walked, RecordError> {
+    indexes: Range<i32>,
+) -> Result<WindowProgress, RecordError> {
+    let (mut index, count) = (indexes.start, indexes.end);
     let mut at = Cursor::new(window);
     while index < count && !at.rest.is_empty() {
-        let (timestamp_delta, key) = match quick(&mut at, index) {
+        let (timestamp_delta, key) = match walk_short_record(&mut at, index) {
             Some(fields) => fields,
             None if body(&mut Cursor::new(at.rest)).is_err() => break,
-            None => {
-                fields(&mut at, index).map_err(|reason| RecordError::Invalid { index, reason })?
-            }
+            None => walk_record(&mut at, index)
+                .map_err(|reason| RecordError::Invalid { index, reason })?,
         };
-        seen.timestamp(index, seen.base_timestamp.wrapping_add(timestamp_delta))?;
-        seen.key(index, key)?;
+        validator.check_timestamp(index, validator.base_timestamp.wrapping_add(timestamp_delta))?;
+        validator.check_key(index, key)?;
         index += 1;
     }
-    Ok(Walked { index, bytes: window.len() - at.rest.len() })
+    Ok(WindowProgress { index, bytes: window.len() - at.rest.len() })
 }
 
-fn skim_fields(at: &mut Skim<'_>, index: i32) -> Result<(i64, bool), RecordError> {
+fn walk_long_record(at: &mut RecordStream<'_>, index: i32) -> Result<(i64, bool), RecordError> {
     let length =
         u64::try_from(at.varint()?).map_err(|_| RecordError::batch("bad record length"))?;
     let end = at.consumed.saturating_add(length);

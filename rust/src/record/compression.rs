@@ -1,14 +1,13 @@
-//! The five codecs: compressing a whole buffer, and inflating as a stream.
+//! The five codecs: compress a buffer or a stream, and inflate a stream.
 //!
-//! Bounds of inflating, since the bytes come from anyone: the window is at most 8 MiB (zstd
-//!     window log 23; the block of lz4 and snappy, since those are decoded by the block), the
-//!     caller holds no more output than it asks for, and all output of one stream is at most
-//!     [`budget`]: 1 MiB + 1024 x the first 64 KiB of input + 128 x the input after that. So a
-//!     batch of up to 1 MiB may be as repetitive as it likes, one of 64 MiB may shrink to a
-//!     thousandth, any may shrink to a hundredth, and what a byte from the wire can cost stays
-//!     bounded.
+//! Bounds of inflating, because the bytes come from untrusted peers: the window is at most 8 MiB
+//!     (zstd window log 23; one block of lz4 or snappy). The caller holds no more output than it
+//!     asks for. The output of one stream is at most [`budget`]: 1 MiB + 1024 x the first 64 KiB of
+//!     input + 128 x the rest of the input. So records of up to 1 MiB may compress to any size,
+//!     64 MiB may compress to a thousandth, any size may compress to a hundredth, and the work per
+//!     input byte is bounded.
 //! Threads: a stream belongs to its owner.
-//! Not promised: a checksum inside a codec's frame is checked where that codec's library does.
+//! Not promised: checksums inside a codec's frame are checked only if the codec's library does so.
 
 use std::io::{self, Read, Write};
 
@@ -20,20 +19,20 @@ use crate::work;
 pub use super::frame::{Framing, WINDOW};
 
 /// The highest zstd level whose own window is not above [`WINDOW`].
-const WIDE_LEVEL: i32 = 19;
+const MAX_LEVEL_WITHIN_WINDOW: i32 = 19;
 const SMALL_INPUT: u64 = 64 * 1024;
 const FREE_OUTPUT: u64 = 1024 * 1024;
 
-/// How records are compressed; the numbers are those of the attributes' low three bits.
+/// A codec; the number is the value of the attributes' low three bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i8)]
 pub enum Codec {
-    /// Not at all.
+    /// No compression.
     #[default]
     None = 0,
     /// RFC 1952.
     Gzip = 1,
-    /// Snappy in Xerial's framing (as Java writes it); raw is accepted too.
+    /// Snappy in Xerial's framing, which Java clients write. Raw snappy is accepted too.
     Snappy = 2,
     /// LZ4 frames.
     Lz4 = 3,
@@ -54,12 +53,12 @@ impl Codec {
         }
     }
 
-    /// The attributes' bits that say so.
+    /// The codec's bits of the attributes.
     pub const fn bits(self) -> i16 {
         self as i16
     }
 
-    /// Kafka's name of it (`compression.type`).
+    /// Kafka's name of the codec (`compression.type`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -70,7 +69,7 @@ impl Codec {
         }
     }
 
-    /// The codec of that name; Kafka also says `uncompressed`.
+    /// The codec with that name; Kafka also accepts `uncompressed`.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "none" | "uncompressed" => Some(Self::None),
@@ -80,6 +79,23 @@ impl Codec {
             "zstd" => Some(Self::Zstd),
             _ => None,
         }
+    }
+}
+
+/// How to compress records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// The codec.
+    pub codec: Codec,
+    /// The codec's own level (gzip 1-9, zstd -131072-22; the others have none); `None`: its
+    /// default.
+    pub level: Option<i32>,
+}
+
+impl From<Codec> for Compression {
+    /// The codec at its default level.
+    fn from(codec: Codec) -> Self {
+        Self { codec, level: None }
     }
 }
 
@@ -98,23 +114,23 @@ pub fn deflate(
     input: &[u8],
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let mut deflate = Deflate::new((codec, level), Framing::Standard, out)?;
+    let mut deflate = Deflate::new(Compression { codec, level }, Framing::Standard, out)?;
     deflate.write(input)?;
     deflate.finish()
 }
 
-/// Compresses a stream to the end of a buffer; small writes are best gathered before.
+/// Compresses a stream to the end of a buffer. Callers should collect small writes first.
 pub(crate) enum Deflate<'o> {
     Plain(&'o mut Vec<u8>),
     Gzip(flate2::write::GzEncoder<&'o mut Vec<u8>>),
-    Snappy(Box<xerial::Deflate<'o>>),
-    Lz4(lz4::Deflate<'o>),
+    Snappy(Box<xerial::SnappyEncoder<'o>>),
+    Lz4(lz4::Lz4Encoder<'o>),
     Zstd(zstd::stream::write::Encoder<'static, &'o mut Vec<u8>>),
 }
 
 impl<'o> Deflate<'o> {
     pub(crate) fn new(
-        (codec, level): (Codec, Option<i32>),
+        Compression { codec, level }: Compression,
         framing: Framing,
         out: &'o mut Vec<u8>,
     ) -> io::Result<Self> {
@@ -128,12 +144,12 @@ impl<'o> Deflate<'o> {
                     });
                 Self::Gzip(flate2::write::GzEncoder::new(out, level))
             }
-            Codec::Snappy => Self::Snappy(Box::new(xerial::Deflate::new(out))),
-            Codec::Lz4 => Self::Lz4(lz4::Deflate::new(framing, out)),
+            Codec::Snappy => Self::Snappy(Box::new(xerial::SnappyEncoder::new(out))),
+            Codec::Lz4 => Self::Lz4(lz4::Lz4Encoder::new(framing, out)),
             Codec::Zstd => {
                 let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
                 let mut encoder = zstd::stream::write::Encoder::new(out, level)?;
-                if level > WIDE_LEVEL {
+                if level > MAX_LEVEL_WITHIN_WINDOW {
                     encoder.window_log(WINDOW_LOG)?;
                 }
                 Self::Zstd(encoder)
@@ -152,7 +168,7 @@ impl<'o> Deflate<'o> {
         Ok(())
     }
 
-    /// Writes what is held and the frame's end.
+    /// Writes the buffered bytes and the frame's end.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
@@ -164,30 +180,32 @@ impl<'o> Deflate<'o> {
     }
 }
 
-/// Inflated bytes as a stream. Reading fails with `InvalidData` where the frame is bad, cut or
-/// wants too large a window, and with `FileTooLarge` past the [`budget`].
+/// A stream of inflated bytes. A read fails with `InvalidData` if the frame is bad, cut or needs
+/// too large a window, and with `FileTooLarge` beyond the [`budget`].
 pub struct Inflate<'a> {
-    source: Source<'a>,
+    source: InflateSource<'a>,
     left: u64,
 }
 
-enum Source<'a> {
+enum InflateSource<'a> {
     Plain(&'a [u8]),
     Gzip(Box<flate2::bufread::MultiGzDecoder<&'a [u8]>>),
-    Snappy(xerial::Inflate<'a>),
-    Lz4(lz4::Inflate<'a>),
-    Zstd(zstd_frame::Inflate<'a>),
+    Snappy(xerial::SnappyDecoder<'a>),
+    Lz4(lz4::Lz4Decoder<'a>),
+    Zstd(zstd_frame::ZstdDecoder<'a>),
 }
 
 impl<'a> Inflate<'a> {
     /// Starts on `input`; nothing is inflated yet.
     pub fn new(codec: Codec, input: &'a [u8]) -> io::Result<Self> {
         let source = match codec {
-            Codec::None => Source::Plain(input),
-            Codec::Gzip => Source::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(input))),
-            Codec::Snappy => Source::Snappy(xerial::Inflate::new(input)),
-            Codec::Lz4 => Source::Lz4(lz4::Inflate::new(input)),
-            Codec::Zstd => Source::Zstd(zstd_frame::Inflate::new(input, WINDOW_LOG)?),
+            Codec::None => InflateSource::Plain(input),
+            Codec::Gzip => {
+                InflateSource::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(input)))
+            }
+            Codec::Snappy => InflateSource::Snappy(xerial::SnappyDecoder::new(input)),
+            Codec::Lz4 => InflateSource::Lz4(lz4::Lz4Decoder::new(input)),
+            Codec::Zstd => InflateSource::Zstd(zstd_frame::ZstdDecoder::new(input, WINDOW_LOG)?),
         };
         let left = match codec {
             Codec::None => u64::MAX,
@@ -196,12 +214,12 @@ impl<'a> Inflate<'a> {
         Ok(Self { source, left })
     }
 
-    /// Lets the output be `most` bytes from here on, and not what the input's size can account for.
+    /// Sets the most bytes of output from here on, instead of the budget for the input's size.
     pub fn allow(&mut self, most: u64) {
         self.left = most;
     }
 
-    /// Appends all output to `out`; `TooLarge` if that would pass `limit` bytes.
+    /// Appends all output to `out`; `TooLarge` beyond `limit` bytes.
     pub fn read_all(self, limit: usize, out: &mut Vec<u8>) -> Result<(), RecordError> {
         let mut filled = out.len();
         let read = self.read_on(limit, out, &mut filled);
@@ -209,8 +227,8 @@ impl<'a> Inflate<'a> {
         read
     }
 
-    /// All output, over what `held` has from its beginning on; `TooLarge` if that would pass
-    /// `limit` bytes. A buffer that is used again is not cleared again.
+    /// Writes all output over the contents of `held` and returns it; `TooLarge` beyond `limit`
+    /// bytes. Overwriting avoids clearing a buffer that is used again.
     pub fn read_over(self, limit: usize, held: &mut Vec<u8>) -> Result<&[u8], RecordError> {
         let mut filled = 0;
         self.read_on(limit, held, &mut filled)?;
@@ -245,11 +263,11 @@ impl<'a> Inflate<'a> {
 impl Read for Inflate<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let read = match &mut self.source {
-            Source::Plain(source) => source.read(out),
-            Source::Gzip(source) => source.read(out),
-            Source::Snappy(source) => source.read(out),
-            Source::Lz4(source) => source.read(out),
-            Source::Zstd(source) => source.read(out),
+            InflateSource::Plain(source) => source.read(out),
+            InflateSource::Gzip(source) => source.read(out),
+            InflateSource::Snappy(source) => source.read(out),
+            InflateSource::Lz4(source) => source.read(out),
+            InflateSource::Zstd(source) => source.read(out),
         }?;
         self.left = u64::try_from(read)
             .ok()
@@ -260,18 +278,18 @@ impl Read for Inflate<'_> {
     }
 }
 
-/// Why an [`Inflate`] gave up on its input.
-const TOO_MUCH: &str = "inflates to more than its size can account for";
+/// Why an [`Inflate`] refused its input.
+const INFLATES_TOO_FAR: &str = "inflates to more than its size can account for";
 
 /// Whether records were refused because they inflate to more than was allowed.
-pub fn is_too_much(error: &RecordError) -> bool {
-    matches!(error, RecordError::Invalid { reason: TOO_MUCH, .. })
+pub fn exceeds_inflation_limit(error: &RecordError) -> bool {
+    matches!(error, RecordError::Invalid { reason: INFLATES_TOO_FAR, .. })
 }
 
-/// What a failed read of an [`Inflate`] says about the records.
+/// The error of the records when a read of an [`Inflate`] failed.
 pub(crate) fn failed(error: io::Error) -> RecordError {
     match error.kind() {
-        io::ErrorKind::FileTooLarge => RecordError::batch(TOO_MUCH),
+        io::ErrorKind::FileTooLarge => RecordError::batch(INFLATES_TOO_FAR),
         _ => RecordError::batch("compressed records cannot be inflated"),
     }
 }

@@ -1,45 +1,45 @@
-//! Control records: what the broker writes among the data, to be skipped by those who read it.
+//! Control records. The broker writes them between the data; consumers skip them.
 //! ```text
 //! key:   version int16 = 0, type int16 (0 abort, 1 commit, 2 .. of KRaft)
-//! value: of 0 and 1: version int16 = 0, coordinator_epoch int32
+//! value: of types 0 and 1: version int16 = 0, coordinator_epoch int32
 //! ```
-//! A batch of attributes *control* holds one of them; that of a transaction's end is
-//! *transactional* too and carries the producer's id and epoch, but no sequence number.
+//! A batch with the *control* attribute holds one control record. The batch that ends a transaction
+//! is also *transactional*: it has the producer's id and epoch, and no sequence number.
 
 use super::RecordError;
-use super::batch::{Builder, Entry, Fields, Record};
+use super::batch::{BatchBuilder, BatchFields, NewRecord, Record};
 use super::cursor::Cursor;
 
-/// What a control record says.
+/// The meaning of a control record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
-    /// A transaction's end.
+pub enum ControlRecord {
+    /// The transaction ends.
     EndTransaction {
-        /// Whether its records count.
+        /// Whether the transaction is committed; otherwise it is aborted.
         commit: bool,
         /// Epoch of the coordinator that ended it.
         coordinator_epoch: i32,
     },
-    /// Another type, by its number; of no meaning to a partition of data.
+    /// Another type, by its number; partitions of data ignore it.
     Other(i16),
 }
 
-/// The end of a producer's transaction, to be written.
+/// The marker that ends a producer's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marker {
+pub struct EndTransactionMarker {
     /// The producer's id.
     pub producer_id: i64,
     /// The producer's epoch.
     pub producer_epoch: i16,
-    /// Epoch of the coordinator that ends it.
+    /// Epoch of the coordinator that ends the transaction.
     pub coordinator_epoch: i32,
-    /// Whether its records count.
+    /// Whether the transaction is committed; otherwise it is aborted.
     pub commit: bool,
 }
 
-impl Control {
-    /// Reads a record of a control batch. Errors: `Invalid` where key or value are too short, or a
-    /// transaction's end has a version below 0.
+impl ControlRecord {
+    /// Reads a record of a control batch. Errors: `Invalid` if the key or the value is too short,
+    /// or an end-transaction marker has a negative version.
     pub fn parse(record: &Record<'_>) -> Result<Self, RecordError> {
         let bad = || RecordError::batch("control record cut");
         let mut key = Cursor::new(record.key.unwrap_or_default());
@@ -58,24 +58,24 @@ impl Control {
     }
 }
 
-impl Marker {
-    /// The batch that says so, at `timestamp` milliseconds, its base offset still 0.
+impl EndTransactionMarker {
+    /// A batch that holds the marker, with `timestamp` in milliseconds and base offset 0.
     pub fn to_batch(&self, timestamp: i64) -> Result<Vec<u8>, RecordError> {
         let [k0, k1] = i16::from(self.commit).to_be_bytes();
         let [e0, e1, e2, e3] = self.coordinator_epoch.to_be_bytes();
-        let mut builder = Builder::new();
-        builder.add(&Entry {
+        let mut builder = BatchBuilder::new();
+        builder.add(&NewRecord {
             timestamp,
             key: Some(&[0, 0, k0, k1]),
             value: Some(&[0, 0, e0, e1, e2, e3]),
             headers: &[],
         });
-        builder.to_bytes(&Fields {
+        builder.to_bytes(&BatchFields {
             producer_id: self.producer_id,
             producer_epoch: self.producer_epoch,
             transactional: true,
             control: true,
-            ..Fields::default()
+            ..BatchFields::default()
         })
     }
 }
@@ -88,15 +88,19 @@ mod tests {
     #[test]
     fn a_marker_comes_back_from_its_batch() {
         for commit in [false, true] {
-            let marker =
-                Marker { producer_id: 12, producer_epoch: 3, coordinator_epoch: 70_000, commit };
+            let marker = EndTransactionMarker {
+                producer_id: 12,
+                producer_epoch: 3,
+                coordinator_epoch: 70_000,
+                commit,
+            };
             let bytes = marker.to_batch(99).unwrap();
             let batch = Batch::parse(&bytes).unwrap();
             assert!(batch.crc_ok() && batch.is_control() && batch.is_transactional());
             assert_eq!((batch.header().producer_id, batch.header().base_sequence), (12, -1));
             let record = batch.records().next().unwrap().unwrap();
-            let expected = Control::EndTransaction { commit, coordinator_epoch: 70_000 };
-            assert_eq!(Control::parse(&record), Ok(expected));
+            let expected = ControlRecord::EndTransaction { commit, coordinator_epoch: 70_000 };
+            assert_eq!(ControlRecord::parse(&record), Ok(expected));
         }
     }
 
@@ -109,9 +113,9 @@ mod tests {
             value: None,
             headers: Default::default(),
         };
-        assert!(Control::parse(&record).is_err());
-        assert!(Control::parse(&Record { key: Some(&[0, 0, 0, 1]), ..record }).is_err());
+        assert!(ControlRecord::parse(&record).is_err());
+        assert!(ControlRecord::parse(&Record { key: Some(&[0, 0, 0, 1]), ..record }).is_err());
         let leader = Record { key: Some(&[0, 0, 0, 2]), ..record };
-        assert_eq!(Control::parse(&leader), Ok(Control::Other(2)));
+        assert_eq!(ControlRecord::parse(&leader), Ok(ControlRecord::Other(2)));
     }
 }

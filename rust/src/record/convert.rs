@@ -1,34 +1,34 @@
-//! From message sets to batches, where an old producer writes; from one codec to another; and, in
-//! [`down`](super::down), from batches to message sets, where an old consumer reads.
-//! Behaviour of [`to_v2`]: each message goes by its own magic. A run of plain messages of one
-//!     magic becomes one batch, a wrapper one batch of the same codec, a batch stays as it is; the
-//!     cut message that may end a set is dropped. Offsets start at 0 in each batch, since a
-//!     producer's mean nothing. Magic 0 gives no times (-1).
-//! Memory: compressed records pass through as a stream; beside the output, one record is held
-//!     ([`Skim`]: 32 KiB, more only for a record that is larger).
-//! Source: Kafka's `LogValidator`. Kafka takes one wrapper a set ([`check_alone`]), [`to_v2`] any
-//!     number.
+//! Conversion of an old producer's message sets to batches, and recompression with another codec.
+//! [`down_convert`](super::down_convert) converts batches to message sets.
+//! Behaviour of [`to_v2`]: consecutive uncompressed messages of one magic become one batch. A
+//!     wrapper becomes one batch of the same codec. A batch is copied unchanged. A cut message at
+//!     the end of a set is dropped. Offsets start at 0 in each batch, because a producer's offsets
+//!     have no meaning. Messages of magic 0 have no timestamp (-1).
+//! Memory: compressed records are converted as a stream; beside the output, one record is held
+//!     ([`RecordStream`]: 32 KiB, more only for a larger record).
+//! Source: Kafka's `LogValidator`. Kafka accepts one wrapper per set ([`check_single_compressed`]);
+//!     [`to_v2`] accepts any number.
 
-pub use super::down::{Target, run_to_legacy, to_legacy};
+pub use super::down_convert::{LegacyTarget, run_to_legacy, to_legacy};
 
 use std::io::Read;
 
 use super::RecordError;
-use super::batch::{self, Batch, Entry, Fields, Origin, Record, TimestampType};
-use super::build::{Tally, put_record};
-use super::compression::{Codec, Deflate, Framing, Inflate, failed};
+use super::batch::{self, Batch, BatchFields, DeltaOrigin, NewRecord, Record, TimestampType};
+use super::build::{RecordTotals, put_record};
+use super::compression::{Codec, Compression, Deflate, Framing, Inflate, failed};
 use super::header::{CODEC_BITS, HEADER_SIZE};
 use super::legacy::Message;
-use super::skim::Skim;
+use super::record_stream::RecordStream;
 
 const MAGIC_AT: usize = 16;
-/// Small writes are gathered up to this before a codec sees them.
+/// Small writes are collected up to this many bytes before they are compressed.
 const GATHER: usize = 32 * 1024;
 
-/// Refuses a set in which something compressed is not alone, as Kafka does: what a set costs to
-/// inflate is bounded by the size of one wrapper. A cut message at the end does not count. Whether
-/// something is compressed.
-pub fn check_alone(set: &[u8]) -> Result<bool, RecordError> {
+/// Refuses a set with a compressed batch or wrapper beside another one, as Kafka does: the size of
+/// one wrapper bounds the cost of inflating a set. A cut message at the end is ignored. Returns
+/// whether the set is compressed.
+pub fn check_single_compressed(set: &[u8]) -> Result<bool, RecordError> {
     let (mut entries, mut is_compressed) = (0, false);
     let mut rest = set;
     while let Some(&magic) = rest.get(MAGIC_AT) {
@@ -52,10 +52,10 @@ pub fn check_alone(set: &[u8]) -> Result<bool, RecordError> {
     Ok(is_compressed)
 }
 
-/// Appends the batches that a producer's message set becomes to `out`, at most `limit` bytes.
+/// Converts a producer's message set to batches and appends them to `out`, at most `limit` bytes.
 ///
-/// Errors: `Corrupt`; `Invalid`; `Magic` above 2; `Timestamp` where a producer claims log append
-/// time; `UnsupportedCodec`; `TooLarge`. `out` is then of no use.
+/// Errors: `Corrupt`; `Invalid`; `Magic` above 2; `Timestamp` if a producer sets log append time;
+/// `UnsupportedCodec`; `TooLarge`. The contents of `out` are then undefined.
 pub fn to_v2(set: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), RecordError> {
     let start = out.len();
     let mut rest = set;
@@ -71,8 +71,10 @@ pub fn to_v2(set: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), RecordEr
                 Err(error) => return Err(error),
             }
         } else {
-            match produced(rest) {
-                Ok(message) if message.codec == Codec::None => run(rest, message.magic, out)?,
+            match parse_produced(rest) {
+                Ok(message) if message.codec == Codec::None => {
+                    plain_run_to_v2(rest, message.magic, out)?
+                }
                 Ok(message) => wrapper_to_v2(&message, out)?,
                 Err(RecordError::Truncated { .. }) => break,
                 Err(error) => return Err(error),
@@ -86,9 +88,9 @@ pub fn to_v2(set: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), RecordEr
     Ok(())
 }
 
-/// Views the message that a producer's `set` begins with, and checks it.
+/// Views and checks the message at the start of a producer's `set`.
 #[inline]
-fn produced(set: &[u8]) -> Result<Message<'_>, RecordError> {
+fn parse_produced(set: &[u8]) -> Result<Message<'_>, RecordError> {
     let message = Message::parse(set)?;
     if !message.crc_ok() {
         return Err(RecordError::Corrupt("checksum"));
@@ -99,17 +101,18 @@ fn produced(set: &[u8]) -> Result<Message<'_>, RecordError> {
     Ok(message)
 }
 
-/// Writes the plain messages of `magic` that `set` begins with as one batch; gives their size.
-fn run(set: &[u8], magic: i8, out: &mut Vec<u8>) -> Result<usize, RecordError> {
+/// Writes the uncompressed messages of `magic` at the start of `set` as one batch. Returns their
+/// size in bytes.
+fn plain_run_to_v2(set: &[u8], magic: i8, out: &mut Vec<u8>) -> Result<usize, RecordError> {
     let mut taken = 0;
-    assemble(&Fields::default(), out, |batch| {
+    assemble(&BatchFields::default(), out, |batch| {
         while let Some(rest) = set.get(taken..).filter(|rest| !rest.is_empty()) {
-            match produced(rest) {
+            match parse_produced(rest) {
                 Ok(message) if message.codec == Codec::None && message.magic == magic => {
-                    batch.add(&entry(&message))?;
+                    batch.add(&new_record(&message))?;
                     taken += message.size();
                 }
-                // Another kind of message, a cut one, or an error: the caller's loop sees to it.
+                // The caller's loop handles other messages, cut ones and errors.
                 _ => break,
             }
         }
@@ -119,45 +122,47 @@ fn run(set: &[u8], magic: i8, out: &mut Vec<u8>) -> Result<usize, RecordError> {
 }
 
 fn wrapper_to_v2(wrapper: &Message<'_>, out: &mut Vec<u8>) -> Result<usize, RecordError> {
-    let fields = Fields { codec: wrapper.codec, ..Fields::default() };
-    let count =
-        assemble(&fields, out, |batch| each_inside(wrapper, |message| batch.add(&entry(message))))?;
+    let fields = BatchFields { codec: wrapper.codec, ..BatchFields::default() };
+    let count = assemble(&fields, out, |batch| {
+        each_inner_message(wrapper, |message| batch.add(&new_record(message)))
+    })?;
     if count == 0 {
         return Err(RecordError::batch("an empty wrapper"));
     }
     Ok(wrapper.size())
 }
 
-/// Hands each message inside of `wrapper` to `sink`, as it stands.
-pub(crate) fn each_inside(
+/// Calls `sink` with each inner message of `wrapper`, unchanged.
+pub(crate) fn each_inner_message(
     wrapper: &Message<'_>,
     mut sink: impl FnMut(&Message<'_>) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
-    let mut inside = Skim::new(wrapper.codec, wrapper.value.unwrap_or_default())?;
+    let mut inside = RecordStream::new(wrapper.codec, wrapper.value.unwrap_or_default())?;
     while !inside.at_end()? {
         let message = Message::parse(inside.take_message()?)?;
-        message.check_inside(wrapper)?;
+        message.check_inner(wrapper)?;
         sink(&message)?;
     }
     Ok(())
 }
 
 #[inline]
-const fn entry<'a>(message: &Message<'a>) -> Entry<'a> {
-    Entry { timestamp: message.timestamp, key: message.key, value: message.value, headers: &[] }
+const fn new_record<'a>(message: &Message<'a>) -> NewRecord<'a> {
+    NewRecord { timestamp: message.timestamp, key: message.key, value: message.value, headers: &[] }
 }
 
-/// Writes a batch as a stream of records: header, `feed`, checksum. Gives the record count.
+/// Writes a batch: the records of `feed`, then the header. Returns the record count.
 fn assemble(
-    fields: &Fields,
+    fields: &BatchFields,
     out: &mut Vec<u8>,
-    feed: impl FnOnce(&mut Assembly<'_>) -> Result<(), RecordError>,
+    feed: impl FnOnce(&mut BatchAssembler<'_>) -> Result<(), RecordError>,
 ) -> Result<i32, RecordError> {
     let start = out.len();
     out.resize(start + HEADER_SIZE, 0);
     let tally = {
-        let records = Gather::new((fields.codec, fields.level), Framing::Standard, out)?;
-        let mut assembly = Assembly { records, tally: Tally::default() };
+        let compression = Compression { codec: fields.codec, level: fields.level };
+        let records = BufferedDeflate::new(compression, Framing::Standard, out)?;
+        let mut assembly = BatchAssembler { records, tally: RecordTotals::default() };
         feed(&mut assembly)?;
         assembly.records.finish()?;
         assembly.tally
@@ -166,33 +171,33 @@ fn assemble(
     Ok(tally.count)
 }
 
-struct Assembly<'o> {
-    records: Gather<'o>,
-    tally: Tally,
+struct BatchAssembler<'o> {
+    records: BufferedDeflate<'o>,
+    tally: RecordTotals,
 }
 
-impl Assembly<'_> {
+impl BatchAssembler<'_> {
     #[inline]
-    fn add(&mut self, entry: &Entry<'_>) -> Result<(), RecordError> {
+    fn add(&mut self, entry: &NewRecord<'_>) -> Result<(), RecordError> {
         let offset_delta = self.tally.next_delta;
         let deltas = self.tally.record(offset_delta, entry.timestamp);
         self.records.write(|out| put_record(out, deltas, entry))
     }
 }
 
-/// A codec's stream with small writes gathered before it; without a codec, the output itself.
-pub(crate) struct Gather<'o> {
+/// Collects small writes before they are compressed. Without a codec it writes to the output.
+pub(crate) struct BufferedDeflate<'o> {
     deflate: Deflate<'o>,
     held: Vec<u8>,
 }
 
-impl<'o> Gather<'o> {
+impl<'o> BufferedDeflate<'o> {
     pub(crate) fn new(
-        codec: (Codec, Option<i32>),
+        compression: Compression,
         framing: Framing,
         out: &'o mut Vec<u8>,
     ) -> Result<Self, RecordError> {
-        let deflate = Deflate::new(codec, framing, out).map_err(unwritable)?;
+        let deflate = Deflate::new(compression, framing, out).map_err(unwritable)?;
         Ok(Self { deflate, held: Vec::new() })
     }
 
@@ -216,15 +221,15 @@ impl<'o> Gather<'o> {
     }
 }
 
-/// A codec writing to memory fails only on a level it does not have.
+/// The error of a codec that writes to memory; only an unsupported level causes it.
 fn unwritable(_: std::io::Error) -> RecordError {
     RecordError::batch("records cannot be compressed as asked")
 }
 
-/// Hands each record of `batch` to `sink`, compressed or not.
+/// Calls `sink` with each record of `batch`, compressed or not.
 ///
-/// Errors: those of `sink`; `Invalid` where the records are not as many or as long as they should
-/// be; `TooLarge` for one above 32 MiB in a compressed batch.
+/// Errors: those of `sink`; `Invalid` if the records' count or size is wrong; `TooLarge` for a
+/// record above 32 MiB in a compressed batch.
 pub fn each_record(
     batch: &Batch<'_>,
     mut sink: impl FnMut(&Record<'_>) -> Result<(), RecordError>,
@@ -232,8 +237,8 @@ pub fn each_record(
     if batch.codec() == Codec::None {
         return batch.records().try_for_each(|record| sink(&record?));
     }
-    let origin = Origin::of(batch.header());
-    let mut records = Skim::new(batch.codec(), batch.payload())?;
+    let origin = DeltaOrigin::of(batch.header());
+    let mut records = RecordStream::new(batch.codec(), batch.payload())?;
     for index in 0..batch.header().record_count {
         let record = Record::read(records.take_record()?, &origin)
             .map_err(|reason| RecordError::Invalid { index, reason })?;
@@ -246,19 +251,19 @@ pub fn each_record(
     }
 }
 
-/// Appends `batch` to `out` with its records compressed by `codec` instead, for a topic whose
-/// `compression.type` says so; all else stays.
+/// Appends `batch` to `out` with its records compressed by another codec, as the topic's
+/// `compression.type` requires. The other fields are unchanged.
 ///
-/// Errors: `Invalid` where the records cannot be inflated; `TooLarge` past `limit` bytes. `out` is
-/// then as it was.
+/// Errors: `Invalid` if the records cannot be inflated; `TooLarge` beyond `limit` bytes. `out` is
+/// then unchanged.
 pub fn recompress(
     batch: &Batch<'_>,
-    (codec, level): (Codec, Option<i32>),
+    compression: Compression,
     limit: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), RecordError> {
     let start = out.len();
-    let written = rewrite(batch, (codec, level), out);
+    let written = rewrite(batch, compression, out);
     let size = out.len() - start;
     if written.is_err() || size > limit {
         out.truncate(start);
@@ -271,13 +276,13 @@ pub fn recompress(
 
 fn rewrite(
     batch: &Batch<'_>,
-    codec: (Codec, Option<i32>),
+    compression: Compression,
     out: &mut Vec<u8>,
 ) -> Result<(), RecordError> {
     let start = out.len();
     out.resize(start + HEADER_SIZE, 0);
     let mut source = Inflate::new(batch.codec(), batch.payload()).map_err(failed)?;
-    let mut deflate = Deflate::new(codec, Framing::Standard, out).map_err(unwritable)?;
+    let mut deflate = Deflate::new(compression, Framing::Standard, out).map_err(unwritable)?;
     let mut held = vec![0; GATHER];
     loop {
         let filled = source.read(&mut held).map_err(failed)?;
@@ -288,34 +293,36 @@ fn rewrite(
     }
     deflate.finish().map_err(unwritable)?;
     let mut header = *batch.header();
-    header.attributes = (header.attributes & !CODEC_BITS) | codec.0.bits();
+    header.attributes = (header.attributes & !CODEC_BITS) | compression.codec.bits();
     header.seal_into(out, start)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::batch::Builder;
-    use super::super::batch::Rules;
-    use super::super::down::write_wrapper;
-    use super::super::legacy::{self, Plain};
+    use super::super::batch::BatchBuilder;
+    use super::super::batch::ValidationRules;
+    use super::super::down_convert::write_wrapper;
+    use super::super::legacy::{self, NewMessage};
     use super::*;
 
     const CODECS: [Codec; 4] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4];
 
     /// A batch of `count` records at offsets 100 .., with nulls among them.
     fn batch_of(count: usize, codec: Codec) -> Vec<u8> {
-        let mut builder = Builder::new();
+        let mut builder = BatchBuilder::new();
         for index in 0..count {
             let key = format!("key-{index}");
             let value = vec![b'v'; index * 37 % 5000];
-            builder.add(&Entry {
+            builder.add(&NewRecord {
                 timestamp: 1_700_000_000_000 + index as i64 * 7 % 1000,
                 key: (index % 3 != 0).then_some(key.as_bytes()),
                 value: (index % 5 != 0).then_some(&value),
                 headers: &[("dropped", None)],
             });
         }
-        builder.to_bytes(&Fields { base_offset: 100, codec, ..Fields::default() }).unwrap()
+        builder
+            .to_bytes(&BatchFields { base_offset: 100, codec, ..BatchFields::default() })
+            .unwrap()
     }
 
     type Row = (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>);
@@ -348,9 +355,9 @@ mod tests {
         rows
     }
 
-    fn down(bytes: &[u8], magic: i8) -> Vec<u8> {
+    fn down_convert(bytes: &[u8], magic: i8) -> Vec<u8> {
         let mut out = Vec::new();
-        let target = Target { magic, first_offset: 0 };
+        let target = LegacyTarget { magic, first_offset: 0 };
         let batch = Batch::parse(bytes).unwrap();
         assert_eq!(to_legacy(&batch, &target, &mut usize::MAX.clone(), &mut out), Ok(true));
         out
@@ -366,14 +373,18 @@ mod tests {
         for codec in CODECS {
             let bytes = batch_of(400, codec);
             let rows = rows_of_batch(&bytes);
-            assert_eq!(rows_of_set(&down(&bytes, 1)), rows, "{codec:?}");
-            assert_eq!(rows_of_set(&down(&bytes, 0)), without_times(rows.clone()), "{codec:?}");
+            assert_eq!(rows_of_set(&down_convert(&bytes, 1)), rows, "{codec:?}");
+            assert_eq!(
+                rows_of_set(&down_convert(&bytes, 0)),
+                without_times(rows.clone()),
+                "{codec:?}"
+            );
             for magic in [0, 1] {
                 let mut up = Vec::new();
-                to_v2(&down(&bytes, magic), usize::MAX, &mut up).unwrap();
+                to_v2(&down_convert(&bytes, magic), usize::MAX, &mut up).unwrap();
                 let batch = Batch::parse(&up).unwrap();
                 assert_eq!((batch.size(), batch.codec()), (up.len(), codec));
-                batch::check(&batch, &Rules::default()).unwrap();
+                batch::check(&batch, &ValidationRules::default()).unwrap();
                 let expected = if magic == 1 { rows.clone() } else { without_times(rows.clone()) };
                 let expected: Vec<Row> =
                     expected.into_iter().map(|row| (row.0 - 100, row.1, row.2, row.3)).collect();
@@ -386,11 +397,11 @@ mod tests {
     fn a_mixed_set_goes_by_the_magic_of_each_message() {
         let mut set = Vec::new();
         for (magic, codec) in [(0, Codec::None), (1, Codec::None), (1, Codec::Gzip)] {
-            set.extend(down(&batch_of(3, codec), magic));
+            set.extend(down_convert(&batch_of(3, codec), magic));
         }
         set.extend(batch_of(2, Codec::Zstd));
-        set.extend(down(&batch_of(4, Codec::None), 1));
-        set.extend(&down(&batch_of(1, Codec::None), 1)[..20]);
+        set.extend(down_convert(&batch_of(4, Codec::None), 1));
+        set.extend(&down_convert(&batch_of(1, Codec::None), 1)[..20]);
         let mut out = Vec::new();
         to_v2(&set, usize::MAX, &mut out).unwrap();
         let kinds: Vec<_> = batch::iter(&out)
@@ -404,7 +415,7 @@ mod tests {
     fn a_limit_cuts_plain_messages_between_two_and_wrappers_not_at_all() {
         let bytes = batch_of(50, Codec::None);
         let batch = Batch::parse(&bytes).unwrap();
-        let target = Target { magic: 1, first_offset: 110 };
+        let target = LegacyTarget { magic: 1, first_offset: 110 };
         let (mut out, mut limit) = (Vec::new(), 1000);
         assert_eq!(to_legacy(&batch, &target, &mut limit, &mut out), Ok(false));
         assert_eq!(limit, 0);
@@ -422,11 +433,11 @@ mod tests {
     #[test]
     fn zstd_and_control_batches_have_no_old_form() {
         let bytes = batch_of(5, Codec::Zstd);
-        let target = Target { magic: 1, first_offset: 0 };
+        let target = LegacyTarget { magic: 1, first_offset: 0 };
         let mut out = Vec::new();
         let answer = to_legacy(&Batch::parse(&bytes).unwrap(), &target, &mut 100, &mut out);
         assert_eq!(answer, Err(RecordError::UnsupportedCodec(4)));
-        let marker = super::super::control::Marker {
+        let marker = super::super::control::EndTransactionMarker {
             producer_id: 1,
             producer_epoch: 0,
             coordinator_epoch: 0,
@@ -443,9 +454,9 @@ mod tests {
     fn stored_messages_of_magic_1_go_down_to_magic_0() {
         for codec in CODECS {
             let bytes = batch_of(30, codec);
-            let set = down(&bytes, 1);
+            let set = down_convert(&bytes, 1);
             let mut out = Vec::new();
-            let target = Target { magic: 0, first_offset: 0 };
+            let target = LegacyTarget { magic: 0, first_offset: 0 };
             let taken = run_to_legacy(&set, &target, &mut usize::MAX.clone(), &mut out);
             assert_eq!(taken, Ok(set.len()));
             assert!(legacy::iter(&out).all(|message| message.unwrap().magic == 0));
@@ -455,8 +466,8 @@ mod tests {
 
     #[test]
     fn a_wrapper_in_a_wrapper_and_a_false_clock_are_refused() {
-        let inner = down(&batch_of(3, Codec::Gzip), 1);
-        let mut wrapper = Plain { magic: 1, attributes: 1, ..Plain::default() };
+        let inner = down_convert(&batch_of(3, Codec::Gzip), 1);
+        let mut wrapper = NewMessage { magic: 1, attributes: 1, ..NewMessage::default() };
         let mut set = Vec::new();
         write_wrapper(&mut wrapper, Codec::Gzip, &mut set, |_, gather| {
             gather.write(|out| out.extend_from_slice(&inner))
@@ -465,7 +476,7 @@ mod tests {
         let nested = to_v2(&set, usize::MAX, &mut Vec::new());
         assert_eq!(nested, Err(RecordError::batch("a wrapper inside of a wrapper")));
         let mut set = Vec::new();
-        legacy::put(&mut set, &Plain { magic: 1, attributes: 8, timestamp: 5, ..wrapper });
+        legacy::put(&mut set, &NewMessage { magic: 1, attributes: 8, timestamp: 5, ..wrapper });
         let false_clock = to_v2(&set, usize::MAX, &mut Vec::new());
         assert_eq!(false_clock, Err(RecordError::Timestamp { index: -1, timestamp: 5 }));
     }
@@ -475,11 +486,17 @@ mod tests {
         let bytes = batch_of(60, Codec::Zstd);
         let mut out = Vec::new();
         let batch = Batch::parse(&bytes).unwrap();
-        recompress(&batch, (Codec::Gzip, Some(1)), usize::MAX, &mut out).unwrap();
+        recompress(
+            &batch,
+            Compression { codec: Codec::Gzip, level: Some(1) },
+            usize::MAX,
+            &mut out,
+        )
+        .unwrap();
         let rewritten = Batch::parse(&out).unwrap();
         assert!(rewritten.crc_ok());
         assert_eq!((rewritten.codec(), rows_of_batch(&out)), (Codec::Gzip, rows_of_batch(&bytes)));
-        let refused = recompress(&batch, (Codec::None, None), 10, &mut out);
+        let refused = recompress(&batch, Codec::None.into(), 10, &mut out);
         assert!(matches!(refused, Err(RecordError::TooLarge { .. })));
     }
 }

@@ -1,5 +1,5 @@
 //! Checksums: CRC-32C (Castagnoli) over batches of magic 2, CRC-32 (IEEE) over older messages.
-//! Both pick the machine's instructions at run time.
+//! Both select the CPU's instructions at run time.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -13,22 +13,22 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// A CRC-32C that is fed piece by piece.
+/// A CRC-32C over several pieces of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Crc32c(Digest);
 
 impl Crc32c {
-    /// The checksum of nothing yet.
+    /// The checksum of no bytes.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// Takes in the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksum of all pieces so far.
+    /// The checksum of all pieces added.
     pub fn value(&self) -> u32 {
         low(self.0.finalize())
     }

@@ -1,12 +1,11 @@
-//! A place in borrowed bytes, and the primitives of record formats: big-endian numbers of fixed
-//! size, zigzag varints of 1-5 (int32) or 1-10 (int64) bytes.
-//! Invariant: a failed read leaves the cursor somewhere inside the bytes, never outside; it is of
-//!     no further use.
+//! A cursor over borrowed bytes, and the primitive types of record formats: big-endian numbers of
+//! fixed size, zigzag varints of 1-5 (int32) or 1-10 (int64) bytes.
+//! Invariant: the cursor never leaves the bytes. After a failed read its position is undefined.
 
 /// Bytes still to be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
-    /// What was not read yet.
+    /// The bytes not yet read.
     pub rest: &'a [u8],
 }
 

@@ -1,22 +1,22 @@
-//! What the frames of all codecs have in common: the largest window, the two ways to write an LZ4
-//! header, and how a reader hands out bytes.
+//! Shared parts of all codecs' frames: the largest window, the two variants of the LZ4 header, and
+//! the copy from a decoder's buffer.
 //!
 //! Threads: constants and pure functions.
 //! Not promised: `frame` reads no frame; `lz4`, `xerial` and `zstd_frame` do.
 
 use std::io::{self, BufRead, Read};
 
-/// The largest window that inflating will hold, in bytes.
+/// The largest window that a decoder accepts, in bytes.
 pub const WINDOW: usize = 1 << WINDOW_LOG;
 pub(super) const WINDOW_LOG: u32 = 23;
 
-/// Which of the two ways to write a codec's frame.
+/// The variant of a codec's frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// As the codec's definition has it.
+    /// As the codec's specification says.
     #[default]
     Standard,
-    /// For magic 0: LZ4's header checksum as Kafka once wrote it, over the magic number too.
+    /// For magic 0: old Kafka versions included the magic number in LZ4's header checksum.
     Old,
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn bad_frame(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// Copies what `held` has from `at` on to `out`.
+/// Copies the start of `held` to `out`, as much as fits. Returns the number of bytes.
 pub(crate) fn copy_out(mut held: &[u8], out: &mut [u8]) -> io::Result<usize> {
     let available = held.fill_buf()?.len().min(out.len());
     held.read_exact(out.split_at_mut(available).0)?;

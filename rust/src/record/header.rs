@@ -1,4 +1,4 @@
-//! The first 61 bytes of a batch of magic 2, read, written and patched.
+//! The header of a batch of magic 2 (61 bytes): reading, writing and patching it.
 //! ```text
 //! base_offset int64, batch_length int32 (of what follows), leader_epoch int32, magic int8 = 2,
 //! crc uint32 (CRC-32C of what follows), attributes int16, last_offset_delta int32,
@@ -6,7 +6,7 @@
 //! base_sequence int32, record_count int32
 //! ```
 //! Attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon (the
-//! base timestamp is then the time from which tombstones may go).
+//! base timestamp is then the time from which compaction may remove tombstones).
 //! Invariant: the broker may set base_offset and leader_epoch without touching the checksum.
 
 use super::RecordError;
@@ -18,7 +18,7 @@ use super::cursor::Cursor;
 pub const HEADER_SIZE: usize = 61;
 /// Bytes of a batch that its `batch_length` does not count.
 pub const PREFIX_SIZE: usize = 12;
-/// Where the checksum lies; it covers what comes after it.
+/// Position of the checksum; it covers all bytes after it.
 pub(crate) const CRC_AT: usize = 17;
 
 pub(crate) const CODEC_BITS: i16 = 0x07;
@@ -54,25 +54,25 @@ pub struct Header {
     pub producer_epoch: i16,
     /// Sequence number of the first record; -1: none.
     pub base_sequence: i32,
-    /// Records present; fewer than the offsets say where the log was compacted.
+    /// Number of records; compaction makes it smaller than the range of offsets.
     pub record_count: i32,
 }
 
-/// What the broker changes in a batch that it stores.
+/// The fields that the broker sets in a batch before it stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patch {
+pub struct HeaderPatch {
     /// Offset of the first record.
     pub base_offset: i64,
     /// The leader's epoch.
     pub leader_epoch: i32,
     /// The largest time of any record, as [`check`](super::batch::check) found it.
     pub max_timestamp: i64,
-    /// Where the broker sets the time: that time, in milliseconds.
+    /// The broker's time in milliseconds, for topics with log append time.
     pub log_append_time: Option<i64>,
 }
 
 impl Header {
-    /// Reads a header, whatever its fields say; `None` if fewer than 61 bytes are there.
+    /// Reads a header without checking its fields; `None` if there are fewer than 61 bytes.
     #[inline]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut at = Cursor::new(bytes.first_chunk::<HEADER_SIZE>()?);
@@ -93,7 +93,7 @@ impl Header {
         })
     }
 
-    /// The header's bytes, with the checksum as it stands in the field.
+    /// The header's bytes; the checksum is the value of the field.
     pub fn to_bytes(&self) -> [u8; HEADER_SIZE] {
         let mut bytes = [0; HEADER_SIZE];
         let mut rest: &mut [u8] = &mut bytes;
@@ -113,7 +113,7 @@ impl Header {
         bytes
     }
 
-    /// The header's bytes, with the checksum that belongs to it and these records.
+    /// The header's bytes; the checksum is computed over the header and `records`.
     pub fn seal(&self, records: &[u8]) -> [u8; HEADER_SIZE] {
         let bytes = self.to_bytes();
         let mut crc = Crc32c::new();
@@ -122,8 +122,8 @@ impl Header {
         Self { crc: crc.value(), ..*self }.to_bytes()
     }
 
-    /// Writes the header in front of the records that `out` ends with: the batch begins at `start`,
-    /// where room was left. Its length and checksum are set here.
+    /// Writes the header at `start` of `out`, where the caller left room; the records follow it up
+    /// to the end of `out`. Sets length and checksum.
     pub(crate) fn seal_into(mut self, out: &mut [u8], start: usize) -> Result<(), RecordError> {
         let batch = out.get_mut(start..).unwrap_or_default();
         let size = batch.len();
@@ -137,12 +137,12 @@ impl Header {
         Ok(())
     }
 
-    /// Whether it belongs to a transaction.
+    /// Whether the batch belongs to a transaction.
     pub const fn is_transactional(&self) -> bool {
         self.has(TRANSACTIONAL)
     }
 
-    /// Whether it holds control records, not data.
+    /// Whether the batch holds control records instead of data.
     pub const fn is_control(&self) -> bool {
         self.has(CONTROL)
     }
@@ -153,9 +153,9 @@ impl Header {
     }
 }
 
-/// The header to store in front of `batch`'s records. The checksum is computed again only where a
-/// field under it changes: the broker's time, or a largest timestamp that the producer had wrong.
-pub fn patch_header(batch: &Batch<'_>, patch: &Patch) -> [u8; HEADER_SIZE] {
+/// The header to store in front of `batch`'s records. The checksum is computed again only if a
+/// field under it changes: log append time, or a wrong largest timestamp of the producer.
+pub fn patch_header(batch: &Batch<'_>, patch: &HeaderPatch) -> [u8; HEADER_SIZE] {
     let mut header = *batch.header();
     header.base_offset = patch.base_offset;
     header.leader_epoch = patch.leader_epoch;

@@ -1,17 +1,20 @@
-//! Messages of magic 0 and 1, and the sets of them that came before batches.
+//! Messages of magic 0 and 1, and message sets: the formats before record batches.
 //! ```text
-//! set: messages one after the other, the last of which may be cut
+//! set: consecutive messages; the last one may be cut
 //! message: offset int64, size int32 (of what follows), crc uint32 (CRC-32 of what follows),
 //!          magic int8, attributes int8, timestamp int64 (magic 1 only),
 //!          key (int32 length, -1 null), value (likewise)
 //! ```
-//! Attributes: bits 0-2 codec (no zstd), 3 (magic 1) log append time. With a codec the message is a
-//!     *wrapper*: its value is a compressed set of messages of the same magic, none a wrapper.
-//! Offsets in a wrapper: magic 0 absolute; magic 1 relative, the wrapper's own being the last
-//!     one's. A producer's offsets mean nothing, only the broker's.
-//! Times: magic 0 has none (-1); in a wrapper with log append time, all have the wrapper's.
+//! Attributes: bits 0-2 codec (no zstd), 3 (magic 1) log append time. A message with a codec is a
+//!     *wrapper*: its value is a compressed set of inner messages of the same magic. Wrappers do
+//!     not nest.
+//! Offsets of inner messages: absolute in magic 0; relative in magic 1, where the wrapper's offset
+//!     is that of the last inner message. Only offsets that a broker assigned have a meaning.
+//! Timestamps: magic 0 has none (-1). The timestamp of a wrapper with log append time applies to
+//!     all its inner messages.
 //! Threads: borrowed values.
-//! Not promised: [`Message::parse`] does not check the checksum; [`records`] checks those inside.
+//! Not promised: [`Message::parse`] does not verify the checksum; [`records`] verifies those of
+//!     inner messages.
 
 use super::RecordError;
 use super::batch::{Headers, Record, TimestampType};
@@ -21,13 +24,13 @@ use super::cursor::Cursor;
 
 /// Bytes of a message that its `size` does not count.
 pub const PREFIX_SIZE: usize = 12;
-/// Where the checksum's cover begins.
+/// Where the bytes begin that the checksum covers.
 const COVERED_AT: usize = 16;
 const MAGIC_AT: usize = 16;
-/// The attribute of log append time.
+/// The attribute bit of log append time.
 pub(crate) const LOG_APPEND_TIME: i8 = 0x08;
 
-/// A message, viewed.
+/// A view of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     bytes: &'a [u8],
@@ -35,11 +38,11 @@ pub struct Message<'a> {
     attributes: i8,
     /// The format: 0 or 1.
     pub magic: i8,
-    /// Its offset as it stands; see the module on those inside of wrappers.
+    /// The offset field; the module's contract explains those of inner messages.
     pub offset: i64,
     /// Its time in milliseconds; -1: none.
     pub timestamp: i64,
-    /// How its value is compressed; not `None`: it is a wrapper.
+    /// The codec of the value. If it is not `None`, the message is a wrapper.
     pub codec: Codec,
     /// The key, or null.
     pub key: Option<&'a [u8]>,
@@ -48,10 +51,10 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Views the message that `bytes` begin with; more may follow it.
+    /// Views the message at the start of `bytes`; more bytes may follow it.
     ///
-    /// Errors: `Truncated` if it is not all there, `Magic` if it is neither 0 nor 1, `Corrupt` if
-    /// its sizes contradict each other, `UnsupportedCodec`.
+    /// Errors: `Truncated` if bytes are missing, `Magic` if it is neither 0 nor 1, `Corrupt` if its
+    /// sizes contradict each other, `UnsupportedCodec`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let present = bytes.len();
         match bytes.get(MAGIC_AT).map(|&magic| magic as i8) {
@@ -92,7 +95,7 @@ impl<'a> Message<'a> {
         self.bytes
     }
 
-    /// Bytes of the whole message.
+    /// Size of the whole message in bytes.
     pub const fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -102,7 +105,7 @@ impl<'a> Message<'a> {
         crc32(self.bytes.get(COVERED_AT..).unwrap_or_default()) == self.crc
     }
 
-    /// Whose clock its time comes from.
+    /// Which clock set the timestamp.
     pub const fn timestamp_type(&self) -> TimestampType {
         if self.magic == 1 && self.attributes & LOG_APPEND_TIME != 0 {
             TimestampType::LogAppendTime
@@ -111,10 +114,10 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Checks a message found inside of `wrapper`.
-    pub(crate) fn check_inside(&self, wrapper: &Self) -> Result<(), RecordError> {
+    /// Checks an inner message of `wrapper`.
+    pub(crate) fn check_inner(&self, wrapper: &Self) -> Result<(), RecordError> {
         if !self.crc_ok() {
-            return Err(RecordError::Corrupt("checksum inside of a wrapper"));
+            return Err(RecordError::Corrupt("checksum of an inner message"));
         }
         if self.magic != wrapper.magic {
             return Err(RecordError::batch("a wrapper holds messages of another magic"));
@@ -135,14 +138,14 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The time that replaces those of the messages inside.
-    pub(crate) fn time_of_all(&self) -> Option<i64> {
+    /// The timestamp that replaces those of the inner messages, if this is log append time.
+    pub(crate) fn wrapper_timestamp(&self) -> Option<i64> {
         (self.timestamp_type() == TimestampType::LogAppendTime).then_some(self.timestamp)
     }
 }
 
-/// Views each message of a set, wrappers as they are. A tail that is cut or bad is one last error;
-/// a set may end in a cut message, so `Truncated` need not mean harm.
+/// Views each message of a set; wrappers are not unpacked. A cut or bad tail yields one last error.
+/// A set may end in a cut message, so `Truncated` is not always damage.
 pub const fn iter(set: &[u8]) -> Messages<'_> {
     Messages { rest: set }
 }
@@ -169,33 +172,33 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The records of a message that a broker stored, offsets and times as a reader must see them:
-/// itself, or what the wrapper holds, inflated into `held` (at most `limit` bytes; see
-/// [`Inflate`]).
+/// The records of a stored message, with offsets and timestamps as consumers see them: the message
+/// itself, or the inner messages of a wrapper, which are inflated into `inflated` (at most `limit`
+/// bytes; see [`Inflate`]).
 ///
-/// Errors: `Corrupt` and `Invalid` where the set inside is cut, damaged, empty, or holds a wrapper;
+/// Errors: `Corrupt` and `Invalid` if the inner set is cut, damaged, empty, or holds a wrapper;
 /// `TooLarge`.
 pub fn records<'a>(
     message: &Message<'a>,
     limit: usize,
-    held: &'a mut Vec<u8>,
+    inflated: &'a mut Vec<u8>,
 ) -> Result<Records<'a>, RecordError> {
     if message.codec == Codec::None {
         return Ok(Records { set: iter(message.bytes), base: 0, time: None });
     }
-    held.clear();
+    inflated.clear();
     Inflate::new(message.codec, message.value.unwrap_or_default())
         .map_err(failed)?
-        .read_all(limit, held)?;
+        .read_all(limit, inflated)?;
     let mut last = None;
-    for inside in iter(held) {
+    for inside in iter(inflated) {
         let inside = inside?;
-        inside.check_inside(message)?;
+        inside.check_inner(message)?;
         last = Some(inside.offset);
     }
     let last = last.ok_or(RecordError::batch("an empty wrapper"))?;
     let base = if message.magic == 0 { 0 } else { message.offset.wrapping_sub(last) };
-    Ok(Records { set: iter(held), base, time: message.time_of_all() })
+    Ok(Records { set: iter(inflated), base, time: message.wrapper_timestamp() })
 }
 
 /// See [`records`].
@@ -214,9 +217,9 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// A message to be written.
+/// A message to add to a set.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plain<'a> {
+pub struct NewMessage<'a> {
     /// The format: 0 or 1.
     pub magic: i8,
     /// Codec and flags.
@@ -232,7 +235,7 @@ pub struct Plain<'a> {
 }
 
 /// Appends a message to a set.
-pub fn put(out: &mut Vec<u8>, message: &Plain<'_>) {
+pub fn put(out: &mut Vec<u8>, message: &NewMessage<'_>) {
     let start = out.len();
     let length = |bytes: Option<&[u8]>| bytes.map_or(-1, |bytes| int32(bytes.len()));
     let (key, value) = (message.key.unwrap_or_default(), message.value.unwrap_or_default());
@@ -247,8 +250,9 @@ pub fn put(out: &mut Vec<u8>, message: &Plain<'_>) {
     seal(out, start);
 }
 
-/// Begins a wrapper: all of it before its value, which the caller appends. Gives where it began.
-pub(crate) fn begin_wrapper(out: &mut Vec<u8>, wrapper: &Plain<'_>) -> usize {
+/// Begins a wrapper: writes everything before its value; the caller appends the value. Returns the
+/// wrapper's position.
+pub(crate) fn begin_wrapper(out: &mut Vec<u8>, wrapper: &NewMessage<'_>) -> usize {
     let start = out.len();
     out.extend_from_slice(&wrapper.offset.to_be_bytes());
     out.extend_from_slice(&[0; 8]);
@@ -258,8 +262,8 @@ pub(crate) fn begin_wrapper(out: &mut Vec<u8>, wrapper: &Plain<'_>) -> usize {
     start
 }
 
-/// Ends the wrapper that began at `start` with `magic`: its offset, time, sizes and checksum.
-pub(crate) fn end_wrapper(out: &mut [u8], start: usize, wrapper: &Plain<'_>) {
+/// Ends the wrapper that began at `start`: sets its offset, timestamp, sizes and checksum.
+pub(crate) fn end_wrapper(out: &mut [u8], start: usize, wrapper: &NewMessage<'_>) {
     let head = COVERED_AT + if wrapper.magic == 0 { 10 } else { 18 };
     let value = int32(out.len().saturating_sub(start + head));
     overwrite(out, start, wrapper.offset.to_be_bytes());
@@ -271,7 +275,7 @@ pub(crate) fn end_wrapper(out: &mut [u8], start: usize, wrapper: &Plain<'_>) {
 }
 
 #[inline]
-fn put_fields(out: &mut Vec<u8>, message: &Plain<'_>) {
+fn put_fields(out: &mut Vec<u8>, message: &NewMessage<'_>) {
     out.extend_from_slice(&message.magic.to_be_bytes());
     out.extend_from_slice(&message.attributes.to_be_bytes());
     if message.magic != 0 {
@@ -285,7 +289,7 @@ fn put_nullable32(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     out.extend_from_slice(bytes.unwrap_or_default());
 }
 
-/// Sets size and checksum of the message that takes up `out` from `start` on.
+/// Sets size and checksum of the message that begins at `start` and ends with `out`.
 #[inline]
 fn seal(out: &mut [u8], start: usize) {
     let size = int32(out.len().saturating_sub(start + PREFIX_SIZE));
@@ -301,7 +305,7 @@ fn overwrite<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
     }
 }
 
-/// A length; what is written here comes from frames, whose lengths are int32.
+/// A length as int32; every input came in a frame whose length is an int32.
 #[inline]
 fn int32(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)

@@ -1,14 +1,16 @@
-//! LZ4 frames, by the block.
+//! LZ4 frames, read and written block by block.
 //! ```text
 //! magic 0x184D2204 (little-endian, as all here), FLG, BD, content size uint64 if FLG bit 3,
 //! header checksum byte; blocks: size uint32 (top bit: stored), bytes, checksum if FLG bit 4;
-//! end mark 0, content checksum if FLG bit 2. Frames may follow each other; skippable ones are.
+//! end mark 0, content checksum if FLG bit 2. Frames may follow each other; skippable frames are
+//! skipped.
 //! ```
-//! Header checksum: the second byte of XXH32 over FLG .. content size. Kafka before 0.10 took it
-//!     over the magic number too; messages of magic 0 still carry that one, and both are accepted.
-//! Invariant: one block is held, at most 4 MiB, and 64 KiB before it where blocks are linked.
-//! Not promised: block and content checksums are not checked, the batch's own covers them; a
-//!     dictionary is refused.
+//! Header checksum: the second byte of XXH32 over FLG .. content size. Kafka before 0.10 included
+//!     the magic number; messages of magic 0 still do. Both checksums are accepted.
+//! Invariant: the decoder holds one block of at most 4 MiB, and 64 KiB of history if blocks are
+//!     linked.
+//! Not promised: block and content checksums are not verified, because the batch's checksum covers
+//!     them. Frames with a dictionary are refused.
 
 use std::io::{self, Read};
 
@@ -18,7 +20,7 @@ use lz4_flex::block::{
 };
 use twox_hash::XxHash32;
 
-use super::blocks::Blocks;
+use super::blocks::BlockCutter;
 use super::cursor::Cursor;
 use super::frame::{Framing, bad_frame, copy_out};
 
@@ -32,18 +34,18 @@ const BLOCK_64_KIB: u8 = 0x40;
 const BLOCK_SIZE: usize = 64 * 1024;
 
 /// Writes one frame of independent blocks of 64 KiB.
-pub(crate) struct Deflate<'o> {
-    blocks: Blocks,
-    sink: Sink<'o>,
+pub(crate) struct Lz4Encoder<'o> {
+    blocks: BlockCutter,
+    sink: Lz4Sink<'o>,
 }
 
-struct Sink<'o> {
+struct Lz4Sink<'o> {
     out: &'o mut Vec<u8>,
     block: Vec<u8>,
     table: CompressTable,
 }
 
-impl<'o> Deflate<'o> {
+impl<'o> Lz4Encoder<'o> {
     pub(crate) fn new(framing: Framing, out: &'o mut Vec<u8>) -> Self {
         let [m0, m1, m2, m3] = MAGIC.to_le_bytes();
         let covered = [m0, m1, m2, m3, FLAGS, BLOCK_64_KIB];
@@ -52,8 +54,8 @@ impl<'o> Deflate<'o> {
             Framing::Standard => checksum(&[FLAGS, BLOCK_64_KIB]),
             Framing::Old => checksum(&covered),
         });
-        let sink = Sink { out, block: Vec::new(), table: CompressTable::default() };
-        Self { blocks: Blocks::new(BLOCK_SIZE), sink }
+        let sink = Lz4Sink { out, block: Vec::new(), table: CompressTable::default() };
+        Self { blocks: BlockCutter::new(BLOCK_SIZE), sink }
     }
 
     pub(crate) fn write(&mut self, input: &[u8]) -> io::Result<()> {
@@ -67,7 +69,7 @@ impl<'o> Deflate<'o> {
     }
 }
 
-impl Sink<'_> {
+impl Lz4Sink<'_> {
     fn block(&mut self, block: &[u8]) -> io::Result<()> {
         self.block.resize(get_maximum_output_size(block.len()), 0);
         let size = compress_into_with_table(block, &mut self.block, &mut self.table)
@@ -89,25 +91,25 @@ fn checksum(header: &[u8]) -> u8 {
 }
 
 /// The inflated stream of all frames.
-pub(crate) struct Inflate<'a> {
+pub(crate) struct Lz4Decoder<'a> {
     rest: Cursor<'a>,
-    frame: Option<Frame>,
-    /// History where blocks are linked, then the block, then room.
+    frame: Option<Lz4Frame>,
+    /// The history if blocks are linked, then the current block, then unused bytes.
     held: Vec<u8>,
     taken: usize,
     filled: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Frame {
+struct Lz4Frame {
     linked: bool,
     block_checksums: bool,
     content_checksum: bool,
     block_size: usize,
 }
 
-impl Frame {
-    /// Reads the frame's header, the magic number being read.
+impl Lz4Frame {
+    /// Reads the frame's header after the magic number.
     fn read(at: &mut Cursor<'_>) -> Option<Self> {
         let descriptor = at.rest;
         let [flags, block] = at.array()?;
@@ -139,15 +141,14 @@ impl Frame {
     }
 }
 
-impl<'a> Inflate<'a> {
+impl<'a> Lz4Decoder<'a> {
     pub(crate) fn new(input: &'a [u8]) -> Self {
         let rest = Cursor::new(input);
         Self { rest, frame: None, held: Vec::new(), taken: 0, filled: 0 }
     }
 
-    /// Inflates the next block: into `out` if that has room for any such block and none after it
-    /// looks back at it, else to be held. How many bytes are in `out`; an inner `None` at the end
-    /// of the last frame.
+    /// Inflates the next block: into `out` if the block fits and blocks are not linked, else into
+    /// `held`. Returns the number of bytes in `out`; an inner `None` at the end of the last frame.
     fn refill(&mut self, out: &mut [u8]) -> Option<Option<usize>> {
         loop {
             let Some(frame) = self.frame else {
@@ -163,26 +164,27 @@ impl<'a> Inflate<'a> {
                 self.frame = None;
                 continue;
             }
-            let block = self.rest.bytes(usize::try_from(size & !STORED).ok()?)?;
+            let bytes = self.rest.bytes(usize::try_from(size & !STORED).ok()?)?;
             self.rest.bytes(if frame.block_checksums { 4 } else { 0 })?;
-            let stored = size & STORED != 0;
-            if block.len() > frame.block_size {
+            let is_stored = size & STORED != 0;
+            if bytes.len() > frame.block_size {
                 return None;
             }
-            // A block cannot grow more than 255-fold, so a small one needs little room.
-            let room = frame.block_size.min(if stored { block.len() } else { block.len() * 255 });
+            // Inflating multiplies a block's size by at most 255, so a small block stays small.
+            let largest = if is_stored { bytes.len() } else { bytes.len() * 255 };
+            let block = Lz4Block { bytes, is_stored, max_size: frame.block_size.min(largest) };
             if !frame.linked
-                && let Some(out) = out.get_mut(..room)
+                && let Some(out) = out.get_mut(..block.max_size)
             {
-                return inflate(block, stored, out, &[]).map(Some);
+                return block.inflate(out, &[]).map(Some);
             }
-            self.hold(frame, block, (stored, room))?;
+            self.inflate_into_buffer(frame, &block)?;
             return Some(Some(0));
         }
     }
 
-    /// Reads a magic number and the frame's header; an inner `None` where it skipped a frame.
-    fn begin(&mut self) -> Option<Option<Frame>> {
+    /// Reads a magic number and the frame's header; an inner `None` if it skipped a frame.
+    fn begin(&mut self) -> Option<Option<Lz4Frame>> {
         let magic = self.rest.array().map(u32::from_le_bytes)?;
         self.taken = 0;
         self.filled = 0;
@@ -194,36 +196,50 @@ impl<'a> Inflate<'a> {
         if magic != MAGIC {
             return None;
         }
-        Frame::read(&mut self.rest).map(Some)
+        Lz4Frame::read(&mut self.rest).map(Some)
     }
 
-    fn hold(&mut self, frame: Frame, block: &[u8], (stored, room): (bool, usize)) -> Option<()> {
+    /// Inflates `block` into `held`, behind the history that linked blocks refer to.
+    fn inflate_into_buffer(&mut self, frame: Lz4Frame, block: &Lz4Block<'_>) -> Option<()> {
+        let room = block.max_size;
         let history = if frame.linked { self.filled.min(HISTORY) } else { 0 };
         self.held.copy_within(self.filled - history..self.filled, 0);
         if self.held.len() < history + room {
             self.held.resize(history + room, 0);
         }
         let (before, after) = self.held.split_at_mut_checked(history)?;
-        let size = inflate(block, stored, after.get_mut(..room)?, before)?;
+        let size = block.inflate(after.get_mut(..room)?, before)?;
         self.taken = history;
         self.filled = history + size;
         Some(())
     }
 }
 
-/// Inflates a block into the beginning of `room`, which is as long as the block if it is stored.
-fn inflate(block: &[u8], stored: bool, room: &mut [u8], before: &[u8]) -> Option<usize> {
-    if stored {
-        room.copy_from_slice(block);
-        return Some(block.len());
-    }
-    if before.is_empty() {
-        return decompress_into(block, room).ok();
-    }
-    decompress_into_with_dict(block, room, before).ok()
+/// One block of a frame.
+struct Lz4Block<'a> {
+    bytes: &'a [u8],
+    /// The bytes are not compressed.
+    is_stored: bool,
+    /// Most bytes that the block inflates to.
+    max_size: usize,
 }
 
-impl Read for Inflate<'_> {
+impl Lz4Block<'_> {
+    /// Inflates the block into the beginning of `room`, which has `max_size` bytes. `history` are
+    /// the inflated bytes before it that it may refer to. Returns the inflated size.
+    fn inflate(&self, room: &mut [u8], history: &[u8]) -> Option<usize> {
+        if self.is_stored {
+            room.copy_from_slice(self.bytes);
+            return Some(self.bytes.len());
+        }
+        if history.is_empty() {
+            return decompress_into(self.bytes, room).ok();
+        }
+        decompress_into_with_dict(self.bytes, room, history).ok()
+    }
+}
+
+impl Read for Lz4Decoder<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.taken == self.filled {
             match self.refill(out).ok_or_else(|| bad_frame("lz4 frame"))? {
@@ -244,7 +260,7 @@ mod tests {
     use super::*;
 
     fn read_by(frame: &[u8], room: usize) -> Vec<u8> {
-        let (mut inflate, mut out) = (Inflate::new(frame), vec![0xee; room]);
+        let (mut inflate, mut out) = (Lz4Decoder::new(frame), vec![0xee; room]);
         let mut all = Vec::new();
         loop {
             let read = inflate.read(&mut out).unwrap();
@@ -261,7 +277,7 @@ mod tests {
         let noise = (0..70_000u32).map(|n| (n.wrapping_mul(n ^ 0x9e37_79b1) >> 13) as u8);
         let plain: Vec<u8> = words.chain(noise).collect();
         let mut frame = Vec::new();
-        let mut deflate = Deflate::new(Framing::Standard, &mut frame);
+        let mut deflate = Lz4Encoder::new(Framing::Standard, &mut frame);
         deflate.write(&plain).unwrap();
         deflate.finish().unwrap();
         for room in [1, 1000, 65_535, 65_536, 100_000, 300_000] {

@@ -1,11 +1,11 @@
-//! Records as bytes: the batch of today (magic 2), the message sets before it (magic 0 and 1),
-//! their codecs, and the way from each to the other.
+//! Records as bytes: batches (magic 2), the older message sets (magic 0 and 1), their codecs, and
+//! the conversions between them.
 //!
-//! Invariants: what came from a socket or a disk is only viewed, never trusted; every size is
-//!     checked against the bytes that are there before it is used; everything inflated is bounded
-//!     (see [`compression`]).
+//! Invariants: bytes from a socket or a disk are viewed, never trusted. Every size is checked
+//!     against the bytes present before it is used. Inflated output is bounded (see
+//!     [`compression`]).
 //! Threads: plain values, no shared state.
-//! Not promised: this module knows no protocol; [`RecordError`] says whose fault it is, and the
+//! Not promised: this module knows no protocol. [`RecordError`] says whose fault an error is; the
 //!     layer above picks the error code.
 
 pub mod batch;
@@ -17,21 +17,21 @@ pub mod control;
 pub mod convert;
 pub mod crc;
 mod cursor;
-mod down;
+mod down_convert;
 pub mod faults;
 mod frame;
 mod header;
 pub mod legacy;
 mod lz4;
+mod record_stream;
 pub mod retain;
-mod skim;
 mod xerial;
 mod zstd_frame;
 
-/// Why bytes are not the records they should be. The variant alone decides what the peer sees.
+/// Why bytes are not valid records. The variant alone decides what the peer sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The bytes end before the batch or message does: a cut tail, or a lie about the size.
+    /// The bytes end before the batch or message does: the tail is cut, or the size is wrong.
     #[error("{needed} bytes needed, {present} present")]
     Truncated {
         /// Bytes that the batch or message says it has.
@@ -39,7 +39,7 @@ pub enum RecordError {
         /// Bytes that are there.
         present: usize,
     },
-    /// The frame of a batch is damaged: checksum, sizes (Kafka: CORRUPT_MESSAGE, 2).
+    /// The checksum or a size of a batch is wrong (Kafka: CORRUPT_MESSAGE, 2).
     #[error("corrupt batch: {0}")]
     Corrupt(&'static str),
     /// A record breaks the rules (Kafka: INVALID_RECORD, 87).
@@ -51,7 +51,7 @@ pub enum RecordError {
         reason: &'static str,
     },
     /// A record's time lies outside the topic's bounds (Kafka: INVALID_TIMESTAMP, 32).
-    #[error("timestamp {timestamp} is out of bounds, or not the producer's to set")]
+    #[error("timestamp {timestamp} is out of bounds, or set where only the broker may set it")]
     Timestamp {
         /// Which record of the batch, from 0; -1: the batch as a whole.
         index: i32,
@@ -61,15 +61,15 @@ pub enum RecordError {
     /// The format is not the one expected here (Kafka: INVALID_RECORD, 87).
     #[error("magic {0} is not accepted here")]
     Magic(i8),
-    /// More bytes than may be held at a time (Kafka: MESSAGE_TOO_LARGE, 10).
+    /// The batch or its output exceeds a size limit (Kafka: MESSAGE_TOO_LARGE, 10).
     #[error("{size} bytes exceed the limit of {limit}")]
     TooLarge {
-        /// What was found or declared.
+        /// The size found or declared, in bytes.
         size: usize,
-        /// What is allowed.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// A codec that is unknown, or too new for the other side (Kafka:
+    /// The codec is unknown, or too new for the peer (Kafka:
     /// UNSUPPORTED_COMPRESSION_TYPE, 76).
     #[error("codec {0} is not supported here")]
     UnsupportedCodec(i8),

@@ -1,36 +1,38 @@
-//! Keeping some records of a stored batch or message and dropping the others, as compaction does.
+//! Compaction of one stored batch or message: keeps some records and drops the others.
 //!
-//! A batch of magic 2 keeps base offset, last offset, producer and sequence whatever it loses, so
-//! that a producer's state can be read from it, and may become empty; its records are copied as
-//! they are. Where a *delete horizon* is set for the first time the base timestamp becomes that
-//! time and each record's delta is written anew (KIP-534). A wrapper of magic 0 or 1 is written
-//! anew around what is left; a plain message is kept or dropped.
-//! Invariants: spans ascend, lie inside the payload and do not overlap; a rewrite with all records
-//!     kept and no new horizon is not made: the caller writes the stored bytes.
+//! A batch of magic 2 keeps its base offset, last offset, producer and sequence, so that the
+//! producer's state can still be read from it. It may become empty. Kept records are copied
+//! unchanged. When a *delete horizon* is set for the first time, it becomes the base timestamp, and
+//! each record gets a new timestamp delta (KIP-534). A wrapper of magic 0 or 1 is rewritten with
+//! the kept messages; an uncompressed message is kept or dropped.
+//! Invariants: spans ascend, lie inside the payload and do not overlap. If all records are kept and
+//!     the horizon is unchanged, the caller writes the stored bytes and does not call `rewrite`.
 //! Threads: buffers belong to their owner.
-//! Not promised: headers of records are copied unread.
+//! Not promised: record headers are copied without being read.
+
+use std::ops::Range;
 
 use super::RecordError;
 use super::batch::{Batch, MAGIC, body};
 use super::compression::{Codec, Inflate, budget, deflate, failed};
 use super::cursor::{Cursor, length, put_varint, varint_size};
-use super::down::write_wrapper;
+use super::down_convert::write_wrapper;
 use super::header::{CODEC_BITS, CONTROL, DELETE_HORIZON, HEADER_SIZE, Header, LOG_APPEND_TIME};
 use super::header::{PREFIX_SIZE, TRANSACTIONAL};
-use super::legacy::{self, Message, Plain};
+use super::legacy::{self, Message, NewMessage};
 
 const MAGIC_AT: usize = 16;
-/// Where the key of an older message begins, behind its length.
+/// Where the key of an older message begins, after the key's length.
 const KEY_AT_MAGIC_0: u32 = 22;
 const KEY_AT_MAGIC_1: u32 = 30;
 
-/// A record's place in the inflated payload, and what decides whether it stays.
+/// A record's position in the inflated payload, and the fields that decide whether it is kept.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct RecordSpan {
     offset: i64,
     timestamp: i64,
     start: u32,
-    /// Behind the timestamp delta.
+    /// Position after the timestamp delta.
     rest: u32,
     end: u32,
     key_at: u32,
@@ -39,43 +41,43 @@ struct Span {
     has_value: bool,
 }
 
-/// What decides whether a record stays.
+/// The fields of a record that decide whether compaction keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Face<'a> {
+pub struct RecordSummary<'a> {
     /// Its offset.
     pub offset: i64,
     /// Its key, or null.
     pub key: Option<&'a [u8]>,
-    /// Whether it has a value; without one it is a tombstone.
+    /// Whether it has a value; a record without a value is a tombstone.
     pub has_value: bool,
 }
 
-/// Buffers that are used again for each batch.
+/// Reads stored batches and messages; its buffers are reused for each of them.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct StoredBatchReader {
     held: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<RecordSpan>,
 }
 
-/// A stored batch or message, opened.
+/// A stored batch or message with the positions of its records.
 #[derive(Clone, Copy, Debug)]
-pub struct Opened<'a> {
-    stored: Stored<'a>,
+pub struct StoredBatch<'a> {
+    stored: StoredForm<'a>,
     payload: &'a [u8],
-    spans: &'a [Span],
+    spans: &'a [RecordSpan],
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stored<'a> {
+enum StoredForm<'a> {
     Batch(Batch<'a>),
     Message(Message<'a>),
 }
 
-impl Reader {
-    /// Opens what `bytes` begin with, checksum and sizes checked.
+impl StoredBatchReader {
+    /// Reads the batch or message at the start of `bytes` and checks its checksum and sizes.
     ///
-    /// Errors: `Corrupt`, `Invalid`, `Truncated` where it is not what it should be.
-    pub fn open<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Opened<'a>, RecordError> {
+    /// Errors: `Corrupt`, `Invalid`, `Truncated`.
+    pub fn open<'a>(&'a mut self, bytes: &'a [u8]) -> Result<StoredBatch<'a>, RecordError> {
         self.spans.clear();
         if bytes.get(MAGIC_AT).is_some_and(|&magic| magic as i8 == MAGIC) {
             return self.open_batch(Batch::parse(bytes)?);
@@ -87,7 +89,7 @@ impl Reader {
         self.open_message(message)
     }
 
-    fn open_batch<'a>(&'a mut self, batch: Batch<'a>) -> Result<Opened<'a>, RecordError> {
+    fn open_batch<'a>(&'a mut self, batch: Batch<'a>) -> Result<StoredBatch<'a>, RecordError> {
         if !batch.crc_ok() {
             return Err(RecordError::Corrupt("checksum"));
         }
@@ -97,21 +99,24 @@ impl Reader {
             codec => inflate(codec, batch.payload(), &mut self.held)?,
         };
         walk(&batch, payload, &mut self.spans)?;
-        Ok(Opened { stored: Stored::Batch(batch), payload, spans: &self.spans })
+        Ok(StoredBatch { stored: StoredForm::Batch(batch), payload, spans: &self.spans })
     }
 
-    fn open_message<'a>(&'a mut self, message: Message<'a>) -> Result<Opened<'a>, RecordError> {
-        let stored = Stored::Message(message);
+    fn open_message<'a>(
+        &'a mut self,
+        message: Message<'a>,
+    ) -> Result<StoredBatch<'a>, RecordError> {
+        let stored = StoredForm::Message(message);
         if message.codec == Codec::None {
             self.spans.push(span_of(&message, 0));
-            return Ok(Opened { stored, payload: message.bytes(), spans: &self.spans });
+            return Ok(StoredBatch { stored, payload: message.bytes(), spans: &self.spans });
         }
         let value = message.value.unwrap_or_default();
         let payload = inflate(message.codec, value, &mut self.held)?;
         let mut at = 0;
         for inside in legacy::iter(payload) {
             let inside = inside?;
-            inside.check_inside(&message)?;
+            inside.check_inner(&message)?;
             self.spans.push(span_of(&inside, at));
             at += inside.size() as u32;
         }
@@ -120,48 +125,48 @@ impl Reader {
             let base = message.offset.wrapping_sub(last);
             self.spans.iter_mut().for_each(|span| span.offset = span.offset.wrapping_add(base));
         }
-        Ok(Opened { stored, payload, spans: &self.spans })
+        Ok(StoredBatch { stored, payload, spans: &self.spans })
     }
 }
 
-impl<'a> Opened<'a> {
-    /// How many records it holds.
+impl<'a> StoredBatch<'a> {
+    /// Number of records.
     pub const fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether it holds no record (any more).
+    /// Whether no record is left.
     pub const fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// The view of a batch of magic 2; `None` of an older message.
+    /// The view of a batch of magic 2; `None` for an older message.
     pub const fn batch(&self) -> Option<&Batch<'a>> {
         match &self.stored {
-            Stored::Batch(batch) => Some(batch),
-            Stored::Message(_) => None,
+            StoredForm::Batch(batch) => Some(batch),
+            StoredForm::Message(_) => None,
         }
     }
 
-    /// What decides about each record, in order.
-    pub fn faces(&self) -> impl Iterator<Item = Face<'a>> + use<'a> {
+    /// The summary of each record, in order.
+    pub fn record_summaries(&self) -> impl Iterator<Item = RecordSummary<'a>> + use<'a> {
         let payload = self.payload;
-        self.spans.iter().map(move |span| Face {
+        self.spans.iter().map(move |span| RecordSummary {
             offset: span.offset,
             key: key_of(span, payload),
             has_value: span.has_value,
         })
     }
 
-    /// The first record's bytes as a control record has them: its key.
+    /// The first record's key; a control record's key holds its type.
     pub fn first_key(&self) -> Option<&'a [u8]> {
         self.spans.first().and_then(|span| key_of(span, self.payload))
     }
 
-    /// Appends it to `out` with only the records that `keep` says, at least one of them. `horizon`:
-    /// set that delete horizon (magic 2 only).
+    /// Appends the batch or message to `out` with only the records that `keep` marks, at least one.
+    /// `horizon`: the delete horizon to set (magic 2 only).
     ///
-    /// Errors: `TooLarge` past 2 GiB; `out` is then as it was.
+    /// Errors: `TooLarge` beyond 2 GiB; `out` is then unchanged.
     pub fn rewrite(
         &self,
         keep: &[bool],
@@ -170,8 +175,8 @@ impl<'a> Opened<'a> {
     ) -> Result<(), RecordError> {
         let start = out.len();
         let written = match &self.stored {
-            Stored::Batch(batch) => self.rewrite_batch(batch, keep, horizon, out),
-            Stored::Message(message) => self.rewrite_wrapper(message, keep, out),
+            StoredForm::Batch(batch) => self.rewrite_batch(batch, keep, horizon, out),
+            StoredForm::Message(message) => self.rewrite_wrapper(message, keep, out),
         };
         if written.is_err() {
             out.truncate(start);
@@ -179,7 +184,7 @@ impl<'a> Opened<'a> {
         written
     }
 
-    fn kept<'k>(&self, keep: &'k [bool]) -> impl Iterator<Item = &'a Span> + use<'a, 'k> {
+    fn kept<'k>(&self, keep: &'k [bool]) -> impl Iterator<Item = &'a RecordSpan> + use<'a, 'k> {
         self.spans.iter().zip(keep).filter(|(_, keep)| **keep).map(|(span, _)| span)
     }
 
@@ -219,25 +224,25 @@ impl<'a> Opened<'a> {
         header.seal_into(out, start)
     }
 
-    /// Copies runs of records that stay; with a new horizon each gets a new timestamp delta.
+    /// Copies the kept records. With a new horizon each gets a new timestamp delta.
     fn put_records(&self, keep: &[bool], horizon: Option<i64>, out: &mut Vec<u8>) {
         let Some(horizon) = horizon else {
-            let mut run: Option<(u32, u32)> = None;
+            let mut run: Option<Range<u32>> = None;
             for span in self.kept(keep) {
                 run = match run {
-                    Some((from, to)) if to == span.start => Some((from, span.end)),
+                    Some(run) if run.end == span.start => Some(run.start..span.end),
                     Some(done) => {
                         out.extend_from_slice(slice(self.payload, done));
-                        Some((span.start, span.end))
+                        Some(span.start..span.end)
                     }
-                    None => Some((span.start, span.end)),
+                    None => Some(span.start..span.end),
                 };
             }
             out.extend_from_slice(run.map_or(&[][..], |run| slice(self.payload, run)));
             return;
         };
         for span in self.kept(keep) {
-            let rest = slice(self.payload, (span.rest, span.end));
+            let rest = slice(self.payload, span.rest..span.end);
             let delta = span.timestamp.wrapping_sub(horizon);
             put_varint(out, length(1 + varint_size(delta) + rest.len()));
             out.push(0);
@@ -255,18 +260,18 @@ impl<'a> Opened<'a> {
         let Some(first) = self.kept(keep).next().map(|span| span.offset) else {
             return Err(RecordError::batch("a wrapper cannot be empty"));
         };
-        let time = message.time_of_all();
+        let time = message.wrapper_timestamp();
         let flags = if time.is_some() { legacy::LOG_APPEND_TIME } else { 0 };
         let magic = message.magic;
         let attributes = flags | message.codec as i8;
-        let mut wrapper = Plain { magic, attributes, timestamp: -1, ..Plain::default() };
+        let mut wrapper = NewMessage { magic, attributes, timestamp: -1, ..NewMessage::default() };
         write_wrapper(&mut wrapper, message.codec, out, |wrapper, inside| {
             for span in self.kept(keep) {
-                let stored = Message::parse(slice(self.payload, (span.start, span.end)))?;
+                let stored = Message::parse(slice(self.payload, span.start..span.end))?;
                 let relative = if magic == 0 { 0 } else { first };
                 wrapper.offset = span.offset;
                 wrapper.timestamp = wrapper.timestamp.max(span.timestamp);
-                let plain = Plain {
+                let plain = NewMessage {
                     magic,
                     attributes: flags,
                     offset: span.offset.wrapping_sub(relative),
@@ -282,7 +287,7 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// A batch without records that stands for `batch`: its offsets, producer, sequence and times.
+/// An empty batch that replaces `batch`: same offsets, producer, sequence and largest timestamp.
 pub fn emptied(batch: &Batch<'_>) -> [u8; HEADER_SIZE] {
     let header = Header {
         batch_length: i32::try_from(HEADER_SIZE - PREFIX_SIZE).unwrap_or(i32::MAX),
@@ -300,7 +305,7 @@ fn inflate<'h>(codec: Codec, input: &[u8], held: &'h mut Vec<u8>) -> Result<&'h 
     Inflate::new(codec, input).map_err(failed)?.read_over(limit.min(u32::MAX as usize), held)
 }
 
-fn walk(batch: &Batch<'_>, payload: &[u8], spans: &mut Vec<Span>) -> Result<(), RecordError> {
+fn walk(batch: &Batch<'_>, payload: &[u8], spans: &mut Vec<RecordSpan>) -> Result<(), RecordError> {
     let header = batch.header();
     let time = header.has(LOG_APPEND_TIME).then_some(header.max_timestamp);
     let total = payload.len();
@@ -312,10 +317,10 @@ fn walk(batch: &Batch<'_>, payload: &[u8], spans: &mut Vec<Span>) -> Result<(), 
         let start = total - at.rest.len();
         let span = body(&mut at).and_then(|body| {
             let end = total - at.rest.len();
-            read_span((start, end), body, header).ok_or("bad record")
+            read_span(start..end, body, header).ok_or("bad record")
         });
         let span = span.map_err(|reason| RecordError::Invalid { index, reason })?;
-        spans.push(Span { timestamp: time.unwrap_or(span.timestamp), ..span });
+        spans.push(RecordSpan { timestamp: time.unwrap_or(span.timestamp), ..span });
     }
     if at.rest.is_empty() {
         Ok(())
@@ -325,7 +330,8 @@ fn walk(batch: &Batch<'_>, payload: &[u8], spans: &mut Vec<Span>) -> Result<(), 
 }
 
 #[inline(always)]
-fn read_span((start, end): (usize, usize), body: &[u8], header: &Header) -> Option<Span> {
+fn read_span(bytes: Range<usize>, body: &[u8], header: &Header) -> Option<RecordSpan> {
+    let Range { start, end } = bytes;
     let mut at = Cursor::new(body);
     at.int8()?;
     let timestamp = header.base_timestamp.wrapping_add(at.varlong()?);
@@ -336,7 +342,7 @@ fn read_span((start, end): (usize, usize), body: &[u8], header: &Header) -> Opti
     let has_value = at.nullable()?.is_some();
     let key_len = key.map_or(u32::MAX, |key| key.len() as u32);
     let key_at = behind_key - key.map_or(0, <[u8]>::len);
-    Some(Span {
+    Some(RecordSpan {
         offset,
         timestamp,
         start: start as u32,
@@ -348,10 +354,10 @@ fn read_span((start, end): (usize, usize), body: &[u8], header: &Header) -> Opti
     })
 }
 
-/// The span of a message that begins at `start` of the payload.
-fn span_of(message: &Message<'_>, start: u32) -> Span {
+/// The span of a message at `start` of the payload.
+fn span_of(message: &Message<'_>, start: u32) -> RecordSpan {
     let end = start + message.size() as u32;
-    Span {
+    RecordSpan {
         offset: message.offset,
         timestamp: message.timestamp,
         start,
@@ -364,12 +370,12 @@ fn span_of(message: &Message<'_>, start: u32) -> Span {
 }
 
 #[inline]
-fn key_of<'a>(span: &Span, payload: &'a [u8]) -> Option<&'a [u8]> {
-    let key = || slice(payload, (span.key_at, span.key_at + span.key_len));
+fn key_of<'a>(span: &RecordSpan, payload: &'a [u8]) -> Option<&'a [u8]> {
+    let key = || slice(payload, span.key_at..span.key_at + span.key_len);
     (span.key_len != u32::MAX).then(key)
 }
 
 #[inline]
-fn slice(payload: &[u8], (from, to): (u32, u32)) -> &[u8] {
-    payload.get(from as usize..to as usize).unwrap_or_default()
+fn slice(payload: &[u8], bytes: Range<u32>) -> &[u8] {
+    payload.get(bytes.start as usize..bytes.end as usize).unwrap_or_default()
 }

@@ -1,43 +1,43 @@
-//! Snappy as Kafka has it: Xerial's framing (what Java writes), or one raw block (most others).
+//! Kafka's snappy: Xerial's framing (Java clients write it) or one raw block (most other clients).
 //! ```text
 //! 0x82 "SNAPPY" 0x00, version int32, lowest compatible version int32,
 //! then blocks: size int32, raw snappy block
 //! ```
-//! Invariant: a block inflates to at most [`WINDOW`] bytes, and the frame's blocks are inflated one
-//!     at a time, so one block is what is held.
+//! Invariant: a block inflates to at most [`WINDOW`] bytes. Blocks are inflated one at a time, so
+//!     at most one inflated block is in memory.
 
 use std::io::{self, Read};
 
-use super::blocks::Blocks;
+use super::blocks::BlockCutter;
 use super::cursor::Cursor;
 use super::frame::{WINDOW, bad_frame, copy_out};
 
 const MAGIC: [u8; 8] = *b"\x82SNAPPY\x00";
 const VERSION: i32 = 1;
-/// What Kafka's own clients put in a block.
+/// The block size of Kafka's own clients, in bytes.
 const BLOCK_SIZE: usize = 32 * 1024;
-/// A copy of 64 bytes takes 3, so no block can grow more than this.
+/// Snappy encodes a copy of 64 bytes in 3 bytes, so this bounds the ratio of a block.
 const MAX_RATIO: usize = 32;
 
 /// Writes Xerial's framing, a block for every 32 KiB.
-pub(crate) struct Deflate<'o> {
-    blocks: Blocks,
-    sink: Sink<'o>,
+pub(crate) struct SnappyEncoder<'o> {
+    blocks: BlockCutter,
+    sink: SnappySink<'o>,
 }
 
-struct Sink<'o> {
+struct SnappySink<'o> {
     out: &'o mut Vec<u8>,
     block: Vec<u8>,
     encoder: snap::raw::Encoder,
 }
 
-impl<'o> Deflate<'o> {
+impl<'o> SnappyEncoder<'o> {
     pub(crate) fn new(out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_be_bytes());
         out.extend_from_slice(&VERSION.to_be_bytes());
-        let sink = Sink { out, block: Vec::new(), encoder: snap::raw::Encoder::new() };
-        Self { blocks: Blocks::new(BLOCK_SIZE), sink }
+        let sink = SnappySink { out, block: Vec::new(), encoder: snap::raw::Encoder::new() };
+        Self { blocks: BlockCutter::new(BLOCK_SIZE), sink }
     }
 
     pub(crate) fn write(&mut self, input: &[u8]) -> io::Result<()> {
@@ -49,7 +49,7 @@ impl<'o> Deflate<'o> {
     }
 }
 
-impl Sink<'_> {
+impl SnappySink<'_> {
     fn block(&mut self, block: &[u8]) -> io::Result<()> {
         self.block.resize(snap::raw::max_compress_len(block.len()), 0);
         let size = self.encoder.compress(block, &mut self.block).map_err(io::Error::other)?;
@@ -60,39 +60,39 @@ impl Sink<'_> {
 }
 
 /// The inflated stream of either framing.
-pub(crate) struct Inflate<'a> {
+pub(crate) struct SnappyDecoder<'a> {
     rest: Cursor<'a>,
-    framing: Framing,
+    framing: SnappyFraming,
     held: Vec<u8>,
     taken: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Framing {
+enum SnappyFraming {
     Unknown,
     Xerial,
     RawDone,
 }
 
-impl<'a> Inflate<'a> {
+impl<'a> SnappyDecoder<'a> {
     pub(crate) fn new(input: &'a [u8]) -> Self {
         let rest = Cursor::new(input);
-        Self { rest, framing: Framing::Unknown, held: Vec::new(), taken: 0 }
+        Self { rest, framing: SnappyFraming::Unknown, held: Vec::new(), taken: 0 }
     }
 
     /// Inflates the next block into `held`; false at the end.
     fn refill(&mut self) -> io::Result<bool> {
-        if self.framing == Framing::Unknown {
+        if self.framing == SnappyFraming::Unknown {
             if self.rest.rest.starts_with(&MAGIC) {
                 self.rest.bytes(MAGIC.len() + 8).ok_or_else(|| bad_frame("snappy header cut"))?;
-                self.framing = Framing::Xerial;
+                self.framing = SnappyFraming::Xerial;
             } else {
-                self.framing = Framing::RawDone;
+                self.framing = SnappyFraming::RawDone;
                 let block = std::mem::take(&mut self.rest.rest);
                 return self.inflate(block).map(|()| true);
             }
         }
-        if self.framing == Framing::RawDone || self.rest.rest.is_empty() {
+        if self.framing == SnappyFraming::RawDone || self.rest.rest.is_empty() {
             return Ok(false);
         }
         let block =
@@ -114,7 +114,7 @@ impl<'a> Inflate<'a> {
     }
 }
 
-impl Read for Inflate<'_> {
+impl Read for SnappyDecoder<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.taken == self.held.len() {
             if !self.refill()? {

@@ -1,7 +1,8 @@
-//! Reading zstd frames, with a context that a thread uses again.
+//! Reads zstd frames. Each thread reuses one decompression context.
 //!
-//! A context is 100 KiB and the window of its frame; to make both anew for each batch costs as much
-//! as inflating 16 KiB. So each thread keeps one, if it has not grown above [`KEPT`].
+//! A context needs 100 KiB and the window of its frame. Creating it for each batch costs as much as
+//! inflating 16 KiB. So each thread keeps one context, unless it has grown above
+//! [`MAX_KEPT_CONTEXT`].
 //! Threads: a stream stays on the thread that began it.
 
 use std::cell::Cell;
@@ -11,25 +12,25 @@ use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::frame::bad_frame;
 
-/// The largest context that is kept.
-const KEPT: usize = 1 << 20;
+/// The largest context that a thread keeps, in bytes.
+const MAX_KEPT_CONTEXT: usize = 1 << 20;
 
 thread_local! {
     static CONTEXT: Cell<Option<DCtx<'static>>> = const { Cell::new(None) };
 }
 
 /// Inflated bytes of one or more frames.
-pub(crate) struct Inflate<'a> {
-    /// There until it is dropped.
+pub(crate) struct ZstdDecoder<'a> {
+    /// `Some` until an error or the drop.
     context: Option<DCtx<'static>>,
     input: &'a [u8],
     at: usize,
-    /// A frame has begun and not ended.
+    /// A frame has begun and has not ended.
     is_inside: bool,
 }
 
-impl<'a> Inflate<'a> {
-    /// Starts on `input`, whose windows may be 2^`window_log` bytes.
+impl<'a> ZstdDecoder<'a> {
+    /// Decodes `input`, whose windows may have up to 2^`window_log` bytes.
     pub(crate) fn new(input: &'a [u8], window_log: u32) -> io::Result<Self> {
         let mut context = match CONTEXT.take() {
             Some(context) => context,
@@ -68,9 +69,9 @@ impl<'a> Inflate<'a> {
     }
 }
 
-impl Drop for Inflate<'_> {
+impl Drop for ZstdDecoder<'_> {
     fn drop(&mut self) {
-        CONTEXT.set(self.context.take().filter(|context| context.sizeof() <= KEPT));
+        CONTEXT.set(self.context.take().filter(|context| context.sizeof() <= MAX_KEPT_CONTEXT));
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::errors::AppendError;
 use super::txnindex::Aborted;
 use crate::record::batch::{Batch, Header};
-use crate::record::control::Control;
+use crate::record::control::ControlRecord;
 use crate::record::crc::crc32c;
 
 const KEPT: usize = 5;
@@ -429,8 +429,8 @@ impl Producers {
 
 /// What a control batch says; `None` for control records that end no transaction.
 pub(crate) fn marker_of(batch: &Batch<'_>) -> Option<Marker> {
-    match Control::parse(&batch.records().next()?.ok()?) {
-        Ok(Control::EndTransaction { commit, coordinator_epoch }) => {
+    match ControlRecord::parse(&batch.records().next()?.ok()?) {
+        Ok(ControlRecord::EndTransaction { commit, coordinator_epoch }) => {
             Some(Marker { commit, coordinator_epoch })
         }
         _ => None,

@@ -2,7 +2,7 @@
 
 use krust::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use krust::record::compression::Codec;
-use krust::record::control::Marker;
+use krust::record::control::EndTransactionMarker;
 use krust::wire::Reader;
 
 use crate::double::{Conn, Made, NOW_MS, TestBroker, frame};
@@ -18,7 +18,12 @@ fn transactions() -> TestBroker {
             (fields.producer_id, fields.producer_epoch, fields.base_sequence) = (producer_id, 0, 0);
         })
     };
-    let abort = Marker { producer_id: 7, producer_epoch: 0, coordinator_epoch: 0, commit: false };
+    let abort = EndTransactionMarker {
+        producer_id: 7,
+        producer_epoch: 0,
+        coordinator_epoch: 0,
+        commit: false,
+    };
     let partition = fixture.broker.partitions().remove(0);
     for bytes in [batch(&["a"]), of(7, &["b", "c"]), abort.to_batch(NOW_MS).unwrap(), of(8, &["d"])]
     {

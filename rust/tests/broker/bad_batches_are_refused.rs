@@ -65,7 +65,7 @@ fn a_message_beside_a_wrapper_is_refused() {
     let mut fixture = made();
     let mut conn = fixture.connect();
     let down = |codec| {
-        let target = krust::record::convert::Target { magic: 1, first_offset: 0 };
+        let target = krust::record::convert::LegacyTarget { magic: 1, first_offset: 0 };
         let (bytes, mut set) = (batch_with(&["a"], codec, |_| {}), Vec::new());
         let batch = krust::record::batch::Batch::parse(&bytes).unwrap();
         let mut limit = usize::MAX;
@@ -111,15 +111,15 @@ fn a_record_without_a_key_is_refused_in_a_compacted_topic() {
     compacted.config.compact = true;
     fixture.topic(TOPIC, compacted);
     let mut conn = fixture.connect();
-    let mut builder = krust::record::batch::Builder::new();
+    let mut builder = krust::record::batch::BatchBuilder::new();
     for key in [Some(&b"k"[..]), None] {
-        builder.add(&krust::record::batch::Entry {
+        builder.add(&krust::record::batch::NewRecord {
             timestamp: crate::double::NOW_MS,
             key,
             ..Default::default()
         });
     }
-    let records = builder.to_bytes(&krust::record::batch::Fields::default()).unwrap();
+    let records = builder.to_bytes(&krust::record::batch::BatchFields::default()).unwrap();
     let request = produce(8, 1, &records);
     let reply = fixture.ask(&mut conn, &request);
     let response = ProduceResponse::decode(&mut Reader::new(&reply), 8).unwrap();

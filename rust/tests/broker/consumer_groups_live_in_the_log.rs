@@ -5,7 +5,7 @@ use std::path::Path;
 use krust::broker::{Decided, GroupRecord};
 use krust::ids::TopicId;
 use krust::protocol::value::Value;
-use krust::record::batch::{self, Batch, Builder, Entry, Fields};
+use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord};
 
 use crate::double::{NOW_MS, TestBroker, map, until};
 use crate::groups::{
@@ -391,7 +391,7 @@ fn only_the_group_that_the_policy_lost_is_replayed() {
 #[test]
 fn unreadable_records_are_skipped() {
     let fixture = fixture();
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     let value = Some(&[0, 0, 0, 0, 0, 7, 0][..]);
     for (key, value) in [
         (&[0, 3, 0, 7, b'b'][..], value),
@@ -403,11 +403,11 @@ fn unreadable_records_are_skipped() {
         (&[0x7f, 0xff], value),
         (&[0, 3, 0, 1, b'c'], value),
     ] {
-        builder.add(&Entry { timestamp: NOW_MS, key: Some(key), value, headers: &[] });
+        builder.add(&NewRecord { timestamp: NOW_MS, key: Some(key), value, headers: &[] });
     }
     let image = fixture.broker.image();
     let partition = image.topic(GROUPS).unwrap().partition(GROUP.1).unwrap();
-    let bytes = builder.to_bytes(&Fields::default()).unwrap();
+    let bytes = builder.to_bytes(&BatchFields::default()).unwrap();
     partition.local.as_ref().unwrap().log.append_as_leader(&bytes).unwrap();
     drop(image);
     let fixture = restarted(fixture);
@@ -440,13 +440,13 @@ fn damaged_records_harm_no_other_group() {
             let (key, value) = (record.key.unwrap(), record.value.unwrap());
             let keys = damaged(key).into_iter().map(|key| (key, value.to_vec()));
             let values = damaged(value).into_iter().map(|value| (key.to_vec(), value));
-            let mut builder = Builder::new();
+            let mut builder = BatchBuilder::new();
             for (key, value) in keys.chain(values) {
                 let (key, value) = (Some(&*key), Some(&*value));
-                builder.add(&Entry { timestamp: NOW_MS, key, value, headers: &[] });
+                builder.add(&NewRecord { timestamp: NOW_MS, key, value, headers: &[] });
                 count += 1;
             }
-            let bytes = builder.to_bytes(&Fields::default()).unwrap();
+            let bytes = builder.to_bytes(&BatchFields::default()).unwrap();
             log.append_as_leader(&bytes).unwrap();
         }
     }

@@ -1,7 +1,7 @@
 //! A producer is told of each record that was refused, in the words of Kafka 3.9.1 (KIP-467).
 
 use krust::protocol::produce::{PartitionProduceResponse, ProduceResponse};
-use krust::record::batch::{Batch, Builder, Entry, Fields};
+use krust::record::batch::{Batch, BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
 use krust::record::convert::recompress;
 use krust::wire::Reader;
@@ -27,16 +27,16 @@ fn fixture(is_compacted: bool, before_max_ms: i64) -> TestBroker {
 }
 
 fn batch(records: &[(i64, Option<&[u8]>)], codec: Codec) -> Vec<u8> {
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     for (timestamp, key) in records {
-        builder.add(&Entry { timestamp: *timestamp, key: *key, ..Default::default() });
+        builder.add(&NewRecord { timestamp: *timestamp, key: *key, ..Default::default() });
     }
-    let plain = builder.to_bytes(&Fields::default()).unwrap();
+    let plain = builder.to_bytes(&BatchFields::default()).unwrap();
     if codec == Codec::None {
         return plain;
     }
     let mut packed = Vec::new();
-    recompress(&Batch::parse(&plain).unwrap(), (codec, None), 1 << 20, &mut packed).unwrap();
+    recompress(&Batch::parse(&plain).unwrap(), codec.into(), 1 << 20, &mut packed).unwrap();
     packed
 }
 

@@ -5,7 +5,7 @@ use krust::broker::Event;
 use krust::ids::{Epoch, TopicPartition};
 use krust::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use krust::protocol::value::Value;
-use krust::record::batch::{self, Batch, Builder, Entry, Fields, Rules};
+use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
 use krust::record::compression::Codec;
 use krust::wire::Reader;
 
@@ -25,7 +25,7 @@ fn append(fixture: &TestBroker, topic: &str, bytes: &[u8]) {
     let partition = image.topic(topic).unwrap().partition(0).unwrap();
     let log = &partition.local.as_ref().unwrap().log;
     let batch = Batch::parse(bytes).unwrap();
-    let facts = batch::check(&batch, &Rules::default()).unwrap();
+    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
     log.commit(log.stage(&batch, &facts, NOW_MS).unwrap().staged).unwrap();
 }
 
@@ -108,12 +108,16 @@ fn producers_of_transactions_count_by_their_metadata() {
     let topic = "__transaction_state";
     fixture.topic(topic, Made::default());
     for (codec, id) in [(Codec::None, 70i64), (Codec::Gzip, 7000)] {
-        let mut builder = Builder::new();
+        let mut builder = BatchBuilder::new();
         let value = [&[0, 0][..], &id.to_be_bytes(), &[0; 20]].concat();
         let (key, value) = (Some(&b"\0\0\0\x01t"[..]), Some(&value[..]));
-        builder.add(&Entry { timestamp: NOW_MS, key, value, ..Entry::default() });
-        builder.add(&Entry { timestamp: NOW_MS, key, value: None, ..Entry::default() });
-        append(&fixture, topic, &builder.to_bytes(&Fields { codec, ..Fields::default() }).unwrap());
+        builder.add(&NewRecord { timestamp: NOW_MS, key, value, ..NewRecord::default() });
+        builder.add(&NewRecord { timestamp: NOW_MS, key, value: None, ..NewRecord::default() });
+        append(
+            &fixture,
+            topic,
+            &builder.to_bytes(&BatchFields { codec, ..BatchFields::default() }).unwrap(),
+        );
     }
     let mut fixture = fixture.again();
     fixture.topic(topic, Made::default());

@@ -14,7 +14,7 @@ use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{ApplyError, Broker, Delta, LogManager, Settings};
 use krust::clock::ManualClock;
 use krust::ids::{Epoch, TopicId, TopicPartition};
-use krust::record::batch::{self, Batch, Builder, Entry, Fields, Rules};
+use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::recording::{Crash, RecordingDisk};
 use krust::storage::{DirOptions, Log, LogConfig, LogDir, Open, SoFar, StorageError};
@@ -53,21 +53,21 @@ fn scratch() -> TempDir {
 
 fn append(log: &Log, number: i32, epoch: i32) {
     log.set_leader_epoch(Epoch(epoch));
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     for n in 0..3 + number % 5 {
         let value = vec![b'a' + u8::try_from(n).unwrap(); 40 + number.unsigned_abs() as usize];
-        builder.add(&Entry { timestamp: NOW_MS, value: Some(&value), ..Entry::default() });
+        builder.add(&NewRecord { timestamp: NOW_MS, value: Some(&value), ..NewRecord::default() });
     }
     let producer_id = if number % 2 == 0 { i64::from(number) } else { -1 };
-    let fields = Fields {
+    let fields = BatchFields {
         producer_id,
         producer_epoch: 0,
         base_sequence: epoch * (3 + number % 5),
-        ..Fields::default()
+        ..BatchFields::default()
     };
     let bytes = builder.to_bytes(&fields).unwrap();
     let batch = Batch::parse(&bytes).unwrap();
-    let facts = batch::check(&batch, &Rules::default()).unwrap();
+    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
     log.commit(log.stage(&batch, &facts, NOW_MS).unwrap().staged).unwrap();
 }
 

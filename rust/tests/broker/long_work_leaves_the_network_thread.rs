@@ -4,7 +4,7 @@
 use krust::broker::{Flow, Settings};
 use krust::record::batch::{Batch, HEADER_SIZE, Header};
 use krust::record::compression::Codec;
-use krust::record::convert::{Target, to_legacy};
+use krust::record::convert::{LegacyTarget, to_legacy};
 
 use crate::double::{Conn, Made, TestBroker};
 use crate::records::{
@@ -127,7 +127,7 @@ fn one_request_of_many_partitions_is_answered_once_and_stored_once() {
 fn a_wrapper_of_an_old_producer_is_converted_by_a_worker() {
     let (mut fixture, mut conn) = fixture(1);
     let (bytes, mut set) = (large(Codec::Gzip), Vec::new());
-    let target = Target { magic: 1, first_offset: 0 };
+    let target = LegacyTarget { magic: 1, first_offset: 0 };
     to_legacy(&Batch::parse(&bytes).unwrap(), &target, &mut usize::MAX.clone(), &mut set).unwrap();
     let request = produce(2, 1, &set);
     fixture.event(&mut conn, std::slice::from_ref(&request.bytes));

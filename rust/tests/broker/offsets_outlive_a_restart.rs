@@ -11,9 +11,9 @@ use krust::protocol::group_metadata_value::GroupMetadataValue;
 use krust::protocol::offset_commit_key::OffsetCommitKey;
 use krust::protocol::offset_commit_value::OffsetCommitValue;
 use krust::protocol::value::Value;
-use krust::record::batch::{self, Batch, Builder, Entry, Fields};
+use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
-use krust::record::control::Marker;
+use krust::record::control::EndTransactionMarker;
 use krust::wire::Writer;
 
 use crate::double::{Made, NOW_MS, TestBroker, map, until};
@@ -63,8 +63,8 @@ fn append(fixture: &TestBroker, bytes: &[u8]) {
 }
 
 /// A batch of offsets of [`GROUP`].
-fn batch_of(offsets: &[(i32, Option<i64>)], change: impl FnOnce(&mut Fields)) -> Vec<u8> {
-    let mut builder = Builder::new();
+fn batch_of(offsets: &[(i32, Option<i64>)], change: impl FnOnce(&mut BatchFields)) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
     for (partition, offset) in offsets {
         let (mut key, mut value) = (Writer::new(), Writer::new());
         let partition = *partition;
@@ -72,9 +72,9 @@ fn batch_of(offsets: &[(i32, Option<i64>)], change: impl FnOnce(&mut Fields)) ->
         let of = OffsetCommitValue { offset: offset.unwrap_or_default(), ..Default::default() };
         of.write(3, &mut value);
         let value = offset.map(|_| value.buf.as_slice());
-        builder.add(&Entry { timestamp: NOW_MS, key: Some(&key.buf), value, headers: &[] });
+        builder.add(&NewRecord { timestamp: NOW_MS, key: Some(&key.buf), value, headers: &[] });
     }
-    let mut fields = Fields::default();
+    let mut fields = BatchFields::default();
     change(&mut fields);
     builder.to_bytes(&fields).unwrap()
 }
@@ -202,7 +202,8 @@ fn only_commits_of_committed_transactions_count() {
         );
         if let Some(commit) = commit {
             let (producer_id, producer_epoch, coordinator_epoch) = (producer, 0, 0);
-            let marker = Marker { producer_id, producer_epoch, coordinator_epoch, commit };
+            let marker =
+                EndTransactionMarker { producer_id, producer_epoch, coordinator_epoch, commit };
             append(&fixture, &marker.to_batch(NOW_MS).unwrap());
         }
     }
@@ -215,12 +216,12 @@ fn only_commits_of_committed_transactions_count() {
 #[test]
 fn unknown_records_are_skipped() {
     let fixture = fixture();
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     for key in [&[0, 3, 0, 1, b'g'][..], &[0, 16], &[0, 99, 1], &[0, 1, 0], &[9], &[]] {
         let value = Some(&[0, 0][..]);
-        builder.add(&Entry { timestamp: NOW_MS, key: Some(key), value, headers: &[] });
+        builder.add(&NewRecord { timestamp: NOW_MS, key: Some(key), value, headers: &[] });
     }
-    append(&fixture, &builder.to_bytes(&Fields::default()).unwrap());
+    append(&fixture, &builder.to_bytes(&BatchFields::default()).unwrap());
     append(&fixture, &batch_of(&[(0, Some(1))], |_| {}));
     let mut fixture = restarted(fixture);
     let mut conn = fixture.connect();
@@ -341,16 +342,16 @@ fn a_million_offsets_are_read_in_three_seconds() {
     for number in 0..1000 {
         let group = format!("group-{number}");
         let partition = topic.partition(number % 50).unwrap();
-        let mut builder = Builder::new();
+        let mut builder = BatchBuilder::new();
         for partition in 0..1000 {
             let (mut key, mut value) = (Writer::new(), Writer::new());
             let metadata = "0123456789";
             OffsetCommitKey { group: &group, topic: TOPIC, partition }.write(1, &mut key);
             OffsetCommitValue { metadata, ..Default::default() }.write(3, &mut value);
             let (key, value) = (Some(key.buf.as_slice()), Some(value.buf.as_slice()));
-            builder.add(&Entry { timestamp: NOW_MS, key, value, headers: &[] });
+            builder.add(&NewRecord { timestamp: NOW_MS, key, value, headers: &[] });
         }
-        let bytes = builder.to_bytes(&Fields::default()).unwrap();
+        let bytes = builder.to_bytes(&BatchFields::default()).unwrap();
         partition.local.as_ref().unwrap().log.append_as_leader(&bytes).unwrap();
     }
     drop((image.clone(), topic));

@@ -1,7 +1,7 @@
 //! Whatever version wrote a record, every version reads it.
 
 use krust::record::compression::Codec;
-use krust::record::legacy::{self, Plain};
+use krust::record::legacy::{self, NewMessage};
 
 use crate::double::{Made, NOW_MS, TestBroker};
 use crate::records::{Fetch, TOPIC, batch, batch_with, get, put, values};
@@ -15,7 +15,10 @@ fn old_or_new(version: i16, value: &str) -> Vec<u8> {
     };
     let mut set = Vec::new();
     let (key, value) = (Some(&b"k"[..]), Some(value.as_bytes()));
-    legacy::put(&mut set, &Plain { magic, timestamp: NOW_MS, key, value, ..Plain::default() });
+    legacy::put(
+        &mut set,
+        &NewMessage { magic, timestamp: NOW_MS, key, value, ..NewMessage::default() },
+    );
     set
 }
 

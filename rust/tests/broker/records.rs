@@ -8,7 +8,7 @@ use krust::protocol::fetch::{
 use krust::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
-use krust::record::batch::{Builder, Entry, Fields};
+use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
 use krust::wire::Reader;
 
@@ -23,17 +23,17 @@ pub fn batch(values: &[&str]) -> Vec<u8> {
 }
 
 /// The same, with other header fields.
-pub fn batch_with(values: &[&str], codec: Codec, change: impl FnOnce(&mut Fields)) -> Vec<u8> {
-    let mut builder = Builder::new();
+pub fn batch_with(values: &[&str], codec: Codec, change: impl FnOnce(&mut BatchFields)) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
     for value in values {
-        builder.add(&Entry {
+        builder.add(&NewRecord {
             timestamp: crate::double::NOW_MS,
             key: Some(b"k"),
             value: Some(value.as_bytes()),
-            ..Entry::default()
+            ..NewRecord::default()
         });
     }
-    let mut fields = Fields { codec, ..Fields::default() };
+    let mut fields = BatchFields { codec, ..BatchFields::default() };
     change(&mut fields);
     builder.to_bytes(&fields).unwrap()
 }

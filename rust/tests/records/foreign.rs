@@ -6,7 +6,7 @@ use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::records::{
     Compression, Record, RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions, TimestampType,
 };
-use krust::record::batch::{self, Batch, Fields, Rules};
+use krust::record::batch::{self, Batch, BatchFields, ValidationRules};
 use krust::record::compression::Codec;
 use proptest::prelude::*;
 
@@ -81,13 +81,13 @@ proptest! {
         let bytes = encoded(&records, codec);
         let batch = Batch::parse(&bytes).unwrap();
         prop_assert_eq!(batch.size(), bytes.len());
-        batch::check(&batch, &Rules::default()).unwrap();
+        batch::check(&batch, &ValidationRules::default()).unwrap();
         prop_assert_eq!(read(&bytes).unwrap(), records);
     }
 
     #[test]
     fn our_batches_are_read_there(records in records(), codec in codec()) {
-        let bytes = build(&records, &Fields { codec, ..Fields::default() });
+        let bytes = build(&records, &BatchFields { codec, ..BatchFields::default() });
         let set = RecordBatchDecoder::decode(&mut Bytes::from(bytes)).unwrap();
         prop_assert_eq!(ours(set.records), records);
     }

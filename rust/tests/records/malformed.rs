@@ -1,7 +1,9 @@
 //! Bytes that are not what they say: cut, flipped, blown up. Each answer is an error or the truth,
 //! never a panic, never more memory or time than the bytes can account for.
 
-use krust::record::batch::{self, Batch, Bounds, Builder, Entry, Fields, Header, Rules};
+use krust::record::batch::{
+    self, Batch, BatchBuilder, BatchFields, Header, NewRecord, TimestampBounds, ValidationRules,
+};
 use krust::record::compression::{Codec, Inflate, budget, deflate};
 use krust::record::{RecordError, convert, legacy, retain};
 
@@ -30,25 +32,25 @@ fn resealed(bytes: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// Everything that reads a batch or set; the answers do not matter, only that they come.
 fn exercise(bytes: &[u8]) {
-    let keys = Rules { need_keys: true, ..Rules::default() };
+    let keys = ValidationRules { need_keys: true, ..ValidationRules::default() };
     for batch in batch::iter(bytes).flatten() {
-        let _ = batch::check(&batch, &Rules::default());
+        let _ = batch::check(&batch, &ValidationRules::default());
         let _ = batch::check(&batch, &keys);
-        let target = convert::Target { magic: 1, first_offset: 0 };
+        let target = convert::LegacyTarget { magic: 1, first_offset: 0 };
         let _ = convert::to_legacy(&batch, &target, &mut (1 << 20), &mut Vec::new());
-        let _ = convert::recompress(&batch, (Codec::None, None), 1 << 22, &mut Vec::new());
+        let _ = convert::recompress(&batch, Codec::None.into(), 1 << 22, &mut Vec::new());
         batch.records().for_each(drop);
     }
     let _ = read_set(bytes);
     let _ = convert::to_v2(bytes, 1 << 24, &mut Vec::new());
-    let target = convert::Target { magic: 0, first_offset: 3 };
+    let target = convert::LegacyTarget { magic: 0, first_offset: 3 };
     let _ = convert::run_to_legacy(bytes, &target, &mut (1 << 20), &mut Vec::new());
 }
 
 #[test]
 fn a_batch_cut_anywhere_is_truncated() {
     for codec in CODECS {
-        let bytes = build(&records(), &Fields { codec, ..Fields::default() });
+        let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for end in 0..bytes.len() {
             let cut = Batch::parse(&bytes[..end]);
             assert!(matches!(cut, Err(RecordError::Truncated { .. })), "{codec:?} {end}");
@@ -59,7 +61,7 @@ fn a_batch_cut_anywhere_is_truncated() {
 #[test]
 fn a_flipped_bit_never_passes_the_checksum() {
     for codec in CODECS {
-        let bytes = build(&records(), &Fields { codec, ..Fields::default() });
+        let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);
@@ -75,7 +77,7 @@ fn a_flipped_bit_never_passes_the_checksum() {
 #[test]
 fn records_flipped_or_cut_under_a_right_checksum_are_an_answer_not_a_panic() {
     for codec in CODECS {
-        let bytes = build(&records(), &Fields { codec, ..Fields::default() });
+        let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for at in 21..bytes.len() {
             for bit in 0..8 {
                 exercise(&resealed(&bytes, |bytes| bytes[at] ^= 1 << bit));
@@ -86,7 +88,7 @@ fn records_flipped_or_cut_under_a_right_checksum_are_an_answer_not_a_panic() {
             });
             exercise(&cut);
             if let Ok(batch) = Batch::parse(&cut) {
-                let rules = Rules { need_keys: true, ..Rules::default() };
+                let rules = ValidationRules { need_keys: true, ..ValidationRules::default() };
                 assert!(batch::check(&batch, &rules).is_err(), "{codec:?} {at}");
                 assert!(read(&cut).is_err());
             }
@@ -97,12 +99,12 @@ fn records_flipped_or_cut_under_a_right_checksum_are_an_answer_not_a_panic() {
 #[test]
 fn a_compressed_batch_that_is_accepted_can_be_read_whole() {
     for codec in CODECS {
-        let bytes = build(&records(), &Fields { codec, ..Fields::default() });
+        let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for at in batch::HEADER_SIZE..bytes.len() {
             for bit in 0..8 {
                 let flipped = resealed(&bytes, |bytes| bytes[at] ^= 1 << bit);
                 let batch = Batch::parse(&flipped).unwrap();
-                let Ok(facts) = batch::check(&batch, &Rules::default()) else { continue };
+                let Ok(facts) = batch::check(&batch, &ValidationRules::default()) else { continue };
                 let mut count = 0;
                 let read = convert::each_record(&batch, |_| {
                     count += 1;
@@ -118,10 +120,12 @@ fn a_compressed_batch_that_is_accepted_can_be_read_whole() {
 fn records_that_inflate_to_more_than_they_may_are_refused() {
     let large = Owned { value: Some(vec![0; 4 << 20]), ..records().remove(0) };
     for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
-        let bytes = build(std::slice::from_ref(&large), &Fields { codec, ..Fields::default() });
+        let bytes =
+            build(std::slice::from_ref(&large), &BatchFields { codec, ..BatchFields::default() });
         let batch = Batch::parse(&bytes).unwrap();
         for (inflated_max, accepted) in [(5 << 20, true), (3 << 20, false)] {
-            let rules = Rules { inflated_max: Some(inflated_max), ..Rules::default() };
+            let rules =
+                ValidationRules { inflated_max: Some(inflated_max), ..ValidationRules::default() };
             assert_eq!(batch::check(&batch, &rules).is_ok(), accepted, "{codec:?}");
         }
     }
@@ -131,9 +135,11 @@ fn records_that_inflate_to_more_than_they_may_are_refused() {
 fn an_answer_to_an_old_consumer_ends_where_much_was_inflated_for_it() {
     let zeros =
         Owned { key: None, value: Some(vec![0; 1 << 20]), headers: vec![], ..records().remove(0) };
-    let bomb =
-        build(std::slice::from_ref(&zeros), &Fields { codec: Codec::Gzip, ..Fields::default() });
-    let target = convert::Target { magic: 1, first_offset: 0 };
+    let bomb = build(
+        std::slice::from_ref(&zeros),
+        &BatchFields { codec: Codec::Gzip, ..BatchFields::default() },
+    );
+    let target = convert::LegacyTarget { magic: 1, first_offset: 0 };
     let (mut limit, mut out) = (1 << 19, Vec::new());
     let taken = convert::run_to_legacy(&bomb.repeat(10), &target, &mut limit, &mut out).unwrap();
     assert_eq!(taken, 2 * bomb.len(), "each took 256 KiB off");
@@ -142,7 +148,7 @@ fn an_answer_to_an_old_consumer_ends_where_much_was_inflated_for_it() {
 #[test]
 fn old_sets_cut_or_flipped_are_an_answer_not_a_panic() {
     for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4] {
-        let bytes = build(&records(), &Fields { codec, ..Fields::default() });
+        let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for magic in [0, 1] {
             let set = down(&bytes, magic);
             for at in 0..set.len() {
@@ -175,12 +181,14 @@ fn bombs_stop_at_their_budget() {
 
 #[test]
 fn a_bomb_is_not_opened_for_compaction_either() {
-    let entry = Entry { timestamp: 0, key: None, value: Some(&vec![0; 64 << 20]), headers: &[] };
-    let mut builder = Builder::new();
+    let entry =
+        NewRecord { timestamp: 0, key: None, value: Some(&vec![0; 64 << 20]), headers: &[] };
+    let mut builder = BatchBuilder::new();
     builder.add(&entry);
-    let bomb = builder.to_bytes(&Fields { codec: Codec::Zstd, ..Fields::default() }).unwrap();
+    let bomb =
+        builder.to_bytes(&BatchFields { codec: Codec::Zstd, ..BatchFields::default() }).unwrap();
     assert!(budget(bomb.len()) < 64 << 20);
-    let outcome = retain::Reader::default().open(&bomb).map(|opened| opened.len());
+    let outcome = retain::StoredBatchReader::default().open(&bomb).map(|opened| opened.len());
     assert!(matches!(outcome, Err(RecordError::Invalid { .. })), "{outcome:?}");
 }
 
@@ -215,10 +223,10 @@ fn a_zstd_window_above_the_limit_is_refused() {
 
 #[test]
 fn headers_that_contradict_themselves_are_refused() {
-    let bytes = build(&records(), &Fields::default());
+    let bytes = build(&records(), &BatchFields::default());
     let invalid = |change: fn(&mut Vec<u8>)| {
         let bytes = resealed(&bytes, change);
-        Batch::parse(&bytes).and_then(|batch| batch::check(&batch, &Rules::default()))
+        Batch::parse(&bytes).and_then(|batch| batch::check(&batch, &ValidationRules::default()))
     };
     assert!(invalid(|bytes| bytes[26] += 1).is_err(), "last offset delta too high");
     assert!(invalid(|bytes| bytes[26] -= 1).is_err(), "last offset delta too low");
@@ -238,11 +246,11 @@ fn headers_that_contradict_themselves_are_refused() {
 #[test]
 fn times_beyond_the_bounds_are_refused_where_they_stand() {
     for codec in CODECS {
-        let bytes = build(&records(), &Fields { codec, ..Fields::default() });
+        let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         let batch = Batch::parse(&bytes).unwrap();
         let check = |now_ms, before_max_ms, after_max_ms| {
-            let bounds = Some(Bounds { now_ms, before_max_ms, after_max_ms });
-            batch::check(&batch, &Rules { bounds, ..Rules::default() })
+            let bounds = Some(TimestampBounds { now_ms, before_max_ms, after_max_ms });
+            batch::check(&batch, &ValidationRules { bounds, ..ValidationRules::default() })
         };
         assert!(check(1002, 2, 2).is_ok());
         assert!(check(0, i64::MAX, i64::MAX).is_ok());

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use krust::record::batch::{self, Batch, Fields, Rules};
+use krust::record::batch::{self, Batch, BatchFields, ValidationRules};
 use krust::record::compression::{Codec, Inflate, deflate};
 use krust::record::{RecordError, convert};
 use proptest::prelude::*;
@@ -14,14 +14,15 @@ proptest! {
 
     #[test]
     fn a_batch_reads_back_as_it_was_built(records in records(), codec in codec()) {
-        let bytes = build(&records, &Fields { codec, ..Fields::default() });
+        let bytes = build(&records, &BatchFields { codec, ..BatchFields::default() });
         prop_assert_eq!(&read(&bytes).unwrap(), &records);
         let batch = Batch::parse(&bytes).unwrap();
         let largest = records.iter().map(|record| record.timestamp).max();
         let keys = records.iter().position(|record| record.key.is_none());
-        let facts = batch::check(&batch, &Rules::default()).unwrap();
-        prop_assert_eq!(Some(facts.max_timestamp), largest);
-        let walked = batch::check(&batch, &Rules { need_keys: true, ..Rules::default() });
+        let result = batch::check(&batch, &ValidationRules::default()).unwrap();
+        prop_assert_eq!(Some(result.max_timestamp), largest);
+        let keyed = ValidationRules { need_keys: true, ..ValidationRules::default() };
+        let walked = batch::check(&batch, &keyed);
         match keys {
             None => {
                 let at = usize::try_from(walked.unwrap().offset_of_max_timestamp).unwrap();
@@ -44,14 +45,14 @@ proptest! {
         magic in 0i8..2,
     ) {
         prop_assume!(codec != Codec::Zstd);
-        let bytes = build(&records, &Fields { codec, ..Fields::default() });
+        let bytes = build(&records, &BatchFields { codec, ..BatchFields::default() });
         let reduced: Vec<_> = records.iter().map(|record| record.reduced(magic)).collect();
         let set = down(&bytes, magic);
         prop_assert_eq!(&read_set(&set).unwrap(), &reduced);
         let mut up = Vec::new();
         convert::to_v2(&set, usize::MAX, &mut up).unwrap();
         let batch = Batch::parse(&up).unwrap();
-        batch::check(&batch, &Rules::default()).unwrap();
+        batch::check(&batch, &ValidationRules::default()).unwrap();
         prop_assert_eq!((batch.size(), batch.codec()), (up.len(), codec));
         prop_assert_eq!(read(&up).unwrap(), reduced);
     }
@@ -81,10 +82,11 @@ proptest! {
 
     #[test]
     fn one_codec_turns_into_another(records in records(), from in codec(), to in codec()) {
-        let bytes = build(&records, &Fields { codec: from, producer_id: 5, ..Fields::default() });
+        let fields = BatchFields { codec: from, producer_id: 5, ..BatchFields::default() };
+        let bytes = build(&records, &fields);
         let mut out = Vec::new();
         let batch = Batch::parse(&bytes).unwrap();
-        convert::recompress(&batch, (to, None), usize::MAX, &mut out).unwrap();
+        convert::recompress(&batch, to.into(), usize::MAX, &mut out).unwrap();
         let rewritten = Batch::parse(&out).unwrap();
         prop_assert!(rewritten.crc_ok());
         prop_assert_eq!((rewritten.codec(), rewritten.header().producer_id), (to, 5));

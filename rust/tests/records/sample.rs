@@ -1,6 +1,6 @@
 //! Records for all tests here: owned, comparable, and made by proptest.
 
-use krust::record::batch::{Batch, Builder, Entry, Fields, Record};
+use krust::record::batch::{Batch, BatchBuilder, BatchFields, NewRecord, Record};
 use krust::record::compression::Codec;
 use krust::record::{RecordError, convert, legacy};
 use proptest::prelude::*;
@@ -68,12 +68,12 @@ pub fn codec() -> impl Strategy<Value = Codec> {
     prop::sample::select(CODECS.to_vec())
 }
 
-pub fn build(records: &[Owned], fields: &Fields) -> Vec<u8> {
-    let mut builder = Builder::new();
+pub fn build(records: &[Owned], fields: &BatchFields) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
     for record in records {
         let headers: Vec<_> =
             record.headers.iter().map(|(key, value)| (key.as_str(), value.as_deref())).collect();
-        builder.add(&Entry {
+        builder.add(&NewRecord {
             timestamp: record.timestamp,
             key: record.key.as_deref(),
             value: record.value.as_deref(),
@@ -105,7 +105,7 @@ pub fn read_set(set: &[u8]) -> Result<Vec<Owned>, RecordError> {
 
 /// The set that an old consumer gets.
 pub fn down(bytes: &[u8], magic: i8) -> Vec<u8> {
-    let target = convert::Target { magic, first_offset: 0 };
+    let target = convert::LegacyTarget { magic, first_offset: 0 };
     let mut out = Vec::new();
     let mut limit = usize::MAX;
     let batch = Batch::parse(bytes).unwrap();

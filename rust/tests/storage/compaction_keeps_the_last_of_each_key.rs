@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 
 use krust::ids::{Epoch, Offset};
-use krust::record::batch::{self, Fields};
+use krust::record::batch::{self, BatchFields};
 use krust::record::compression::Codec;
-use krust::record::legacy::{self, Plain};
+use krust::record::legacy::{self, NewMessage};
 use krust::storage::{AppendError, CleanerOptions, Log};
 use proptest::prelude::*;
 
@@ -74,12 +74,12 @@ fn a_batch_that_loses_records_keeps_its_offsets_sequence_and_times() {
         let home = home(dir.path());
         let log = home.open();
         log.set_leader_epoch(Epoch(5));
-        let fields = Fields {
+        let fields = BatchFields {
             codec,
             producer_id: 9,
             producer_epoch: 2,
             base_sequence: 0,
-            ..Fields::default()
+            ..BatchFields::default()
         };
         let pairs: Vec<(String, String)> =
             (0..200).map(|n| (format!("key-{}", n % 150), format!("value-{n}"))).collect();
@@ -105,7 +105,7 @@ fn tombstones_stay_for_delete_retention_after_the_first_cleaning() {
     let home = home(dir.path());
     let log = home.open();
     append(&log, &keyed(&[("a", Some("1")), ("b", Some("1"))])).unwrap();
-    append(&log, &keyed_at(NOW_MS - 7, &[("a", None), ("c", Some("1"))], &Fields::default()))
+    append(&log, &keyed_at(NOW_MS - 7, &[("a", None), ("c", Some("1"))], &BatchFields::default()))
         .unwrap();
     append_after_roll(&log, &keyed(&[("x", Some("1"))]));
     compact(&home, &log).unwrap();
@@ -141,7 +141,8 @@ fn keeps_the_last_batches(value: Option<&str>) {
     let home = home(dir.path());
     let log = home.open();
     let of = |producer_id, base_sequence, key: &str| {
-        let fields = Fields { producer_id, producer_epoch: 0, base_sequence, ..Fields::default() };
+        let fields =
+            BatchFields { producer_id, producer_epoch: 0, base_sequence, ..BatchFields::default() };
         keyed_at(NOW_MS, &[(key, value)], &fields)
     };
     append(&log, &of(7, 0, "a")).unwrap();
@@ -176,12 +177,12 @@ fn aborted_data_goes_at_once_and_markers_later() {
     let log = home.open();
     let in_transaction = |producer_id, key: &str| {
         let base_sequence = 0;
-        let fields = Fields {
+        let fields = BatchFields {
             producer_id,
             producer_epoch: 0,
             base_sequence,
             transactional: true,
-            ..Fields::default()
+            ..BatchFields::default()
         };
         keyed_at(NOW_MS, &[(key, Some("t"))], &fields)
     };
@@ -219,12 +220,12 @@ fn nothing_at_or_above_an_open_transaction_is_touched() {
     let home = home(dir.path());
     let log = home.open();
     append(&log, &keyed(&[("a", Some("1")), ("a", Some("2"))])).unwrap();
-    let fields = Fields {
+    let fields = BatchFields {
         producer_id: 3,
         producer_epoch: 0,
         base_sequence: 0,
         transactional: true,
-        ..Fields::default()
+        ..BatchFields::default()
     };
     append_after_roll(&log, &keyed_at(NOW_MS, &[("a", Some("3"))], &fields));
     append_after_roll(&log, &keyed(&[("a", Some("4"))]));
@@ -263,8 +264,12 @@ fn an_empty_batch_does_not_outlive_its_use_beside_records_that_stay() {
     let home = home(dir.path());
     let log = home.open();
     let of = |base_sequence, key: &str| {
-        let fields =
-            Fields { producer_id: 7, producer_epoch: 0, base_sequence, ..Fields::default() };
+        let fields = BatchFields {
+            producer_id: 7,
+            producer_epoch: 0,
+            base_sequence,
+            ..BatchFields::default()
+        };
         keyed_at(NOW_MS, &[(key, Some("1"))], &fields)
     };
     append(&log, &of(0, "a")).unwrap();
@@ -419,7 +424,7 @@ fn legacy_set(magic: i8, codec: Codec) -> Vec<u8> {
             let key = Some(key.as_bytes());
             legacy::put(
                 &mut inside,
-                &Plain { magic, attributes: 0, offset, timestamp, key, value },
+                &NewMessage { magic, attributes: 0, offset, timestamp, key, value },
             );
         }
         if codec == Codec::None {
@@ -428,7 +433,7 @@ fn legacy_set(magic: i8, codec: Codec) -> Vec<u8> {
         }
         let mut value = Vec::new();
         krust::record::compression::deflate(codec, None, &inside, &mut value).unwrap();
-        let wrapper = Plain {
+        let wrapper = NewMessage {
             magic,
             attributes: codec as i8,
             offset: last,
@@ -499,7 +504,7 @@ proptest! {
                 .collect();
             let borrowed: Vec<(&str, Option<&str>)> =
                 records.iter().map(|(key, value)| (key.as_str(), value.as_deref())).collect();
-            let fields = Fields { codec, ..Fields::default() };
+            let fields = BatchFields { codec, ..BatchFields::default() };
             let now = NOW_MS + i64::from(seed);
             let base = append(&log, &keyed_at(now, &borrowed, &fields)).unwrap().base_offset.0;
             for (offset, (key, value)) in (base..).zip(records) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use krust::record::batch::Fields;
+use krust::record::batch::BatchFields;
 use krust::record::compression::Codec;
 use krust::storage::recording::{Crash, RecordingDisk};
 use krust::storage::{Log, Read};
@@ -37,7 +37,7 @@ pub fn write(log: &Log, rounds: std::ops::Range<i32>) {
         let text = format!("{n}");
         let value = (n % 11 != 3).then_some(text.as_str());
         let codec = if n % 5 == 0 { Codec::Lz4 } else { Codec::None };
-        let fields = Fields { codec, ..Fields::default() };
+        let fields = BatchFields { codec, ..BatchFields::default() };
         append(log, &keyed_at(NOW_MS, &[(&key, value), ("every", Some(&text))], &fields)).unwrap();
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use krust::ids::{Epoch, Offset};
-use krust::record::batch::Fields;
+use krust::record::batch::BatchFields;
 use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
 
@@ -103,12 +103,12 @@ fn aborted_transactions_are_known_after_a_power_cut() {
     let mut markers = Vec::new();
     for round in 0..12 {
         fill(&log, 2);
-        let fields = Fields {
+        let fields = BatchFields {
             producer_id: 5,
             producer_epoch: 0,
             base_sequence: round,
             transactional: true,
-            ..Fields::default()
+            ..BatchFields::default()
         };
         append(&log, &build(NOW_MS, &[b"never"], &fields)).unwrap();
         markers.push(append(&log, &marker(5, false)).unwrap().base_offset.0);

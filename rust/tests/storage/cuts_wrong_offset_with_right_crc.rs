@@ -1,13 +1,13 @@
 //! Old content of a block may be a batch with a right checksum. Its offset or epoch tells.
 
-use krust::record::batch::{Batch, Fields, Patch, patch_header};
+use krust::record::batch::{Batch, BatchFields, HeaderPatch, patch_header};
 
 use crate::support::{Home, NOW_MS, append, batch, build, expected, fill, read_all};
 
 fn moved(bytes: &[u8], base_offset: i64, leader_epoch: i32) -> Vec<u8> {
     let batch = Batch::parse(bytes).unwrap();
     let max_timestamp = batch.header().max_timestamp;
-    let patch = Patch { base_offset, leader_epoch, max_timestamp, log_append_time: None };
+    let patch = HeaderPatch { base_offset, leader_epoch, max_timestamp, log_append_time: None };
     let mut moved = patch_header(&batch, &patch).to_vec();
     moved.extend_from_slice(&bytes[61..]);
     moved
@@ -81,7 +81,7 @@ fn an_epoch_that_falls_is_cut() {
 
 #[test]
 fn a_wrong_checksum_is_cut() {
-    let mut bytes = moved(&build(NOW_MS, &[b"x"], &Fields::default()), 5, 3);
+    let mut bytes = moved(&build(NOW_MS, &[b"x"], &BatchFields::default()), 5, 3);
     *bytes.last_mut().unwrap() ^= 1;
     assert_eq!(ends_at(&bytes, true), 5);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use krust::ids::Offset;
-use krust::record::batch::Fields;
+use krust::record::batch::BatchFields;
 use krust::storage::files::Disk;
 use krust::storage::{DirOptions, INDEX_CACHE_BYTES, IndexCache, Log, StorageError};
 
@@ -163,12 +163,12 @@ fn a_bad_sector_under_an_index_takes_the_directory_offline() {
 fn aborted(home: &mut Home) -> Arc<Log> {
     let log = home.open();
     fill(&log, 1);
-    let fields = Fields {
+    let fields = BatchFields {
         producer_id: 5,
         producer_epoch: 0,
         base_sequence: 0,
         transactional: true,
-        ..Fields::default()
+        ..BatchFields::default()
     };
     append(&log, &build(NOW_MS, &[b"never"], &fields)).unwrap();
     append(&log, &marker(5, false)).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use krust::ids::Epoch;
-use krust::record::batch::Fields;
+use krust::record::batch::BatchFields;
 use krust::record::compression::Codec;
 
 use crate::support::{Home, NOW_MS, append, batch_of, build, fill, marker, value};
@@ -18,19 +18,19 @@ fn write(home: &Home) {
     {
         let values: Vec<Vec<u8>> = (0..20).map(value).collect();
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
-        let fields = Fields { codec, ..Fields::default() };
+        let fields = BatchFields { codec, ..BatchFields::default() };
         let timestamp = NOW_MS + i64::try_from(round).unwrap() * 1000;
         append(&log, &build(timestamp, &values, &fields)).unwrap();
         append(&log, &build(timestamp - 5000, &values, &fields)).unwrap();
     }
     log.set_leader_epoch(Epoch(4));
     for producer_id in [70, 71] {
-        let fields = Fields {
+        let fields = BatchFields {
             producer_id,
             producer_epoch: 0,
             base_sequence: 0,
             transactional: true,
-            ..Fields::default()
+            ..BatchFields::default()
         };
         append(&log, &build(NOW_MS, &[b"in a transaction"], &fields)).unwrap();
         append(&log, &batch_of(72, i32::try_from(producer_id).unwrap() - 70, &[b"x"])).unwrap();

@@ -1,18 +1,18 @@
 //! A producer's batch is stored once; transactions hold back and hide records.
 
 use krust::ids::Offset;
-use krust::record::batch::Fields;
+use krust::record::batch::BatchFields;
 use krust::storage::{Aborted, AppendError};
 
 use crate::support::{Home, NOW_MS, append, batch, batch_of, build, marker, read_all, stage};
 
 fn in_txn(producer_id: i64, base_sequence: i32) -> Vec<u8> {
-    let fields = Fields {
+    let fields = BatchFields {
         producer_id,
         producer_epoch: 0,
         base_sequence,
         transactional: true,
-        ..Fields::default()
+        ..BatchFields::default()
     };
     build(NOW_MS, &[b"t"], &fields)
 }
@@ -66,7 +66,8 @@ fn gaps_old_epochs_and_strangers_are_judged() {
     let gap = append(&log, &batch_of(5, 19, &[b"x"]));
     assert!(matches!(gap, Err(AppendError::OutOfOrderSequence { last: 17, found: 19, .. })));
     let epoch = |producer_epoch, base_sequence| {
-        let fields = Fields { producer_id: 5, producer_epoch, base_sequence, ..Fields::default() };
+        let fields =
+            BatchFields { producer_id: 5, producer_epoch, base_sequence, ..BatchFields::default() };
         build(NOW_MS, &[b"x"], &fields)
     };
     let jump = append(&log, &epoch(1, 3));
@@ -108,8 +109,12 @@ fn a_partition_remembers_only_so_many_producers_and_those_that_wrote_last() {
     let log = home.open();
     append(&log, &in_txn(0, 0)).unwrap();
     for producer_id in 1..=1200 {
-        let fields =
-            Fields { producer_id, producer_epoch: 0, base_sequence: 0, ..Fields::default() };
+        let fields = BatchFields {
+            producer_id,
+            producer_epoch: 0,
+            base_sequence: 0,
+            ..BatchFields::default()
+        };
         append(&log, &build(NOW_MS - producer_id, &[b"x"], &fields)).unwrap();
         assert!(log.producers().len() <= 1000);
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, Offset, TopicPartition};
 use krust::record::RecordError;
-use krust::record::batch::{self, Batch, Builder, Entry, Facts, Fields, Rules};
+use krust::record::batch::{
+    self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationResult, ValidationRules,
+};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
     AppendError, Appended, Cleaned, CleanerOptions, Deleted, Deletions, Descriptors, DirOptions,
@@ -97,7 +99,7 @@ impl Home {
 
 /// A batch of records with these values, timestamps rising from `timestamp`.
 pub fn batch_at(timestamp: i64, values: &[&[u8]]) -> Vec<u8> {
-    build(timestamp, values, &Fields::default())
+    build(timestamp, values, &BatchFields::default())
 }
 
 pub fn batch(values: &[&[u8]]) -> Vec<u8> {
@@ -106,15 +108,16 @@ pub fn batch(values: &[&[u8]]) -> Vec<u8> {
 
 /// A batch of an idempotent producer.
 pub fn batch_of(producer_id: i64, base_sequence: i32, values: &[&[u8]]) -> Vec<u8> {
-    let fields = Fields { producer_id, producer_epoch: 0, base_sequence, ..Fields::default() };
+    let fields =
+        BatchFields { producer_id, producer_epoch: 0, base_sequence, ..BatchFields::default() };
     build(NOW_MS, values, &fields)
 }
 
-pub fn build(timestamp: i64, values: &[&[u8]], fields: &Fields) -> Vec<u8> {
-    let mut builder = Builder::new();
+pub fn build(timestamp: i64, values: &[&[u8]], fields: &BatchFields) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
     for (index, value) in values.iter().enumerate() {
         let timestamp = timestamp + i64::try_from(index).unwrap();
-        builder.add(&Entry { timestamp, key: None, value: Some(value), headers: &[] });
+        builder.add(&NewRecord { timestamp, key: None, value: Some(value), headers: &[] });
     }
     builder.to_bytes(fields).unwrap()
 }
@@ -122,24 +125,29 @@ pub fn build(timestamp: i64, values: &[&[u8]], fields: &Fields) -> Vec<u8> {
 /// A control batch that ends a transaction.
 pub fn marker(producer_id: i64, commit: bool) -> Vec<u8> {
     let key = [0, 0, 0, u8::from(commit)];
-    let mut builder = Builder::new();
+    let mut builder = BatchBuilder::new();
     let value = [0u8; 6];
-    builder.add(&Entry { timestamp: NOW_MS, key: Some(&key), value: Some(&value), headers: &[] });
-    let fields = Fields {
+    builder.add(&NewRecord {
+        timestamp: NOW_MS,
+        key: Some(&key),
+        value: Some(&value),
+        headers: &[],
+    });
+    let fields = BatchFields {
         producer_id,
         producer_epoch: 0,
         transactional: true,
         control: true,
-        ..Fields::default()
+        ..BatchFields::default()
     };
     builder.to_bytes(&fields).unwrap()
 }
 
 pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
     let batch = Batch::parse(bytes).unwrap();
-    let facts: Facts = if batch.is_control() {
+    let facts: ValidationResult = if batch.is_control() {
         let timestamp = batch.header().max_timestamp;
-        Facts {
+        ValidationResult {
             max_timestamp: timestamp,
             offset_of_max_timestamp: 0,
             record_count: 1,
@@ -147,7 +155,7 @@ pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
             inflated: 0,
         }
     } else {
-        batch::check(&batch, &Rules::default()).unwrap()
+        batch::check(&batch, &ValidationRules::default()).unwrap()
     };
     log.stage(&batch, &facts, NOW_MS)
 }
@@ -260,18 +268,18 @@ pub fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
 pub type Pair = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// A batch of keyed records, all of one time.
-pub fn keyed_at(timestamp: i64, pairs: &[(&str, Option<&str>)], fields: &Fields) -> Vec<u8> {
-    let mut builder = Builder::new();
+pub fn keyed_at(timestamp: i64, pairs: &[(&str, Option<&str>)], fields: &BatchFields) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
     for (key, value) in pairs {
         let key = Some(key.as_bytes());
         let value = value.map(str::as_bytes);
-        builder.add(&Entry { timestamp, key, value, headers: &[("h", Some(b"v"))] });
+        builder.add(&NewRecord { timestamp, key, value, headers: &[("h", Some(b"v"))] });
     }
     builder.to_bytes(fields).unwrap()
 }
 
 pub fn keyed(pairs: &[(&str, Option<&str>)]) -> Vec<u8> {
-    keyed_at(NOW_MS, pairs, &Fields::default())
+    keyed_at(NOW_MS, pairs, &BatchFields::default())
 }
 
 /// All bytes below the end of a log, a fetch at a time.

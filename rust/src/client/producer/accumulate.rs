@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Producer;
 use super::batches::{AccumulatedBatch, DeliveryReport, PartitionKey, ProducerBatch};
 use crate::client::{Error, Result};
-use crate::record::batch::{Builder, Fields};
+use crate::record::batch::{BatchBuilder, BatchFields};
 
 /// The longest sleep while a batch is not acknowledged; expired batches are looked for this often.
 const NAP: Duration = Duration::from_millis(50);
@@ -17,7 +17,7 @@ const NAP: Duration = Duration::from_millis(50);
 impl Producer {
     /// Adds a batch to its queue and returns the emptied builder. A batch that cannot be built is
     /// reported with an error.
-    pub fn enqueue(&mut self, filled: AccumulatedBatch) -> Builder {
+    pub fn enqueue(&mut self, filled: AccumulatedBatch) -> BatchBuilder {
         let AccumulatedBatch { topic, partition, mut builder, opened, ticket } = filled;
         let count = builder.count();
         let key = (topic, partition);
@@ -41,20 +41,20 @@ impl Producer {
     pub(super) fn seal(
         &mut self,
         key: &PartitionKey,
-        builder: &mut Builder,
+        builder: &mut BatchBuilder,
         (opened, ticket): (Instant, u64),
     ) -> Result<()> {
         let identity = self.identity(opened)?;
         let partition_batches = self.accumulator.entry(key.clone()).or_default();
         let count = builder.count();
         let base_sequence = if identity.0 >= 0 { partition_batches.next_sequence } else { -1 };
-        let fields = Fields {
+        let fields = BatchFields {
             codec: self.config.codec,
             level: self.config.level,
             producer_id: identity.0,
             producer_epoch: identity.1,
             base_sequence,
-            ..Fields::default()
+            ..BatchFields::default()
         };
         let bytes = builder.to_bytes(&fields);
         builder.clear();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::Error;
-use crate::record::batch::Builder;
+use crate::record::batch::BatchBuilder;
 use crate::record::compression::Codec;
 
 /// How a producer writes.
@@ -82,7 +82,7 @@ pub(super) struct ProducerBatch {
 /// The batches of one partition: the open one, and those that wait to be sent.
 #[derive(Default)]
 pub(super) struct PartitionBatches {
-    pub(super) builder: Builder,
+    pub(super) builder: BatchBuilder,
     pub(super) opened: Option<Instant>,
     pub(super) queue: VecDeque<ProducerBatch>,
     pub(super) in_flight: usize,
@@ -101,7 +101,7 @@ pub struct AccumulatedBatch {
     /// The partition.
     pub partition: i32,
     /// At least one record.
-    pub builder: Builder,
+    pub builder: BatchBuilder,
     /// When its first record was added. The delivery time starts here.
     pub opened: Instant,
     /// The number by which [`DeliveryReport`] names it.

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::client::{Error, Result};
-use crate::record::batch::Builder;
+use crate::record::batch::BatchBuilder;
 
 /// The open batch of one partition.
 #[derive(Default)]
 pub(super) struct OpenBatch {
-    pub(super) builder: Builder,
+    pub(super) builder: BatchBuilder,
     pub(super) opened: Option<Instant>,
     pub(super) ticket: u64,
     pub(super) watched: bool,

@@ -30,7 +30,7 @@ use super::{Cleaned, Worker};
 use crate::ids::Offset;
 use crate::record::RecordError;
 use crate::record::batch::Batch;
-use crate::record::retain::{self, Face, Opened, Reader};
+use crate::record::retain::{self, RecordSummary, StoredBatch, StoredBatchReader};
 
 /// A transaction's end, by the type of a control record.
 const ABORT: i16 = 0;
@@ -55,7 +55,7 @@ pub(super) struct Pass<'p> {
     now_ms: i64,
     view: View,
     worker: &'p Worker<'p>,
-    reader: Reader,
+    reader: StoredBatchReader,
     keep: Vec<bool>,
     done: Cleaned,
 }
@@ -68,7 +68,7 @@ impl<'p> Pass<'p> {
             now_ms,
             view: log.view(),
             worker,
-            reader: Reader::default(),
+            reader: StoredBatchReader::default(),
             keep: Vec::new(),
             done: Cleaned::default(),
         }
@@ -312,7 +312,7 @@ impl Rules<'_> {
     /// Appends what stays of a batch; how many records that are.
     fn batch(
         &self,
-        (batch, opened): (&Batch<'_>, &Opened<'_>),
+        (batch, opened): (&Batch<'_>, &StoredBatch<'_>),
         (may_go, is_control): (bool, bool),
         (keep, out): (&mut Vec<bool>, &mut Vec<u8>),
     ) -> Result<usize, RecordError> {
@@ -348,7 +348,7 @@ impl Rules<'_> {
     /// The same for a message of magic 0 or 1.
     fn message(
         &self,
-        (opened, bytes): (&Opened<'_>, &[u8]),
+        (opened, bytes): (&StoredBatch<'_>, &[u8]),
         (keep, out): (&mut Vec<bool>, &mut Vec<u8>),
     ) -> Result<usize, RecordError> {
         keep.clear();
@@ -363,21 +363,26 @@ impl Rules<'_> {
     }
 
     /// Which records stay; whether a tombstone is among them.
-    fn decide(&self, opened: &Opened<'_>, keep_tombstones: bool, keep: &mut Vec<bool>) -> bool {
+    fn decide(
+        &self,
+        opened: &StoredBatch<'_>,
+        keep_tombstones: bool,
+        keep: &mut Vec<bool>,
+    ) -> bool {
         let known = |batch: &Batch<'_>| {
             let range = (batch.base_offset(), batch.last_offset());
             self.verdicts.of(range.0, range.1, opened.len()) != Verdict::Unknown
         };
         if opened.batch().is_some_and(known) {
-            keep.extend(opened.faces().map(|face| self.verdicts.is_last(face.offset)));
+            keep.extend(opened.record_summaries().map(|face| self.verdicts.is_last(face.offset)));
             return false;
         }
         let mut tombstones = false;
-        let mut faces = opened.faces();
+        let mut record_summaries = opened.record_summaries();
         let mut block = [(None, Hashed::default()); LOOKAHEAD];
         loop {
             let mut filled = 0;
-            for (place, face) in block.iter_mut().zip(faces.by_ref()) {
+            for (place, face) in block.iter_mut().zip(record_summaries.by_ref()) {
                 let hashed = face.key.map(|key| self.map.hash(key)).unwrap_or_default();
                 *place = (Some(face), hashed);
                 filled += 1;
@@ -396,7 +401,7 @@ impl Rules<'_> {
     }
 
     #[inline]
-    fn stays(&self, face: &Face<'_>, hashed: Hashed, keep_tombstones: bool) -> bool {
+    fn stays(&self, face: &RecordSummary<'_>, hashed: Hashed, keep_tombstones: bool) -> bool {
         if face.offset > self.map.latest() {
             return true;
         }
@@ -420,7 +425,7 @@ impl Rules<'_> {
 /// it is a marker.
 fn check_transaction(
     batch: &Batch<'_>,
-    opened: &Opened<'_>,
+    opened: &StoredBatch<'_>,
     transactions: &mut Transactions,
 ) -> (bool, bool) {
     let (producer_id, last) = (batch.header().producer_id, batch.last_offset());
@@ -441,20 +446,20 @@ fn check_transaction(
 }
 
 /// Whether all records of a batch are alike to a cleaning: with a key, a value, no transaction.
-fn is_plain(opened: &Opened<'_>) -> bool {
+fn is_plain(opened: &StoredBatch<'_>) -> bool {
     let simple = |batch: &Batch<'_>| !batch.is_transactional() && !batch.has_delete_horizon();
     opened.batch().is_some_and(simple)
-        && opened.faces().all(|face| face.key.is_some() && face.has_value)
+        && opened.record_summaries().all(|face| face.key.is_some() && face.has_value)
 }
 
 /// Puts all keys of a batch from `start` on; false if the map is full.
-fn put_all(opened: &Opened<'_>, start: i64, map: &mut KeyMap) -> bool {
-    let mut faces = opened.faces().filter(|face| face.offset >= start);
+fn put_all(opened: &StoredBatch<'_>, start: i64, map: &mut KeyMap) -> bool {
+    let mut record_summaries = opened.record_summaries().filter(|face| face.offset >= start);
     let mut block = [(Hashed::default(), 0); LOOKAHEAD];
     loop {
         let mut filled = 0;
         while filled < LOOKAHEAD
-            && let Some(face) = faces.next()
+            && let Some(face) = record_summaries.next()
         {
             if let (Some(key), Some(place)) = (face.key, block.get_mut(filled)) {
                 *place = (map.hash(key), face.offset);

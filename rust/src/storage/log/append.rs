@@ -21,7 +21,7 @@ use super::tail::End;
 use super::{CommitPoint, Log, Writer};
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
-use crate::record::batch::{self, Batch, Facts, Header, Patch, patch_header};
+use crate::record::batch::{self, Batch, Header, HeaderPatch, ValidationResult, patch_header};
 
 /// Batches from this size on are written at once, without a copy.
 const LARGE: usize = 64 << 10;
@@ -78,7 +78,7 @@ impl Log {
     pub fn stage(
         &self,
         batch: &Batch<'_>,
-        facts: &Facts,
+        facts: &ValidationResult,
         now_ms: i64,
     ) -> Result<Appended, AppendError> {
         let config = self.config.load();
@@ -99,7 +99,7 @@ impl Log {
         let log_append_time = log_append(&config).then_some(now_ms);
         let timestamp = log_append_time.unwrap_or(facts.max_timestamp);
         self.maybe_roll(&mut writer, &config, (batch, timestamp, now_ms))?;
-        let patch = Patch {
+        let patch = HeaderPatch {
             base_offset: writer.next_offset,
             leader_epoch: self.leader_epoch.load(Ordering::Acquire),
             max_timestamp: facts.max_timestamp,
@@ -149,7 +149,7 @@ impl Log {
             return Err(AppendError::Corrupt("checksum".into()));
         }
         for batch in batches {
-            let facts = Facts {
+            let facts = ValidationResult {
                 max_timestamp: batch.header().max_timestamp,
                 offset_of_max_timestamp: i64::from(batch.header().last_offset_delta),
                 record_count: batch.header().record_count,

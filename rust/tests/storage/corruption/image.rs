@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use krust::clock::ManualClock;
 use krust::ids::{Epoch, Offset, TopicId, TopicPartition};
-use krust::record::batch::{Builder, Entry, Fields};
+use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
 use krust::record::convert::each_record;
 use krust::storage::{
@@ -120,18 +120,18 @@ fn fill(topic: &str, log: &Log, batches: std::ops::Range<i32>) {
     for number in batches {
         log.set_leader_epoch(Epoch(number / 20));
         let time = NOW_MS + i64::from(number) * 10;
-        let fields = Fields {
+        let fields = BatchFields {
             codec,
             producer_id: 1000 + i64::from(number % 3),
             producer_epoch: 0,
             base_sequence: number / 3 * 3,
             transactional: topic == "transactions",
-            ..Fields::default()
+            ..BatchFields::default()
         };
         let bytes = if topic == "compacted" {
             let (one, two) = (format!("k{}", number % 7), format!("k{}", number % 5));
             let value = format!("{number}-{}", "compacted ".repeat(6));
-            let fields = Fields { base_sequence: number / 3 * 2, ..fields };
+            let fields = BatchFields { base_sequence: number / 3 * 2, ..fields };
             keyed_at(time, &[(&one, Some(&value)), (&two, Some(&value))], &fields)
         } else {
             values(time, topic, number, &fields)
@@ -146,13 +146,13 @@ fn fill(topic: &str, log: &Log, batches: std::ops::Range<i32>) {
     }
 }
 
-fn values(time: i64, topic: &str, number: i32, fields: &Fields) -> Vec<u8> {
-    let mut builder = Builder::new();
+fn values(time: i64, topic: &str, number: i32, fields: &BatchFields) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
     for index in 0..3 {
         let key = format!("{topic}-{number}-{index}").into_bytes();
         let value: Vec<u8> = key.iter().cycle().take(70).copied().collect();
         let timestamp = time + i64::from(index);
-        builder.add(&Entry { timestamp, key: Some(&key), value: Some(&value), headers: &[] });
+        builder.add(&NewRecord { timestamp, key: Some(&key), value: Some(&value), headers: &[] });
     }
     builder.to_bytes(fields).unwrap()
 }

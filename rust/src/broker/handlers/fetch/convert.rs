@@ -102,7 +102,7 @@ fn slice(
     (read, slice): (&Read, &mut Slice),
     (magic, limit): (i8, &mut usize),
 ) -> Result<Vec<u8>, ErrorCode> {
-    let target = convert::Target { magic, first_offset: read.offset.0 };
+    let target = convert::LegacyTarget { magic, first_offset: read.offset.0 };
     let Buffers { mut run, mut converted } = BUFFERS.take();
     let mut next = Read { max_bytes: read.max_bytes.min(*limit), ..*read };
     if slice.size > *limit {

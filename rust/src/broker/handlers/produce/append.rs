@@ -16,10 +16,10 @@ use crate::broker::state::partition::Partition;
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
-use crate::record::batch::{self, Batch, Bounds, Facts, Rules};
+use crate::record::batch::{self, Batch, TimestampBounds, ValidationResult, ValidationRules};
 use crate::record::check::NO_KEY;
 use crate::record::compression::Codec;
-use crate::record::faults::Faults;
+use crate::record::faults::RecordFaults;
 use crate::record::{RecordError, convert};
 use crate::storage::{AppendError, LogConfig, TimestampType};
 use crate::work;
@@ -166,7 +166,7 @@ impl Append {
         let config = &topic.settings.log;
         let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
         let mut converted = Vec::new();
-        let is_compressed = convert::check_alone(bytes)?;
+        let is_compressed = convert::check_single_compressed(bytes)?;
         if self.share.is_long_to_convert(bytes, is_compressed) {
             return Err(Refused::TakesLong);
         }
@@ -197,7 +197,7 @@ impl Append {
         &self,
         batch: &Batch<'_>,
         (topic, partition): (&TopicImage, &Partition),
-    ) -> Result<Facts, Refused> {
+    ) -> Result<ValidationResult, Refused> {
         let settings = &topic.settings;
         let config = &settings.log;
         if batch.is_transactional() {
@@ -207,9 +207,9 @@ impl Append {
             return Err(Refused::Code(ErrorCode::MessageTooLarge));
         }
         let create_time = config.timestamp_type == TimestampType::Create;
-        let rules = Rules {
+        let rules = ValidationRules {
             need_keys: config.compact,
-            bounds: create_time.then_some(Bounds {
+            bounds: create_time.then_some(TimestampBounds {
                 now_ms: self.now_ms,
                 before_max_ms: config.before_max_ms,
                 after_max_ms: config.after_max_ms,
@@ -241,7 +241,7 @@ impl Append {
     fn refuse(
         &self,
         error: RecordError,
-        (batch, rules): (&Batch<'_>, &Rules),
+        (batch, rules): (&Batch<'_>, &ValidationRules),
         (topic, partition): (&str, &Partition),
     ) -> Refused {
         let is_of_record = match error {
@@ -255,7 +255,7 @@ impl Append {
         if batch.codec() != Codec::None && self.share.is_here() {
             return Refused::TakesLong;
         }
-        let faults = Faults::of(batch, rules, self.share.nameable());
+        let faults = RecordFaults::of(batch, rules, self.share.nameable());
         self.share.named(faults.listed.len());
         let (error, record_errors) = RecordErrors::all(&faults, (topic, partition.name.partition));
         let log_start_offset = partition.log.log_start_offset().0;
@@ -277,7 +277,7 @@ impl Append {
         &self,
         partition: &Arc<Partition>,
         config: &LogConfig,
-        (batch, facts, scratch): (&Batch<'_>, &Facts, &mut Vec<u8>),
+        (batch, facts, scratch): (&Batch<'_>, &ValidationResult, &mut Vec<u8>),
     ) -> Result<Part, Refused> {
         let appended = match recompressed(batch, config) {
             None => partition.log.stage(batch, facts, self.now_ms)?,
@@ -285,7 +285,7 @@ impl Append {
                 scratch.clear();
                 let codec = Codec::from_bits(i16::from(codec))?;
                 let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
-                convert::recompress(batch, (codec, None), limit, scratch)?;
+                convert::recompress(batch, codec.into(), limit, scratch)?;
                 let anew = Batch::parse(scratch)?;
                 let appended = partition.log.stage(&anew, facts, self.now_ms)?;
                 scratch.clear();

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::protocol::ErrorCode;
-use crate::record::faults::{Fault, Faults};
+use crate::record::faults::{RecordFault, RecordFaults};
 
 /// The most bad records that one reply names.
 pub(crate) const LISTED: usize = 10_000;
@@ -29,7 +29,7 @@ impl RecordErrors {
     }
 
     /// All that is wrong with the records for a partition, and the code for it.
-    pub(crate) fn all(faults: &Faults, partition: (&str, i32)) -> (ErrorCode, Self) {
+    pub(crate) fn all(faults: &RecordFaults, partition: (&str, i32)) -> (ErrorCode, Self) {
         let texts =
             faults.listed.iter().map(|(index, fault)| (*index, text((*index, fault), partition)));
         let records: Vec<_> = texts.collect();
@@ -51,13 +51,13 @@ impl RecordErrors {
     }
 }
 
-fn text((index, fault): (i32, &Fault), (topic, partition): (&str, i32)) -> String {
+fn text((index, fault): (i32, &RecordFault), (topic, partition): (&str, i32)) -> String {
     match fault {
-        Fault::NoKey => format!(
+        RecordFault::NoKey => format!(
             "Compacted topic cannot accept message without key in topic partition \
              {topic}-{partition}"
         ),
-        Fault::Timestamp(timestamp, bounds) => format!(
+        RecordFault::Timestamp(timestamp, bounds) => format!(
             "Timestamp {timestamp} of message with offset {index} is out of range. The timestamp \
              should be within [{}, {}]",
             bounds.earliest(),

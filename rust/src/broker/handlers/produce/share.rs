@@ -94,7 +94,7 @@ impl WorkerShare {
 
     /// Whether a batch was refused only because a worker is to go on with it.
     pub(crate) fn ended(&self, error: &RecordError) -> bool {
-        self.left_here.get() < self.left.get() && compression::is_too_much(error)
+        self.left_here.get() < self.left.get() && compression::exceeds_inflation_limit(error)
     }
 
     /// Whether a worker is to compress a batch anew.

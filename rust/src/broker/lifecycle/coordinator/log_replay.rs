@@ -12,7 +12,7 @@ use crate::broker::lifecycle::coordinator::ShardReplay;
 use crate::ids::Offset;
 use crate::record::batch::{self, Batch};
 use crate::record::compression::Codec;
-use crate::record::control::Control;
+use crate::record::control::ControlRecord;
 use crate::record::legacy::{self, Message};
 use crate::record::{RecordError, convert};
 use crate::storage::{Log, Read, ReadError};
@@ -129,7 +129,9 @@ impl<R: ShardReplay> LogReplay<R> {
         let producer = batch.header().producer_id;
         if batch.is_control() {
             return convert::each_record(batch, |record| {
-                if let Ok(Control::EndTransaction { commit, .. }) = Control::parse(record) {
+                if let Ok(ControlRecord::EndTransaction { commit, .. }) =
+                    ControlRecord::parse(record)
+                {
                     self.end_transaction(producer, commit);
                 }
                 Ok(())
@@ -160,10 +162,10 @@ mod tests {
     use super::*;
     use crate::broker::requests::broker::Broker;
     use crate::broker::state::coordinator::shard::{CoordinatorShard, ShardMemory};
-    use crate::record::batch::{Builder, Entry, Fields};
+    use crate::record::batch::{BatchBuilder, BatchFields, NewRecord};
     use crate::record::compression::deflate;
-    use crate::record::control::Marker;
-    use crate::record::legacy::Plain;
+    use crate::record::control::EndTransactionMarker;
+    use crate::record::legacy::NewMessage;
 
     /// A coordinator that keeps the values of all records that count.
     #[derive(Debug, Default, PartialEq)]
@@ -188,21 +190,27 @@ mod tests {
     }
 
     fn batch(value: &[u8], producer_id: i64) -> Vec<u8> {
-        let mut builder = Builder::new();
-        builder.add(&Entry { timestamp: 0, key: Some(b"k"), value: Some(value), headers: &[] });
+        let mut builder = BatchBuilder::new();
+        builder.add(&NewRecord { timestamp: 0, key: Some(b"k"), value: Some(value), headers: &[] });
         let transactional = producer_id >= 0;
-        builder.to_bytes(&Fields { producer_id, transactional, ..Fields::default() }).unwrap()
+        builder
+            .to_bytes(&BatchFields { producer_id, transactional, ..BatchFields::default() })
+            .unwrap()
     }
 
     fn marker(producer_id: i64, commit: bool) -> Vec<u8> {
-        let marker = Marker { producer_id, producer_epoch: 0, coordinator_epoch: 0, commit };
+        let marker =
+            EndTransactionMarker { producer_id, producer_epoch: 0, coordinator_epoch: 0, commit };
         marker.to_batch(0).unwrap()
     }
 
     fn message(codec: Codec, value: &[u8]) -> Vec<u8> {
         let (mut bytes, value) = (Vec::new(), Some(value));
         let attributes = codec as i8;
-        legacy::put(&mut bytes, &Plain { magic: 1, attributes, value, ..Plain::default() });
+        legacy::put(
+            &mut bytes,
+            &NewMessage { magic: 1, attributes, value, ..NewMessage::default() },
+        );
         bytes
     }
 

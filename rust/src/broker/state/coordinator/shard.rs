@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::broker::state::partition::{Acks, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
-use crate::record::batch::{Batch, Facts};
+use crate::record::batch::{Batch, ValidationResult};
 use crate::storage::AppendError;
 
 /// The state of a shard.
@@ -157,7 +157,7 @@ impl<S: Default> CoordinatorShard<S> {
             return Err(NotAppended::TooLarge);
         }
         let header = batch.header();
-        let facts = Facts {
+        let facts = ValidationResult {
             max_timestamp: header.max_timestamp,
             offset_of_max_timestamp: 0,
             record_count: header.record_count,

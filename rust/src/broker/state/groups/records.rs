@@ -19,7 +19,7 @@ use crate::protocol::offset_commit_key::OffsetCommitKey;
 use crate::protocol::offset_commit_value::OffsetCommitValue;
 use crate::protocol::value::{Value, ValueError};
 use crate::record::RecordError;
-use crate::record::batch::{Builder, Entry, Fields};
+use crate::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use crate::wire::{DecodeError, Writer};
 
 const OFFSET_KEY: i16 = 1;
@@ -83,7 +83,7 @@ pub(crate) fn metadata(value: &[u8]) -> Result<Option<Value>, DecodeError> {
 /// Writes the records of one group as one batch; keeps its buffers for the next.
 #[derive(Debug, Default)]
 pub(crate) struct RecordBuilder {
-    builder: Builder,
+    builder: BatchBuilder,
     key: Writer,
     value: Writer,
     now_ms: i64,
@@ -167,7 +167,7 @@ impl RecordBuilder {
     }
 
     fn add(&mut self, has_value: bool) {
-        self.builder.add(&Entry {
+        self.builder.add(&NewRecord {
             timestamp: self.now_ms,
             key: Some(&self.key.buf),
             value: has_value.then_some(&self.value.buf),
@@ -181,7 +181,8 @@ impl RecordBuilder {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
         let base_sequence = if self.counted { 0 } else { -1 };
-        self.builder.finish(&Fields { base_sequence, ..Fields::default() }, &mut self.bytes)?;
+        self.builder
+            .finish(&BatchFields { base_sequence, ..BatchFields::default() }, &mut self.bytes)?;
         Ok(&self.bytes)
     }
 }

@@ -1,7 +1,7 @@
-//! Reading compressed records without holding them all: a small buffer over the inflated stream,
-//! varints out of it, long values skipped through it, or one record at a time lent from it.
-//! Invariant: 32 KiB of output is held, however large a record says it is; more only for a record
-//!     that is lent, as its bytes arrive, and never above [`LARGEST_HELD`].
+//! Reads compressed records as a stream through a small buffer. Callers read varints, skip long
+//! values, or borrow one record at a time.
+//! Invariant: the buffer holds 32 KiB of output. It grows only for a record that is borrowed, as
+//!     the record's bytes arrive, up to [`MAX_RECORD_BYTES`].
 
 use std::io::Read;
 
@@ -11,13 +11,13 @@ use super::cursor::{Cursor, zigzag32, zigzag64};
 use super::legacy;
 
 const BUFFER_SIZE: usize = 32 * 1024;
-/// A window with fewer bytes than this is filled again.
+/// A window with fewer bytes than this is refilled.
 const LOW: usize = 4 * 1024;
 /// The largest record that is held in one piece, in bytes.
-pub(crate) const LARGEST_HELD: usize = 32 * 1024 * 1024;
+pub(crate) const MAX_RECORD_BYTES: usize = 32 * 1024 * 1024;
 
-/// A place in an inflated stream.
-pub(crate) struct Skim<'a> {
+/// A position in an inflated stream of records.
+pub(crate) struct RecordStream<'a> {
     source: Inflate<'a>,
     buffer: Vec<u8>,
     at: usize,
@@ -26,20 +26,19 @@ pub(crate) struct Skim<'a> {
     pub consumed: u64,
 }
 
-impl<'a> Skim<'a> {
+impl<'a> RecordStream<'a> {
     pub(crate) fn new(codec: Codec, input: &'a [u8]) -> Result<Self, RecordError> {
         let source = Inflate::new(codec, input).map_err(failed)?;
         let buffer = vec![0; BUFFER_SIZE];
         Ok(Self { source, buffer, at: 0, filled: 0, consumed: 0 })
     }
 
-    /// Lets the whole stream be `most` bytes, and not what its size can account for.
+    /// Sets the most bytes that the rest of the stream may inflate to, instead of the budget.
     pub(crate) fn allow(&mut self, most: u64) {
         self.source.allow(most);
     }
 
-    /// The bytes that are held, as many as there is room for where few are left of them; empty at
-    /// the end.
+    /// The bytes in the buffer, refilled if few are left; empty at the end.
     pub(crate) fn window(&mut self) -> Result<&[u8], RecordError> {
         if self.filled - self.at < LOW {
             self.buffer.copy_within(self.at..self.filled, 0);
@@ -82,7 +81,7 @@ impl<'a> Skim<'a> {
         Ok(byte)
     }
 
-    /// Lends the next `count` bytes in one piece.
+    /// Takes the next `count` bytes as one slice.
     pub(crate) fn take(&mut self, count: usize) -> Result<&[u8], RecordError> {
         self.peek(count)?;
         let start = self.at;
@@ -91,10 +90,10 @@ impl<'a> Skim<'a> {
         Ok(self.buffer.get(start..self.at).unwrap_or_default())
     }
 
-    /// Shows the next `count` bytes in one piece.
+    /// The next `count` bytes as one slice, without consuming them.
     fn peek(&mut self, count: usize) -> Result<&[u8], RecordError> {
-        if count > LARGEST_HELD {
-            return Err(RecordError::TooLarge { size: count, limit: LARGEST_HELD });
+        if count > MAX_RECORD_BYTES {
+            return Err(RecordError::TooLarge { size: count, limit: MAX_RECORD_BYTES });
         }
         while self.filled - self.at < count {
             self.buffer.copy_within(self.at..self.filled, 0);
@@ -112,7 +111,7 @@ impl<'a> Skim<'a> {
         Ok(self.buffer.get(self.at..self.at + count).unwrap_or_default())
     }
 
-    /// Lends the next message of magic 0 or 1, offset and size included.
+    /// Takes the next message of magic 0 or 1, including offset and size.
     pub(crate) fn take_message(&mut self) -> Result<&[u8], RecordError> {
         let mut prefix = Cursor::new(self.peek(legacy::PREFIX_SIZE)?);
         let size = prefix.int64().and_then(|_| prefix.int32()).unwrap_or(-1);
@@ -121,7 +120,7 @@ impl<'a> Skim<'a> {
         self.take(legacy::PREFIX_SIZE + size)
     }
 
-    /// Lends the next record's fields, its length being read first.
+    /// Reads the next record's length and takes its fields.
     pub(crate) fn take_record(&mut self) -> Result<&[u8], RecordError> {
         let length = self.varint()?;
         self.take(usize::try_from(length).map_err(|_| RecordError::batch("bad record length"))?)
@@ -149,7 +148,7 @@ impl<'a> Skim<'a> {
         self.unsigned(10).map(zigzag64)
     }
 
-    /// Skips bytes after their varint length; says whether they are there (-1: null).
+    /// Skips a varint length and that many bytes. Returns false for null (length -1).
     pub(crate) fn skip_nullable(&mut self) -> Result<bool, RecordError> {
         match self.varint()? {
             -1 => Ok(false),

@@ -1,40 +1,40 @@
-//! From batches to message sets, where an old consumer reads; see [`convert`](super::convert) for
-//! the other way.
-//! Behaviour: an uncompressed batch becomes one message a record, a compressed one becomes one
-//!     wrapper of the same codec, its offsets as in [`legacy`]. Headers are dropped, control
-//!     batches left out, magic 0 drops times. zstd has no place there: `UnsupportedCodec`.
-//! Memory: compressed records pass through as a stream; beside the output, one record is held.
+//! Down-conversion: from batches to message sets, for old consumers. [`convert`](super::convert) is
+//! the opposite direction.
+//! Behaviour: an uncompressed batch becomes one message per record. A compressed batch becomes one
+//!     wrapper of the same codec, with offsets as in [`legacy`]. Headers and control batches are
+//!     dropped; magic 0 drops timestamps. Message sets have no zstd: `UnsupportedCodec`.
+//! Memory: compressed records are converted as a stream; beside the output, one record is held.
 //! Source: Kafka's `RecordsUtil`.
 
 use super::RecordError;
 use super::batch::{self, Batch, Record, TimestampType};
 use super::compression::{Codec, Framing};
-use super::convert::{Gather, each_inside, each_record};
-use super::legacy::{self, Message, Plain};
+use super::convert::{BufferedDeflate, each_inner_message, each_record};
+use super::legacy::{self, Message, NewMessage};
 use crate::work;
 
 const MAGIC_AT: usize = 16;
 
-/// What an old consumer reads.
+/// The format and the offset that an old consumer asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct LegacyTarget {
     /// The format: 0 (Fetch v0, v1) or 1 (Fetch v2, v3).
     pub magic: i8,
-    /// The offset fetched: plain records below it are left out. Those of a compressed batch stay,
-    /// as with Kafka; clients skip them.
+    /// The fetch offset. Uncompressed records below it are dropped. Those of a compressed batch
+    /// stay, as in Kafka; clients skip them.
     pub first_offset: i64,
 }
 
-/// Appends what `batch` becomes for an old consumer to `out`; true if that is all of it.
+/// Converts `batch` for an old consumer and appends it to `out`. Returns whether it was completed.
 ///
-/// What is written is taken off `limit`, or a quarter of what was inflated for it where that is
-/// more; at 0 nothing more is begun, so that at most one message or wrapper goes beyond it. A batch
-/// that was cut so is asked for again from its next offset.
-/// Errors: `UnsupportedCodec` for zstd; `Invalid`, `TooLarge` as its records are. `out` is then as
-/// it was.
+/// The conversion subtracts from `limit` the bytes written, or a quarter of the bytes inflated if
+/// that is more. At 0 it begins nothing more, so that at most one message or wrapper exceeds the
+/// limit. The consumer fetches the rest of an incomplete batch from its next offset.
+/// Errors: `UnsupportedCodec` for zstd; `Invalid` or `TooLarge` for bad records. `out` is then
+/// unchanged.
 pub fn to_legacy(
     batch: &Batch<'_>,
-    target: &Target,
+    target: &LegacyTarget,
     limit: &mut usize,
     out: &mut Vec<u8>,
 ) -> Result<bool, RecordError> {
@@ -57,15 +57,15 @@ pub fn to_legacy(
     whole
 }
 
-/// What a conversion takes off its limit: the bytes it wrote, or a quarter of those that this
-/// thread inflated since `before` where that is more.
+/// What a conversion subtracts from its limit: the bytes it wrote, or a quarter of the bytes that
+/// this thread inflated since `before` if that is more.
 fn cost(written: usize, before: u64) -> usize {
     written.max(usize::try_from(work::since(before) / 4).unwrap_or(usize::MAX))
 }
 
 fn plain_to_legacy(
     batch: &Batch<'_>,
-    target: &Target,
+    target: &LegacyTarget,
     limit: usize,
     out: &mut Vec<u8>,
 ) -> Result<bool, RecordError> {
@@ -85,9 +85,9 @@ fn plain_to_legacy(
 }
 
 #[inline]
-const fn plain<'a>(record: &Record<'a>, magic: i8, attributes: i8) -> Plain<'a> {
+const fn plain<'a>(record: &Record<'a>, magic: i8, attributes: i8) -> NewMessage<'a> {
     let Record { offset, timestamp, key, value, .. } = *record;
-    Plain { magic, attributes, offset, timestamp, key, value }
+    NewMessage { magic, attributes, offset, timestamp, key, value }
 }
 
 fn flags(batch: &Batch<'_>, magic: i8) -> i8 {
@@ -104,8 +104,12 @@ fn wrapper_of(
     out: &mut Vec<u8>,
 ) -> Result<(), RecordError> {
     let flags = flags(batch, magic);
-    let mut wrapper =
-        Plain { magic, attributes: flags | codec as i8, timestamp: -1, ..Plain::default() };
+    let mut wrapper = NewMessage {
+        magic,
+        attributes: flags | codec as i8,
+        timestamp: -1,
+        ..NewMessage::default()
+    };
     write_wrapper(&mut wrapper, codec, out, |wrapper, inside| {
         each_record(batch, |record| {
             wrapper.offset = record.offset;
@@ -119,31 +123,32 @@ fn wrapper_of(
     })
 }
 
-/// Writes a wrapper: what comes before its value, `feed`, then sizes and checksum.
+/// Writes a wrapper: the fields before its value, the messages of `feed`, then sizes and checksum.
 pub(crate) fn write_wrapper(
-    wrapper: &mut Plain<'_>,
+    wrapper: &mut NewMessage<'_>,
     codec: Codec,
     out: &mut Vec<u8>,
-    feed: impl FnOnce(&mut Plain<'_>, &mut Gather<'_>) -> Result<(), RecordError>,
+    feed: impl FnOnce(&mut NewMessage<'_>, &mut BufferedDeflate<'_>) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
     let framing = if wrapper.magic == 0 { Framing::Old } else { Framing::Standard };
     let start = legacy::begin_wrapper(out, wrapper);
-    let mut inside = Gather::new((codec, None), framing, out)?;
+    let mut inside = BufferedDeflate::new(codec.into(), framing, out)?;
     feed(wrapper, &mut inside)?;
     inside.finish()?;
     legacy::end_wrapper(out, start, wrapper);
     Ok(())
 }
 
-/// Appends what a run of stored bytes, of any magic, becomes for an old consumer; gives how many of
-/// the run's bytes that took. Less than all: `limit` is used up (see [`to_legacy`]), or the run
-/// ends in a cut batch. A plain batch that was begun and cut is not counted: its last messages are
-/// there, and the next fetch starts behind them.
+/// Converts consecutive stored batches and messages of any magic for an old consumer and appends
+/// them to `out`. Returns how many bytes of `run` were converted. Fewer than all: `limit` is used
+/// up (see [`to_legacy`]), or `run` ends in a cut batch. An uncompressed batch of which only the
+/// first messages were written is not counted; the next fetch starts behind those messages.
 ///
-/// Errors: those of [`to_legacy`], if the first batch has them; later ones show at the next call.
+/// Errors: those of [`to_legacy`] for the first batch. Errors of a later batch appear at the next
+/// call.
 pub fn run_to_legacy(
     run: &[u8],
-    target: &Target,
+    target: &LegacyTarget,
     limit: &mut usize,
     out: &mut Vec<u8>,
 ) -> Result<usize, RecordError> {
@@ -159,10 +164,10 @@ pub fn run_to_legacy(
     Ok(taken)
 }
 
-/// Converts the batch or message that `rest` begins with; `None` if the limit cut it.
+/// Converts the batch or message at the start of `rest`; `None` if the limit ended it early.
 fn one_to_legacy(
     rest: &[u8],
-    target: &Target,
+    target: &LegacyTarget,
     limit: &mut usize,
     out: &mut Vec<u8>,
 ) -> Result<Option<usize>, RecordError> {
@@ -183,7 +188,7 @@ fn one_to_legacy(
         out.extend_from_slice(message.bytes());
     } else if message.codec == Codec::None {
         let Message { offset, key, value, .. } = message;
-        legacy::put(out, &Plain { offset, key, value, ..Plain::default() });
+        legacy::put(out, &NewMessage { offset, key, value, ..NewMessage::default() });
     } else if let Err(error) = wrapper_to_v0(&message, out) {
         out.truncate(start);
         return Err(error);
@@ -192,22 +197,24 @@ fn one_to_legacy(
     Ok(Some(message.size()))
 }
 
-/// Writes a wrapper of magic 1 as one of magic 0, whose offsets inside are absolute: the last one
-/// is looked for first.
+/// Writes a wrapper of magic 1 as one of magic 0. Inner offsets become absolute, so the last inner
+/// offset is read first.
 fn wrapper_to_v0(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
     let mut last = 0;
-    each_inside(message, |inside| {
+    each_inner_message(message, |inside| {
         last = inside.offset;
         Ok(())
     })?;
     let base = message.offset.wrapping_sub(last);
     let (codec, offset) = (message.codec, message.offset);
-    let mut wrapper = Plain { offset, attributes: codec as i8, ..Plain::default() };
+    let mut wrapper = NewMessage { offset, attributes: codec as i8, ..NewMessage::default() };
     write_wrapper(&mut wrapper, codec, out, |_, gather| {
-        each_inside(message, |inside| {
+        each_inner_message(message, |inside| {
             let Message { key, value, .. } = *inside;
             let offset = base.wrapping_add(inside.offset);
-            gather.write(|out| legacy::put(out, &Plain { offset, key, value, ..Plain::default() }))
+            gather.write(|out| {
+                legacy::put(out, &NewMessage { offset, key, value, ..NewMessage::default() })
+            })
         })
     })
 }
