@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use krust::ids::Offset;
 use krust::record::batch::{Batch, BatchBuilder, BatchFields, HEADER_SIZE, NewRecord};
-use krust::storage::{Log, LogConfig, LogDir, Read};
+use krust::storage::{Log, LogConfig, LogDir, ReadRequest};
 
 const RECORDS_IN_BATCH: i64 = 160;
 const RECORDS_IN_SMALL: i64 = 10;
@@ -161,7 +161,7 @@ fn median(times: &mut Vec<f64>) -> f64 {
 fn lookups(path: &Path, records: i64, rounds: usize) -> Costs {
     let (_dir, log) = open(path, 64 << 10);
     let mut next_time = 1;
-    while log.segment_facts().unwrap().len() < SEGMENTS {
+    while log.segment_summaries().unwrap().len() < SEGMENTS {
         logs::append(&log, &batch_at(next_time, records), 1);
         next_time += records;
     }
@@ -174,7 +174,7 @@ fn lookups(path: &Path, records: i64, rounds: usize) -> Costs {
         (logs::cpu_seconds() - began) * 1e9 / places.len() as f64
     };
     let name = |base: Offset| path.join(format!("bench-0/{:020}.log", base.0));
-    let facts = log.segment_facts().unwrap();
+    let facts = log.segment_summaries().unwrap();
     let files: Vec<File> =
         facts.iter().map(|segment| File::open(name(segment.base_offset)).unwrap()).collect();
     let size = batch_at(1, records).len();
@@ -196,7 +196,8 @@ fn lookups(path: &Path, records: i64, rounds: usize) -> Costs {
                 black_box(log.index_lookup(Offset(offset)).unwrap());
             }),
             each(&mut |_, offset| {
-                let read = Read { offset: Offset(offset), max_bytes: 1, upper: end, min_one: true };
+                let read =
+                    ReadRequest { offset: Offset(offset), max_bytes: 1, upper: end, min_one: true };
                 black_box(log.read(read).unwrap());
             }),
             each(&mut |n, _| {

@@ -15,7 +15,7 @@ use krust::record::batch::{
     self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationResult, ValidationRules,
 };
 use krust::storage::files::{Disk, RealDisk};
-use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, Read};
+use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, ReadRequest};
 
 /// A disk whose writes cost nothing: what is left is ours.
 #[derive(Debug)]
@@ -161,14 +161,15 @@ fn reads(c: &mut Criterion) {
     let log = open(&on(home.path(), Arc::new(RealDisk)), config, 0);
     let bytes = batch_of(&[7; 1000]);
     let (batch, facts) = facts(&bytes);
-    while log.segment_facts().unwrap().len() < 1000 {
+    while log.segment_summaries().unwrap().len() < 1000 {
         for _ in 0..15 {
             log.commit(log.stage(&batch, &facts, 1).unwrap().staged).unwrap();
         }
     }
     let end = log.log_end_offset();
     let read = |offset| {
-        log.read(Read { offset: Offset(offset), max_bytes: 1, upper: end, min_one: true }).unwrap()
+        log.read(ReadRequest { offset: Offset(offset), max_bytes: 1, upper: end, min_one: true })
+            .unwrap()
     };
     let mut next = 7;
     c.bench_function("find any of 15,000 offsets in 1,000 segments, one pread", |b| {
@@ -182,7 +183,7 @@ fn reads(c: &mut Criterion) {
     c.bench_function("read the last batch", |b| {
         let upper = log.log_end_offset();
         b.iter(|| {
-            let last = Read { offset: end, max_bytes: 1 << 20, upper, min_one: true };
+            let last = ReadRequest { offset: end, max_bytes: 1 << 20, upper, min_one: true };
             black_box(log.read(last).unwrap())
         });
     });

@@ -17,7 +17,7 @@ use crate::client::chunk::{Chunk, ChunkParts};
 use crate::client::{Error, Interrupt, Result, legacy};
 use crate::record::batch;
 use crate::storage::StorageError;
-use crate::storage::reader::{Came, Partition, Reader};
+use crate::storage::reader::{PartitionFiles, PartitionReader, ReadOutcome};
 
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 const CORRUPT_MESSAGE: i16 = 2;
@@ -55,11 +55,11 @@ pub fn partitions(
     topic: &str,
     read_committed: bool,
 ) -> Result<Vec<(i32, i64, i64)>> {
-    let found = Partition::list(directories, topic).map_err(|error| failed(topic, &error))?;
+    let found = PartitionFiles::list(directories, topic).map_err(|error| failed(topic, &error))?;
     if found.is_empty() {
         return Err(unknown(topic));
     }
-    let facts = |partition: &Partition| {
+    let facts = |partition: &PartitionFiles| {
         let (start, end) = (partition.start()?, partition.end()?);
         let stable = match read_committed {
             true => partition.transactions()?.first_unstable.unwrap_or(end),
@@ -93,7 +93,7 @@ struct LocalSource {
 struct RangeReader {
     range: Range,
     topic: Arc<str>,
-    reader: Reader,
+    reader: PartitionReader,
     aborted: Option<Aborted>,
     /// The first offset of a transaction that is open.
     unstable: Option<i64>,
@@ -120,14 +120,14 @@ impl Source for LocalSource {
             let mut bytes = std::mem::take(&mut self.spare);
             let first = reading.reader.next();
             match reading.reader.read(&mut bytes) {
-                Ok(Came::To(magic)) => {
+                Ok(ReadOutcome::To(magic)) => {
                     return reading.chunk((first, magic), bytes).map(SourceItem::Chunk);
                 }
-                Ok(Came::TooLate(begin)) => {
+                Ok(ReadOutcome::TooLate(begin)) => {
                     let missing = reading.skip_missing(begin, self.options.missing)?;
                     return Ok(SourceItem::Missing(missing));
                 }
-                Ok(Came::End) => {
+                Ok(ReadOutcome::End) => {
                     let missing = reading.skip_missing(i64::MAX, self.options.missing)?;
                     return Ok(SourceItem::Missing(missing));
                 }
@@ -153,7 +153,7 @@ impl RangeReader {
             aborted = Some(Aborted::of(ours.map(|one| (one.first_offset, one.producer_id))));
             unstable = found.first_unstable;
         }
-        let reader = Reader::new(partition, range.start);
+        let reader = PartitionReader::new(partition, range.start);
         let (range, topic) = (range.clone(), Arc::clone(&range.topic));
         Ok(Some(Self { range, topic, reader, aborted, unstable }))
     }
@@ -201,8 +201,8 @@ impl RangeReader {
     }
 }
 
-fn find(directories: &[PathBuf], topic: &str, partition: i32) -> Result<Option<Partition>> {
-    let found = Partition::list(directories, topic).map_err(|error| failed(topic, &error))?;
+fn find(directories: &[PathBuf], topic: &str, partition: i32) -> Result<Option<PartitionFiles>> {
+    let found = PartitionFiles::list(directories, topic).map_err(|error| failed(topic, &error))?;
     Ok(found.into_iter().find(|found| found.number == partition))
 }
 

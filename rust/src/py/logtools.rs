@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use crate::record::batch::{Batch, Record};
 use crate::record::compression::{Codec, Inflate};
 use crate::record::{RecordError, legacy};
-use crate::storage::inspect::{self, Dump, Dumped};
+use crate::storage::inspect::{self, Dump, DumpedBatch};
 
 /// What one batch may inflate to.
 const INFLATED: usize = 256 << 20;
@@ -111,7 +111,7 @@ fn failed(path: &Path, error: &std::io::Error) -> PyErr {
     }
 }
 
-fn describe<'py>(py: Python<'py>, batch: &Dumped) -> PyResult<Bound<'py, PyDict>> {
+fn describe<'py>(py: Python<'py>, batch: &DumpedBatch) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("position", batch.position)?;
     dict.set_item("size_bytes", batch.size)?;

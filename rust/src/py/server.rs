@@ -28,8 +28,8 @@ use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
 use crate::storage::files::{Disk, RealDisk};
 use crate::storage::{
-    CleanerOptions, Descriptors, DirOptions, IndexCache, Intervals, Kind, LogDir, SoFar,
-    StorageError, TemporaryDisk,
+    CleanerOptions, Descriptors, DirKind, DirOptions, IndexCache, Intervals, LogDir,
+    OpeningProgress, StorageError, TemporaryDisk,
 };
 use crate::sys;
 
@@ -190,7 +190,7 @@ impl Server {
     }
 
     fn recovery_progress(&self) -> (u64, u64, u64, u64) {
-        let SoFar { logs, opened, to_check, checked } = self.broker.progress().so_far();
+        let OpeningProgress { logs, opened, to_check, checked } = self.broker.progress().snapshot();
         (opened, logs, checked, to_check)
     }
 
@@ -318,7 +318,7 @@ impl Server {
                 if !topics.iter().any(|topic| **topic == *name.topic) {
                     continue;
                 }
-                let Ok(facts) = log.segment_facts() else { continue };
+                let Ok(facts) = log.segment_summaries() else { continue };
                 let segments = facts
                     .iter()
                     .map(|s| (s.base_offset.0, s.next_offset.0, s.size, s.largest_timestamp))
@@ -467,12 +467,12 @@ fn latest_epoch(partition: &Path) -> i32 {
     text.ok().and_then(|text| Epochs::parse(&text)).map_or(-1, |epochs| epochs.latest().0)
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: DirKind) -> &'static str {
     match kind {
-        Kind::Live => "live",
-        Kind::Delete => "delete",
-        Kind::Future => "future",
-        Kind::Stray => "stray",
+        DirKind::Live => "live",
+        DirKind::Delete => "delete",
+        DirKind::Future => "future",
+        DirKind::Stray => "stray",
     }
 }
 

@@ -15,7 +15,7 @@ use super::files;
 use super::partition_dir::{ABORTED, PartitionDir};
 use super::producer_replay::load_producers;
 use super::segment::Segment;
-use super::txnindex::Aborted;
+use super::txnindex::AbortedTxn;
 
 /// Holds the `.txnindex` files of a log that was just recovered against what was written; `found`:
 /// which segments had one. What differs is said, and made anew; a file that nothing is known of is
@@ -72,7 +72,7 @@ pub(super) fn make_anew(
                 .into(),
         });
     }
-    let here = |entry: &Aborted| (base..end).contains(&entry.last_offset);
+    let here = |entry: &AbortedTxn| (base..end).contains(&entry.last_offset);
     segment.set_aborted(replayed.aborted.into_iter().filter(here).collect());
     segment.save(segment.is_sealed())
 }

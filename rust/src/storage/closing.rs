@@ -30,7 +30,7 @@ const FEW: usize = 64;
 const THREADS: usize = 4;
 
 /// A directory that is being closed, and the logs in it.
-struct Closing {
+struct ClosingDir {
     dir: Arc<LogDir>,
     logs: Vec<Arc<Log>>,
     /// Rises with each step, of all directories.
@@ -54,7 +54,7 @@ pub fn close_all(
     }
     let (tell, told) = mpsc::channel();
     for (index, (dir, logs)) in parts.into_iter().enumerate() {
-        let closing = Arc::new(Closing { dir, logs, steps: Arc::clone(&steps) });
+        let closing = Arc::new(ClosingDir { dir, logs, steps: Arc::clone(&steps) });
         let other = (tell.clone(), Arc::clone(&closing));
         let run = move || drop(other.0.send((index, other.1.run())));
         if let Err(error) = thread::Builder::new().name("krust-close".into()).spawn(run) {
@@ -89,7 +89,7 @@ pub fn close_all(
     outcome
 }
 
-impl Closing {
+impl ClosingDir {
     fn run(&self) -> Result<(), StorageError> {
         let path = self.dir.path().display();
         let closed = caught(&format_args!("closing {path}"), || self.close_logs());

@@ -18,14 +18,14 @@ use super::errors::StorageError;
 use super::file_names::LOG;
 use super::files;
 use super::partition_dir::PartitionDir;
-use super::recovered::{Recovered, Request};
+use super::recovered::{Recovered, RecoveryRequest};
 use super::segment::Segment;
 
 /// The offset where the log starts, by the checkpoint or by the oldest leader epoch. An empty log,
 /// `first` is `None`, starts where the checkpoint says: its epochs may be those of a former log.
 pub(crate) fn log_start(
     partition_dir: &PartitionDir,
-    request: &Request,
+    request: &RecoveryRequest,
     (first, epochs): (Option<i64>, &Epochs),
 ) -> i64 {
     let checkpoint = request.log_start.unwrap_or(0).max(first.unwrap_or(0));
@@ -46,7 +46,11 @@ pub(crate) fn log_start(
 }
 
 /// Whether a log that ends below its recovery point lost records. If not, says which file is wrong.
-pub(crate) fn lost_its_end(partition_dir: &PartitionDir, request: &Request, log_end: i64) -> bool {
+pub(crate) fn lost_its_end(
+    partition_dir: &PartitionDir,
+    request: &RecoveryRequest,
+    log_end: i64,
+) -> bool {
     if log_end >= request.recovery_point {
         return false;
     }

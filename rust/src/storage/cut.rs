@@ -15,8 +15,8 @@ use std::sync::Arc;
 use super::errors::StorageError;
 use super::file_names::LOG;
 use super::partition_dir::PartitionDir;
-use super::recovered::{Recovered, Request};
-use super::scan::{Step, Walker};
+use super::recovered::{Recovered, RecoveryRequest};
+use super::scan::{WalkStep, Walker};
 use super::segment::Segment;
 
 /// What lies behind the end of a log.
@@ -72,7 +72,7 @@ fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageErro
     let fail = |error: io::Error| StorageError::io("read", &segment.path(LOG), error);
     let mut walker = Walker::new(&file, from, segment.size());
     let mut last = None;
-    while let Step::Batch(batch) = walker.step().map_err(fail)? {
+    while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
         if last.is_some_and(|last| batch.base_offset <= last) {
             break;
         }
@@ -88,7 +88,7 @@ fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageErro
 /// may have, or behind new records of the same size.
 pub(crate) fn cut(
     partition_dir: &Arc<PartitionDir>,
-    (request, found): (&Request, &mut Recovered),
+    (request, found): (&RecoveryRequest, &mut Recovered),
     (index, end, reason): (usize, u64, &'static str),
 ) -> Result<(), StorageError> {
     let behind = found.segments.get(index..).unwrap_or_default();
@@ -128,8 +128,8 @@ pub(crate) fn cut(
 }
 
 /// What all recoveries of a start have cut, in one line.
-pub fn tell_all(so_far: &super::progress::Cuts) {
-    let super::progress::Cuts { logs, bytes, offsets } = so_far;
+pub fn log_cuts(so_far: &super::progress::RecoveryCuts) {
+    let super::progress::RecoveryCuts { logs, bytes, offsets } = so_far;
     if *logs > 0 {
         tracing::warn!(
             "recovery has cut {logs} logs, {bytes} bytes and at most {offsets} records in all; \

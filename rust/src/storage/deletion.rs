@@ -1,7 +1,7 @@
 //! Deletion of partitions: the directory is renamed to `…-delete` at once. Later the new name is
 //! synced, and the files are removed.
 //!
-//! A crash in between costs nothing: the next start removes what has that name (`mover::settle`).
+//! A crash in between costs nothing: the next start removes what has that name (`settle`).
 //! A later partition of the same name inherits nothing: its directory is made after the checkpoints
 //! have forgotten the old one.
 //! Threads: any but a reactor. [`Deletions`] collects those of one metadata delta, so that each log

@@ -21,7 +21,7 @@ const VISITS: usize = 512;
 
 /// Whether a holder has let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum CloseOutcome {
     /// Nothing is held any more.
     Yes,
     /// It was used since it was asked last.
@@ -33,7 +33,7 @@ pub(crate) enum Closed {
 /// Something that keeps a file open and can let go of it.
 pub(crate) trait Holder: Send + Sync {
     /// Lets go, unless what it holds is not synced, or, but for `at_once`, in use.
-    fn close(&self, at_once: bool) -> Closed;
+    fn close(&self, at_once: bool) -> CloseOutcome;
     /// Makes durable what it holds, so that it can be closed. Blocks.
     fn sync_now(self: Arc<Self>);
 }
@@ -104,7 +104,7 @@ impl Descriptors {
             for _ in 0..ring.len().min(VISITS) {
                 let Some(oldest) = ring.pop_front() else { return };
                 match oldest.upgrade().map(|holder| (holder.close(true), holder)) {
-                    Some((Closed::Yes, _)) => return,
+                    Some((CloseOutcome::Yes, _)) => return,
                     Some((_, holder)) => {
                         unsynced.get_or_insert(holder);
                         ring.push_back(oldest);
@@ -128,11 +128,11 @@ fn evict(ring: &mut VecDeque<Weak<dyn Holder>>, limit: usize) -> Option<Weak<dyn
             return None;
         }
         let oldest = ring.pop_front()?;
-        let closed = oldest.upgrade().map_or(Closed::Yes, |holder| holder.close(false));
-        if closed == Closed::Unsynced {
+        let closed = oldest.upgrade().map_or(CloseOutcome::Yes, |holder| holder.close(false));
+        if closed == CloseOutcome::Unsynced {
             unsynced.get_or_insert_with(|| Weak::clone(&oldest));
         }
-        if closed != Closed::Yes {
+        if closed != CloseOutcome::Yes {
             ring.push_back(oldest);
         }
     }

@@ -24,7 +24,7 @@ use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
 use super::index_cache::{INDEX_CACHE_BYTES, IndexCache};
 use super::meta::{self, META};
-use super::names::{self, Found, Kind};
+use super::names::{self, DirKind, FoundPartition};
 use super::progress;
 use crate::ids::{Offset, TopicPartition};
 
@@ -52,7 +52,7 @@ pub struct DirOptions {
 
 /// What syncing files and directories has cost since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Syncs {
+pub struct SyncStats {
     /// How many there were.
     pub count: u64,
     /// Nanoseconds of all.
@@ -231,8 +231,8 @@ impl LogDir {
     }
 
     /// What its syncs have cost.
-    pub fn syncs(&self) -> Syncs {
-        Syncs {
+    pub fn syncs(&self) -> SyncStats {
+        SyncStats {
             count: self.syncs.count.load(Ordering::Relaxed),
             total_ns: self.syncs.total_ns.load(Ordering::Relaxed),
             longest_ns: self.syncs.longest_ns.load(Ordering::Relaxed),
@@ -240,7 +240,7 @@ impl LogDir {
     }
 
     /// The partitions that lie in it.
-    pub fn partitions(&self) -> Result<Vec<Found>, StorageError> {
+    pub fn partitions(&self) -> Result<Vec<FoundPartition>, StorageError> {
         names::list(&self.path).map_err(|e| StorageError::io("list", &self.path, e))
     }
 
@@ -291,8 +291,9 @@ impl LogDir {
     pub fn close(&self) -> Result<(), StorageError> {
         let outcome = self.checkpoint().and_then(|()| {
             let opened = self.opened.lock();
-            let unopened =
-                |found: &Found| found.kind == Kind::Live && !opened.contains(&found.name);
+            let unopened = |found: &FoundPartition| {
+                found.kind == DirKind::Live && !opened.contains(&found.name)
+            };
             if !self.was_clean && self.partitions()?.iter().any(unopened) {
                 return Ok(());
             }
@@ -515,14 +516,16 @@ impl LogDir {
     fn check_meta(&self, options: &DirOptions) -> Result<(), StorageError> {
         let path = self.path.join(META);
         let known = match std::fs::read(&path) {
-            Ok(bytes) if bytes.is_empty() => meta::Meta::default(),
+            Ok(bytes) if bytes.is_empty() => meta::MetaProperties::default(),
             Ok(bytes) => meta::parse(&bytes).map_err(|what| {
                 self.meta_error(&format!(
                     "{what}; restore it from another log directory of this broker, or delete it: \
                      the next start writes it anew"
                 ))
             })?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => meta::Meta::default(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                meta::MetaProperties::default()
+            }
             Err(error) => return Err(StorageError::io("read", &path, error)),
         };
         if let Some(id) = known.broker_id

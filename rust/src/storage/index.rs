@@ -16,7 +16,7 @@ use std::path::Path;
 use parking_lot::RwLock;
 
 use super::files::Disk;
-use super::pages::{Around, Pages, Source};
+use super::pages::{Around, IndexFile, Pages};
 
 /// One kind of entry.
 pub trait Entry: Copy + PartialEq + std::fmt::Debug + Send + Sync {
@@ -131,7 +131,7 @@ impl<E: Entry> Index<E> {
     /// disk's.
     pub(crate) fn around(
         &self,
-        source: &Source<'_>,
+        source: &IndexFile<'_>,
         pred: impl Fn(&E) -> bool,
     ) -> io::Result<Around<E>> {
         loop {
@@ -160,7 +160,7 @@ impl<E: Entry> Index<E> {
     }
 
     /// The last entry. Errors as [`Index::around`].
-    pub(crate) fn last(&self, source: &Source<'_>) -> io::Result<Option<E>> {
+    pub(crate) fn last(&self, source: &IndexFile<'_>) -> io::Result<Option<E>> {
         self.look(source, |state| match state {
             IndexState::Memory { bytes, .. } => Some(last(bytes)),
             IndexState::Sealed(pages) => Some(pages.last()),
@@ -169,7 +169,7 @@ impl<E: Entry> Index<E> {
     }
 
     /// Bytes of all entries. Errors as [`Index::around`].
-    pub(crate) fn size(&self, source: &Source<'_>) -> io::Result<usize> {
+    pub(crate) fn size(&self, source: &IndexFile<'_>) -> io::Result<usize> {
         self.look(source, |state| match state {
             IndexState::Memory { bytes, .. } => Some(bytes.len()),
             IndexState::Sealed(pages) => Some(pages.count() * E::SIZE),
@@ -180,7 +180,7 @@ impl<E: Entry> Index<E> {
     /// What `f` finds; the index is opened where it is closed.
     fn look<R>(
         &self,
-        source: &Source<'_>,
+        source: &IndexFile<'_>,
         f: impl Fn(&IndexState<E>) -> Option<R>,
     ) -> io::Result<R> {
         loop {
@@ -199,7 +199,7 @@ impl<E: Entry> Index<E> {
     }
 
     /// Takes the index into memory, to be appended to. Errors as [`Index::around`].
-    pub(crate) fn load(&self, source: &Source<'_>) -> io::Result<()> {
+    pub(crate) fn load(&self, source: &IndexFile<'_>) -> io::Result<()> {
         if matches!(*self.state.read(), IndexState::Memory { .. }) {
             return Ok(());
         }
@@ -363,7 +363,7 @@ mod tests {
         delta: i32,
     ) -> io::Result<Option<OffsetEntry>> {
         let (cache, path) = (IndexCache::new(1 << 20), || path.to_owned());
-        let source = Source { disk: &RealDisk, cache: &cache, path: &path, enter: &|| {} };
+        let source = IndexFile { disk: &RealDisk, cache: &cache, path: &path, enter: &|| {} };
         index.around(&source, |entry: &OffsetEntry| entry.delta <= delta).map(|found| found.0)
     }
 

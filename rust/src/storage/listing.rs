@@ -15,7 +15,7 @@ use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, TIME_INDEX, TXN_INDEX, parse_name};
 use super::files;
 use super::partition_dir::{ABORTED, PartitionDir};
-use super::scan::{Step, Walker};
+use super::scan::{WalkStep, Walker};
 
 /// What lies in a partition's directory.
 pub(crate) struct Listing {
@@ -117,7 +117,7 @@ fn end_of(path: &PathBuf) -> Result<i64, StorageError> {
     let size = file.metadata().map_err(fail)?.len();
     let mut walker = Walker::new(&file, 0, size);
     let mut end = 0;
-    while let Step::Batch(batch) = walker.step().map_err(fail)? {
+    while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
         end = batch.last_offset + 1;
     }
     Ok(end)

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use super::errors::StorageError;
 use super::file_names::{LOG, SNAPSHOT};
 use super::producers::Producers;
-use super::scan::{Step, Walker};
+use super::scan::{WalkStep, Walker};
 use super::segment::Segment;
-use super::txnindex::Aborted;
+use super::txnindex::AbortedTxn;
 use crate::record::batch::Header;
 
 /// The offsets of markers, by producer.
@@ -26,7 +26,7 @@ type Markers = HashMap<i64, Vec<i64>>;
 
 impl Segment {
     /// Whether the segment has the markers of a list.
-    pub(crate) fn has_markers(self: &Arc<Self>, list: &[Aborted]) -> Result<bool, StorageError> {
+    pub(crate) fn has_markers(self: &Arc<Self>, list: &[AbortedTxn]) -> Result<bool, StorageError> {
         let rises = list.is_sorted_by(|one, other| one.last_offset < other.last_offset);
         if !rises {
             return Ok(false);
@@ -58,9 +58,9 @@ impl Segment {
 
     /// Whether no transaction of a list has another marker of its producer within. Those that
     /// overlap are walked over once.
-    fn has_no_marker_within(self: &Arc<Self>, list: &[Aborted]) -> Result<bool, StorageError> {
-        let first = |entry: &Aborted| entry.first_offset.max(self.base_offset);
-        let mut by_begin: Vec<&Aborted> = list.iter().collect();
+    fn has_no_marker_within(self: &Arc<Self>, list: &[AbortedTxn]) -> Result<bool, StorageError> {
+        let first = |entry: &AbortedTxn| entry.first_offset.max(self.base_offset);
+        let mut by_begin: Vec<&AbortedTxn> = list.iter().collect();
         by_begin.sort_unstable_by_key(|entry| first(entry));
         let mut rest = by_begin.as_slice();
         while let Some(begin) = rest.first().map(|entry| first(entry)) {
@@ -72,7 +72,7 @@ impl Segment {
             let Some((group, others)) = rest.split_at_checked(count) else { break };
             rest = others;
             let markers = self.markers(begin, end)?;
-            let is_alone = |entry: &&Aborted| {
+            let is_alone = |entry: &&AbortedTxn| {
                 let its = markers.get(&entry.producer_id).map_or(&[][..], Vec::as_slice);
                 let within = its.partition_point(|offset| *offset < first(entry));
                 its.get(within).is_none_or(|next| *next >= entry.last_offset)
@@ -91,7 +91,7 @@ impl Segment {
         let file = self.file()?;
         let mut walker = Walker::new(&file, from.position, self.size());
         let fail = |error| StorageError::io("read", &self.path(LOG), error);
-        while let Step::Batch(batch) = walker.step().map_err(fail)? {
+        while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
             if batch.base_offset > end {
                 break;
             }

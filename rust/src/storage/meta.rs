@@ -15,7 +15,7 @@ const KEYS: [&str; 5] = ["broker.id", "node.id", "version", "cluster.id", "direc
 
 /// What the file says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Meta {
+pub(crate) struct MetaProperties {
     pub broker_id: Option<String>,
     pub cluster_id: Option<String>,
 }
@@ -27,7 +27,7 @@ pub(crate) fn text(broker_id: i32, cluster_id: &str) -> String {
 }
 
 /// Reads the file; an error says what is wrong with it.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Meta, String> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<MetaProperties, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "is damaged: it is no text".to_owned())?;
     let (head, body) = text.split_once('\n').unwrap_or((text, ""));
     let is_checksum = head.starts_with(CHECKSUM) || head.len() == CHECKSUM.len() + 8;
@@ -46,7 +46,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Meta, String> {
         None => return Err("is damaged: it has no version".to_owned()),
     }
     let broker_id = value("broker.id").or_else(|| value("node.id"));
-    Ok(Meta { broker_id, cluster_id: value("cluster.id") })
+    Ok(MetaProperties { broker_id, cluster_id: value("cluster.id") })
 }
 
 /// What is wrong with the file, for who looks closely: lines that nobody knows too.
@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn a_file_that_kafka_wrote_is_taken_as_it_is() {
         let text = "#\n#Mon Nov 23 01:00:00 UTC 2026\nbroker.id=3\nversion=0\ncluster.id=one\n";
-        let meta = Meta { broker_id: Some("3".to_owned()), cluster_id: Some("one".to_owned()) };
+        let meta =
+            MetaProperties { broker_id: Some("3".to_owned()), cluster_id: Some("one".to_owned()) };
         assert_eq!(parse(text.as_bytes()), Ok(meta));
         assert_eq!(wrong_in_meta(text.as_bytes()), None);
     }

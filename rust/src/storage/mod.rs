@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! threads      log_scheduler retention, checkpoints and room on the disk, at intervals
-//!              cleaner      compaction               mover        logs to another log directory
+//!              cleaner      compaction               future_replicas  logs that change directory
 //!              closing      the end of all logs, in order
 //! tools        inspect      read-only dump and verify
 //!              reader       a partition's files, beside a broker
@@ -60,6 +60,7 @@ pub mod epochs;
 mod errors;
 mod file_names;
 pub mod files;
+mod future_replicas;
 mod group_commit;
 pub mod index;
 mod index_cache;
@@ -70,7 +71,6 @@ mod log;
 mod log_scheduler;
 mod markers;
 mod meta;
-mod mover;
 mod names;
 mod order;
 mod pages;
@@ -94,19 +94,21 @@ pub mod txnindex;
 pub use cleaner::{Cleaned, Cleaner, CleanerOptions, Dirty};
 pub use closing::close_all;
 pub use config::{LogConfig, TimestampType};
-pub use cut::tell_all as tell_cuts;
+pub use cut::log_cuts;
 pub use deletion::{Deleted, Deletions};
 pub use descriptors::Descriptors;
-pub use dirs::{DirOptions, LogDir, Syncs};
+pub use dirs::{DirOptions, LogDir, SyncStats};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
+pub use future_replicas::{FutureReplica, FutureReplicas, settle};
 pub use index_cache::{INDEX_CACHE_BYTES, IndexCache};
-pub use log::{Appended, Found as FoundOffset, Held, Log, Open, Read, SegmentFacts, Slice, Stage};
+pub use log::{
+    Appended, FoundOffset, Log, LogSlice, Open, ReadRequest, RecentBytes, SegmentSummary, Stage,
+};
 pub use log_scheduler::{Intervals, Job, LogScheduler, ScheduledTask};
-pub use mover::{Move, Mover, settle};
-pub use names::{Found, Kind};
-pub use producers::ProducerFacts;
-pub use progress::{Checking, Cuts, Progress, SoFar};
+pub use names::{DirKind, FoundPartition};
+pub use producers::ActiveProducer;
+pub use progress::{LogCheck, OpeningProgress, Progress, RecoveryCuts};
 pub use sync::Syncer;
 pub use temporary::TemporaryDisk;
-pub use txnindex::Aborted;
+pub use txnindex::AbortedTxn;

@@ -15,7 +15,7 @@ pub(crate) const METADATA: &str = "partition.metadata";
 
 /// What a partition's directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DirKind {
     /// In use.
     Live,
     /// On its way out.
@@ -28,19 +28,19 @@ pub enum Kind {
 
 /// A partition's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundPartition {
     /// Whose.
     pub name: TopicPartition,
     /// The topic's id, where `partition.metadata` tells.
     pub topic_id: Option<TopicId>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: DirKind,
     /// Where it lies.
     pub path: PathBuf,
 }
 
 /// The partitions that lie in the log directory at `path`, by name.
-pub(crate) fn list(path: &Path) -> io::Result<Vec<Found>> {
+pub(crate) fn list(path: &Path) -> io::Result<Vec<FoundPartition>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
@@ -50,7 +50,7 @@ pub(crate) fn list(path: &Path) -> io::Result<Vec<Found>> {
             continue;
         }
         let path = entry.path();
-        found.push(Found { topic_id: read_topic_id(&path), name, kind, path });
+        found.push(FoundPartition { topic_id: read_topic_id(&path), name, kind, path });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
@@ -107,8 +107,9 @@ pub(crate) fn topic_id_text(id: TopicId) -> String {
 }
 
 /// Reads a directory's name; `None` if it is no partition's.
-fn parse_name(name: &str) -> Option<(TopicPartition, Kind)> {
-    let kinds = [("-delete", Kind::Delete), ("-future", Kind::Future), ("-stray", Kind::Stray)];
+fn parse_name(name: &str) -> Option<(TopicPartition, DirKind)> {
+    let kinds =
+        [("-delete", DirKind::Delete), ("-future", DirKind::Future), ("-stray", DirKind::Stray)];
     for (suffix, kind) in kinds {
         if let Some((head, id)) = name.strip_suffix(suffix).and_then(|head| head.rsplit_once('.'))
             && id.len() == 32
@@ -116,12 +117,12 @@ fn parse_name(name: &str) -> Option<(TopicPartition, Kind)> {
             return Some((parse_partition(head)?, kind));
         }
     }
-    Some((parse_partition(name)?, Kind::Live))
+    Some((parse_partition(name)?, DirKind::Live))
 }
 
 /// Reads the name of the directory of a partition that is served.
 pub(crate) fn parse_live(name: &str) -> Option<TopicPartition> {
-    parse_name(name).filter(|(_, kind)| *kind == Kind::Live).map(|(name, _)| name)
+    parse_name(name).filter(|(_, kind)| *kind == DirKind::Live).map(|(name, _)| name)
 }
 
 fn parse_partition(name: &str) -> Option<TopicPartition> {
@@ -140,17 +141,17 @@ mod tests {
 
     #[test]
     fn names_of_partitions_are_read_as_kafka_reads_them() {
-        let live = |topic: &str, n| Some((TopicPartition::new(topic, n), Kind::Live));
+        let live = |topic: &str, n| Some((TopicPartition::new(topic, n), DirKind::Live));
         assert_eq!(parse_name("a-b.c-12"), live("a-b.c", 12));
         assert_eq!(parse_name("__consumer_offsets-0"), live("__consumer_offsets", 0));
         let out = "gone-0.5eba921ef6314005a5efe6a2a22c01d7-delete";
-        assert_eq!(parse_name(out), Some((TopicPartition::new("gone", 0), Kind::Delete)));
+        assert_eq!(parse_name(out), Some((TopicPartition::new("gone", 0), DirKind::Delete)));
         for strange in ["lost+found", "x", "-1", "a-", "a-b", "a b-1"] {
             assert_eq!(parse_name(strange), None, "{strange}");
         }
         let long = TopicPartition::new("x".repeat(249), 123_456);
         let name = delete_name(&long);
         assert_eq!(name.len(), 255);
-        assert_eq!(parse_name(&name).map(|found| found.1), Some(Kind::Delete));
+        assert_eq!(parse_name(&name).map(|found| found.1), Some(DirKind::Delete));
     }
 }

@@ -15,21 +15,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::scan::{BatchAt, Step, Walker};
+use super::scan::{BatchAt, WalkStep, Walker};
 
 /// What was walked of a segment.
 #[derive(Debug)]
 pub(crate) struct BatchOrder {
     /// Bytes from here on are this process's own.
     old: AtomicU64,
-    walked: Mutex<Walked>,
+    walked: Mutex<WalkedRange>,
     /// Somebody was told of the damage.
     told: AtomicBool,
 }
 
 /// The bytes that were walked, and the least offset that may come behind them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Walked {
+struct WalkedRange {
     from: u64,
     to: u64,
     due: i64,
@@ -38,7 +38,7 @@ struct Walked {
 impl BatchOrder {
     /// Of a segment whose first `old` bytes were there before.
     pub(crate) const fn of(old: u64) -> Self {
-        let walked = Mutex::new(Walked { from: 0, to: 0, due: i64::MIN });
+        let walked = Mutex::new(WalkedRange { from: 0, to: 0, due: i64::MIN });
         Self { old: AtomicU64::new(old), walked, told: AtomicBool::new(false) }
     }
 
@@ -78,7 +78,7 @@ impl BatchOrder {
         if walk.goes_on && walked.to == walk.start {
             (walked.to, walked.due) = (end.good, end.due);
         } else if !walk.goes_on {
-            *walked = Walked { from: walk.from, to: end.good, due: end.due };
+            *walked = WalkedRange { from: walk.from, to: end.good, due: end.due };
         }
     }
 
@@ -118,9 +118,9 @@ impl OrderWalk {
         loop {
             let at = walker.position();
             let batch = match walker.step()? {
-                Step::Batch(batch) => batch,
-                Step::End => return end(at, due, None),
-                Step::Bad(reason) => return end(at, due, Some(reason)),
+                WalkStep::Batch(batch) => batch,
+                WalkStep::End => return end(at, due, None),
+                WalkStep::Bad(reason) => return end(at, due, Some(reason)),
             };
             if batch.magic == 2 && batch.base_offset < due {
                 // One of two is wrong: the one before, unless it began where it should.

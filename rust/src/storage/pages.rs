@@ -30,7 +30,7 @@ const OVERHEAD: usize = 128;
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Where an index lies, and who keeps what is read of it.
-pub(crate) struct Source<'s> {
+pub(crate) struct IndexFile<'s> {
     pub disk: &'s dyn Disk,
     pub cache: &'s Arc<IndexCache>,
     pub path: &'s dyn Fn() -> PathBuf,
@@ -76,7 +76,7 @@ fn invalid() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-impl Source<'_> {
+impl IndexFile<'_> {
     fn open(&self) -> io::Result<File> {
         self.disk.open(&(self.path)())
     }
@@ -129,7 +129,7 @@ impl Source<'_> {
 impl<E: Entry> Pages<E> {
     /// Opens an index.
     /// Errors: `NotFound` without a file, `InvalidData` if the file is no index, or the disk's.
-    pub(crate) fn open(source: &Source<'_>) -> io::Result<Self> {
+    pub(crate) fn open(source: &IndexFile<'_>) -> io::Result<Self> {
         let (mut firsts, mut last, mut count, mut page) = (Vec::new(), None, 0, Vec::new());
         source.scan::<E>(&mut |piece| {
             let size = per_page::<E>() * E::SIZE;
@@ -229,7 +229,7 @@ impl<E: Entry> Pages<E> {
 
 impl Page {
     /// `None` where there is no room.
-    fn new(source: &Source<'_>, bytes: Box<[u8]>) -> Option<Self> {
+    fn new(source: &IndexFile<'_>, bytes: Box<[u8]>) -> Option<Self> {
         let charge = source.cache.reserve(bytes.len() + OVERHEAD)?;
         Some(Self { bytes, _charge: charge })
     }
@@ -239,7 +239,7 @@ impl Missing {
     /// Reads the page, and keeps a copy where there is room for one.
     pub(crate) fn read<E: Entry>(
         &self,
-        source: &Source<'_>,
+        source: &IndexFile<'_>,
     ) -> io::Result<(Vec<u8>, Option<Page>)> {
         let file = source.open()?;
         let mut bytes = vec![0; self.entries * E::SIZE];

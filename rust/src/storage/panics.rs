@@ -7,7 +7,7 @@
 //! scheduler a log's retention                  logged; other logs go on, it is tried again
 //! scheduler another task                       tried again; three times in a row: failed
 //! cleaner   a cleaning                         that log is given up until the next start
-//! mover     a move                             the move ends, the log stays where it is
+//! future_replicas  a move                        the move ends, the log stays where it is
 //! both      a swap of files                    the log directories concerned go offline
 //! any       anything else                      failed
 //! ```

@@ -10,18 +10,18 @@ use super::file_names::{LOG, SNAPSHOT, parse_name};
 use super::files;
 use super::partition_dir::PartitionDir;
 use super::producers::Producers;
-use super::scan::{self, Step, Walker};
+use super::scan::{self, WalkStep, Walker};
 use super::segment::Segment;
-use super::txnindex::Aborted;
+use super::txnindex::AbortedTxn;
 use crate::record::batch::Batch;
 
 /// What a replay of producers found.
-pub(crate) struct Replayed {
+pub(crate) struct ReplayedProducers {
     pub producers: Producers,
     /// The newest snapshot that was used.
     pub snapshot: Option<i64>,
     /// Transactions whose abort was replayed.
-    pub aborted: Vec<Aborted>,
+    pub aborted: Vec<AbortedTxn>,
     /// Where the first batch is that is none, if it was asked for.
     pub bad: Option<i64>,
 }
@@ -32,9 +32,9 @@ pub(crate) fn load_producers(
     partition_dir: &Arc<PartitionDir>,
     segments: &[Arc<Segment>],
     (limit, end, check): (i64, i64, bool),
-) -> Result<Replayed, StorageError> {
+) -> Result<ReplayedProducers, StorageError> {
     let (producers, aborted) = (Producers::default(), Vec::new());
-    let mut found = Replayed { producers, snapshot: None, aborted, bad: None };
+    let mut found = ReplayedProducers { producers, snapshot: None, aborted, bad: None };
     let mut from = i64::MIN;
     for offset in snapshots(partition_dir)?.into_iter().rev().filter(|offset| *offset <= limit) {
         let path = partition_dir.file(offset, SNAPSHOT);
@@ -63,7 +63,7 @@ pub(crate) fn load_producers(
 fn replay(
     segment: &Arc<Segment>,
     (from, end, check): (i64, i64, bool),
-    found: &mut Replayed,
+    found: &mut ReplayedProducers,
 ) -> Result<(), StorageError> {
     let size = segment.size();
     let position = if from > segment.base_offset {
@@ -80,9 +80,9 @@ fn replay(
     let (mut scratch, mut next) = (Vec::new(), segment.base_offset);
     loop {
         let at = match walker.step().map_err(fail)? {
-            Step::Batch(at) if at.base_offset < end => at,
-            Step::Batch(_) | Step::End => return Ok(()),
-            Step::Bad(_) => {
+            WalkStep::Batch(at) if at.base_offset < end => at,
+            WalkStep::Batch(_) | WalkStep::End => return Ok(()),
+            WalkStep::Bad(_) => {
                 found.bad = found.bad.or(check.then_some(next));
                 return Ok(());
             }

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::errors::AppendError;
-use super::txnindex::Aborted;
+use super::txnindex::AbortedTxn;
 use crate::record::batch::{Batch, Header};
 use crate::record::control::ControlRecord;
 use crate::record::crc::crc32c;
@@ -25,7 +25,7 @@ const ENTRY_SIZE: usize = 46;
 
 /// A stored batch, as far as a retry of it must be recognised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Stored {
+struct SequenceRange {
     last_sequence: i32,
     offset_delta: i32,
     last_offset: i64,
@@ -33,12 +33,12 @@ struct Stored {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Producer {
+struct ProducerEntry {
     epoch: i16,
     coordinator_epoch: i32,
     last_timestamp: i64,
     txn_first_offset: Option<i64>,
-    stored: [Stored; KEPT],
+    stored: [SequenceRange; KEPT],
     count: usize,
 }
 
@@ -51,14 +51,14 @@ pub(crate) struct Marker {
 
 /// What to do with a batch of an idempotent producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SequenceCheck {
     Fresh,
     Duplicate { base_offset: i64, last_offset: i64, timestamp: i64 },
 }
 
 /// One producer of a partition, as `DescribeProducers` shows it; -1 where there is nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProducerFacts {
+pub struct ActiveProducer {
     /// The producer.
     pub producer_id: i64,
     /// Its epoch.
@@ -76,18 +76,19 @@ pub struct ProducerFacts {
 /// The producers of one partition.
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
-    known: HashMap<i64, Producer>,
+    known: HashMap<i64, ProducerEntry>,
     /// First offset of each open transaction, and whose it is.
     open: BTreeMap<i64, i64>,
     /// First offset and marker of transactions whose marker is not below the high watermark yet.
     unreplicated: BTreeMap<i64, i64>,
     /// What producers were before the appends that are not written yet.
-    undo: Vec<(i64, Option<Producer>)>,
+    undo: Vec<(i64, Option<ProducerEntry>)>,
 }
 
-impl Producer {
+impl ProducerEntry {
     const fn new(epoch: i16) -> Self {
-        let nothing = Stored { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
+        let nothing =
+            SequenceRange { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
         Self {
             epoch,
             coordinator_epoch: -1,
@@ -98,11 +99,11 @@ impl Producer {
         }
     }
 
-    fn kept(&self) -> &[Stored] {
+    fn kept(&self) -> &[SequenceRange] {
         self.stored.get(..self.count).unwrap_or_default()
     }
 
-    fn last(&self) -> Option<&Stored> {
+    fn last(&self) -> Option<&SequenceRange> {
         self.kept().last()
     }
 
@@ -110,7 +111,7 @@ impl Producer {
         self.last().map_or(-1, |stored| stored.last_sequence)
     }
 
-    fn keep(&mut self, stored: Stored) {
+    fn keep(&mut self, stored: SequenceRange) {
         if self.count == KEPT {
             self.stored.rotate_left(1);
             self.count -= 1;
@@ -131,10 +132,10 @@ impl Producer {
 
 impl Producers {
     /// What to do with a batch that a client sent.
-    pub(crate) fn check(&self, batch: &Batch<'_>) -> Result<Verdict, AppendError> {
+    pub(crate) fn check(&self, batch: &Batch<'_>) -> Result<SequenceCheck, AppendError> {
         let header = batch.header();
         let producer_id = header.producer_id;
-        let Some(producer) = self.known.get(&producer_id) else { return Ok(Verdict::Fresh) };
+        let Some(producer) = self.known.get(&producer_id) else { return Ok(SequenceCheck::Fresh) };
         let (first, last) = (header.base_sequence, last_sequence(header));
         if header.producer_epoch == producer.epoch
             && let Some(stored) = producer.kept().iter().find(|stored| {
@@ -142,7 +143,7 @@ impl Producers {
                     && subtract(stored.last_sequence, stored.offset_delta) == first
             })
         {
-            return Ok(Verdict::Duplicate {
+            return Ok(SequenceCheck::Duplicate {
                 base_offset: stored.last_offset - i64::from(stored.offset_delta),
                 last_offset: stored.last_offset,
                 timestamp: stored.timestamp,
@@ -164,7 +165,7 @@ impl Producers {
         if producer.txn_first_offset.is_some() && !batch.is_transactional() {
             return Err(AppendError::InvalidTxnState(producer_id));
         }
-        Ok(Verdict::Fresh)
+        Ok(SequenceCheck::Fresh)
     }
 
     /// Whether a marker may be appended.
@@ -196,10 +197,10 @@ impl Producers {
         }
         let before = self.known.get(&producer_id).copied();
         self.undo.push((producer_id, before));
-        let mut producer = before.unwrap_or(Producer::new(header.producer_epoch));
+        let mut producer = before.unwrap_or(ProducerEntry::new(header.producer_epoch));
         producer.bump(header.producer_epoch);
         let last_offset = header.base_offset + i64::from(header.last_offset_delta);
-        producer.keep(Stored {
+        producer.keep(SequenceRange {
             last_sequence: last_sequence(header),
             offset_delta: header.last_offset_delta,
             last_offset,
@@ -214,11 +215,11 @@ impl Producers {
     }
 
     /// Takes note of a stored marker; the transaction that it aborted, if it did.
-    pub(crate) fn note_marker(&mut self, header: &Header, marker: Marker) -> Option<Aborted> {
+    pub(crate) fn note_marker(&mut self, header: &Header, marker: Marker) -> Option<AbortedTxn> {
         let producer_id = header.producer_id;
         let before = self.known.get(&producer_id).copied();
         self.undo.push((producer_id, before));
-        let mut producer = before.unwrap_or(Producer::new(header.producer_epoch));
+        let mut producer = before.unwrap_or(ProducerEntry::new(header.producer_epoch));
         producer.bump(header.producer_epoch);
         producer.coordinator_epoch = marker.coordinator_epoch;
         producer.last_timestamp = header.max_timestamp;
@@ -229,7 +230,7 @@ impl Producers {
         let last_offset = header.base_offset;
         self.unreplicated.insert(first_offset, last_offset);
         let last_stable_offset = self.open.keys().next().copied().unwrap_or(last_offset + 1);
-        (!marker.commit).then_some(Aborted {
+        (!marker.commit).then_some(AbortedTxn {
             producer_id,
             first_offset,
             last_offset,
@@ -238,7 +239,7 @@ impl Producers {
     }
 
     /// Takes note of whatever batch stands in the log: recovery and followers come here.
-    pub(crate) fn replay(&mut self, batch: &Batch<'_>) -> Option<Aborted> {
+    pub(crate) fn replay(&mut self, batch: &Batch<'_>) -> Option<AbortedTxn> {
         if batch.header().producer_id < 0 {
             return None;
         }
@@ -267,7 +268,8 @@ impl Producers {
             return;
         };
         let done = self.known.iter().filter(|(_, producer)| producer.txn_first_offset.is_none());
-        let offset = |producer: &Producer| producer.last().map_or(-1, |stored| stored.last_offset);
+        let offset =
+            |producer: &ProducerEntry| producer.last().map_or(-1, |stored| stored.last_offset);
         let mut by_age: Vec<(i64, i64)> =
             done.map(|(id, producer)| (offset(producer), *id)).collect();
         let count = (surplus + most / 16).min(by_age.len());
@@ -336,15 +338,15 @@ impl Producers {
     /// Of each producer, the last offset of its last batch of data, or `None` where the epoch it
     /// has was set by a marker; and that epoch.
     pub(crate) fn last_batches(&self) -> HashMap<i64, (Option<i64>, i16)> {
-        let last = |(id, producer): (&i64, &Producer)| {
+        let last = |(id, producer): (&i64, &ProducerEntry)| {
             (*id, (producer.last().map(|stored| stored.last_offset), producer.epoch))
         };
         self.known.iter().map(last).collect()
     }
 
     /// All producers, for `DescribeProducers`.
-    pub(crate) fn facts(&self) -> Vec<ProducerFacts> {
-        let facts = |(id, producer): (&i64, &Producer)| ProducerFacts {
+    pub(crate) fn facts(&self) -> Vec<ActiveProducer> {
+        let facts = |(id, producer): (&i64, &ProducerEntry)| ActiveProducer {
             producer_id: *id,
             producer_epoch: producer.epoch,
             last_sequence: producer.last_sequence(),
@@ -361,8 +363,12 @@ impl Producers {
         let count = i32::try_from(self.known.len()).unwrap_or(i32::MAX);
         body.extend_from_slice(&count.to_be_bytes());
         for (id, producer) in self.known.iter().take(i32::MAX as usize) {
-            let nothing =
-                Stored { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
+            let nothing = SequenceRange {
+                last_sequence: -1,
+                offset_delta: 0,
+                last_offset: -1,
+                timestamp: -1,
+            };
             let last = producer.last().copied().unwrap_or(nothing);
             body.extend_from_slice(&id.to_be_bytes());
             body.extend_from_slice(&producer.epoch.to_be_bytes());
@@ -406,12 +412,12 @@ impl Producers {
         let (coordinator_epoch, rest) = rest.split_first_chunk()?;
         let first = i64::from_be_bytes(*rest.first_chunk()?);
         let id = i64::from_be_bytes(*id);
-        let mut producer = Producer::new(i16::from_be_bytes(*epoch));
+        let mut producer = ProducerEntry::new(i16::from_be_bytes(*epoch));
         producer.coordinator_epoch = i32::from_be_bytes(*coordinator_epoch);
         producer.last_timestamp = i64::from_be_bytes(*timestamp);
         let last_offset = i64::from_be_bytes(*last_offset);
         if last_offset >= 0 {
-            producer.keep(Stored {
+            producer.keep(SequenceRange {
                 last_sequence: i32::from_be_bytes(*last_sequence),
                 offset_delta: i32::from_be_bytes(*offset_delta),
                 last_offset,

@@ -25,12 +25,12 @@ pub struct Progress {
     to_check: AtomicU64,
     checked: AtomicU64,
     given_up: AtomicBool,
-    cuts: Mutex<Cuts>,
+    cuts: Mutex<RecoveryCuts>,
 }
 
 /// What recoveries have cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cuts {
+pub struct RecoveryCuts {
     /// So many logs.
     pub logs: u64,
     /// So many bytes.
@@ -41,7 +41,7 @@ pub struct Cuts {
 
 /// What a look at it says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SoFar {
+pub struct OpeningProgress {
     /// Logs that were to be opened.
     pub logs: u64,
     /// Those that were, or failed.
@@ -54,7 +54,7 @@ pub struct SoFar {
 
 /// One log's part of it, which is done when this is dropped.
 #[derive(Debug)]
-pub struct Checking {
+pub struct LogCheck {
     progress: Arc<Progress>,
     log: Arc<str>,
     left: AtomicU64,
@@ -62,21 +62,21 @@ pub struct Checking {
 
 impl Progress {
     /// A log will be opened, of which about so many bytes have to be checked.
-    pub fn expect(self: &Arc<Self>, log: Arc<str>, bytes: u64) -> Checking {
+    pub fn expect(self: &Arc<Self>, log: Arc<str>, bytes: u64) -> LogCheck {
         self.logs.fetch_add(1, Ordering::Relaxed);
         self.to_check.fetch_add(bytes, Ordering::Relaxed);
-        Checking { progress: Arc::clone(self), log, left: AtomicU64::new(bytes) }
+        LogCheck { progress: Arc::clone(self), log, left: AtomicU64::new(bytes) }
     }
 
     /// How far it is.
-    pub fn so_far(&self) -> SoFar {
+    pub fn snapshot(&self) -> OpeningProgress {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (opened, checked) = (read(&self.opened), read(&self.checked));
-        SoFar { logs: read(&self.logs), opened, to_check: read(&self.to_check), checked }
+        OpeningProgress { logs: read(&self.logs), opened, to_check: read(&self.to_check), checked }
     }
 
     /// What was cut since the last call.
-    pub fn take_cuts(&self) -> Cuts {
+    pub fn take_cuts(&self) -> RecoveryCuts {
         std::mem::take(&mut *self.cuts.lock())
     }
 
@@ -92,7 +92,7 @@ impl Progress {
     }
 }
 
-impl Checking {
+impl LogCheck {
     /// So many more bytes were checked. An error: nobody wants to know any more.
     pub(crate) fn add(&self, bytes: u64) -> Result<(), StorageError> {
         self.count(bytes);
@@ -123,7 +123,7 @@ impl Checking {
     }
 }
 
-impl Drop for Checking {
+impl Drop for LogCheck {
     fn drop(&mut self) {
         self.count(u64::MAX);
         self.progress.opened.fetch_add(1, Ordering::Relaxed);
@@ -152,10 +152,10 @@ mod tests {
         let (one, other) = (progress.expect("a".into(), 100), progress.expect("b".into(), 10));
         one.add(30).unwrap();
         one.add(80).unwrap();
-        let so_far = SoFar { logs: 2, opened: 0, to_check: 110, checked: 100 };
-        assert_eq!(progress.so_far(), so_far);
+        let snapshot = OpeningProgress { logs: 2, opened: 0, to_check: 110, checked: 100 };
+        assert_eq!(progress.snapshot(), snapshot);
         drop((one, other));
-        assert_eq!(progress.so_far(), SoFar { opened: 2, checked: 110, ..so_far });
+        assert_eq!(progress.snapshot(), OpeningProgress { opened: 2, checked: 110, ..snapshot });
     }
 
     #[test]

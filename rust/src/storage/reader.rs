@@ -19,10 +19,10 @@ use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name};
 use super::index::{self, OffsetEntry, TimeEntry};
 use super::log::find_record;
-use super::names::{self, Kind};
+use super::names::{self, DirKind};
 use super::producers::Producers;
-use super::scan::{self, BatchAt, HEAD, Step, Walker};
-use super::txnindex::{self, Aborted};
+use super::scan::{self, BatchAt, HEAD, WalkStep, Walker};
+use super::txnindex::{self, AbortedTxn};
 use crate::record::batch::Batch;
 
 /// How much is read at once.
@@ -36,7 +36,7 @@ const TRIES: usize = 16;
 
 /// A partition's directory.
 #[derive(Clone, Debug)]
-pub struct Partition {
+pub struct PartitionFiles {
     path: PathBuf,
     /// Its number.
     pub number: i32,
@@ -46,14 +46,14 @@ pub struct Partition {
 
 /// The transactions of a partition, as far as they matter to readers.
 #[derive(Clone, Debug, Default)]
-pub struct Transactions {
+pub struct PartitionTransactions {
     /// Those that were aborted.
-    pub aborted: Vec<Aborted>,
+    pub aborted: Vec<AbortedTxn>,
     /// The first offset of one that is open.
     pub first_unstable: Option<i64>,
 }
 
-impl Partition {
+impl PartitionFiles {
     /// Those of a topic, in the order of their numbers.
     pub fn list(directories: &[PathBuf], topic: &str) -> Result<Vec<Self>, StorageError> {
         let mut found: Vec<Self> = Vec::new();
@@ -62,7 +62,7 @@ impl Partition {
             let names = names::list(directory).map_err(fail)?;
             let mut ours = names
                 .into_iter()
-                .filter(|found| found.kind == Kind::Live && &*found.name.topic == topic)
+                .filter(|found| found.kind == DirKind::Live && &*found.name.topic == topic)
                 .peekable();
             if ours.peek().is_none() {
                 continue;
@@ -100,7 +100,7 @@ impl Partition {
         for from in [self.floor(base, i64::MAX), 0] {
             let mut walker = Walker::new(&file, from, size);
             let mut last = None;
-            while let Step::Batch(batch) = walker.step().map_err(fail)? {
+            while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
                 last = Some(batch);
             }
             let Some(batch) = last else { continue };
@@ -138,7 +138,7 @@ impl Partition {
             let Some(position) = self.seek(base, (&file, size), from)? else { continue };
             let mut walker = Walker::new(&file, position, size);
             let mut scratch = Vec::new();
-            while let Step::Batch(batch) = walker.step().map_err(fail)? {
+            while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
                 if batch.max_timestamp < timestamp {
                     continue;
                 }
@@ -157,18 +157,18 @@ impl Partition {
         let offset = base.saturating_add(i64::from(entry.delta));
         let Ok(Some(position)) = self.seek(base, (file, size), offset) else { return false };
         let step = Walker::new(file, position, size).step();
-        matches!(step, Ok(Step::Batch(batch)) if batch.max_timestamp == entry.timestamp)
+        matches!(step, Ok(WalkStep::Batch(batch)) if batch.max_timestamp == entry.timestamp)
     }
 
     /// What became of transactions: from the indexes of aborted ones, and by reading on from the
     /// newest snapshot that the last segment has.
-    pub fn transactions(&self) -> Result<Transactions, StorageError> {
+    pub fn transactions(&self) -> Result<PartitionTransactions, StorageError> {
         steady(|| self.find_transactions())
     }
 
-    fn find_transactions(&self) -> Result<Transactions, StorageError> {
+    fn find_transactions(&self) -> Result<PartitionTransactions, StorageError> {
         let bases = self.segments()?;
-        let mut found = Transactions::default();
+        let mut found = PartitionTransactions::default();
         let mut complete = true;
         for base in &bases {
             match std::fs::read(self.file(*base, TXN_INDEX)) {
@@ -199,7 +199,7 @@ impl Partition {
         &self,
         (base, from): (i64, i64),
         producers: &mut Producers,
-        aborted: &mut Vec<Aborted>,
+        aborted: &mut Vec<AbortedTxn>,
     ) -> Result<(), StorageError> {
         let file = self.open(base)?;
         let fail = |error| StorageError::io("read", &self.file(base, LOG), error);
@@ -207,7 +207,7 @@ impl Partition {
         let Some(position) = self.seek(base, (&file, size), from)? else { return Ok(()) };
         let mut walker = Walker::new(&file, position, size);
         let mut scratch = Vec::new();
-        while let Step::Batch(at) = walker.step().map_err(fail)? {
+        while let WalkStep::Batch(at) = walker.step().map_err(fail)? {
             let Some(header) = at.header.filter(|header| header.producer_id >= 0) else { continue };
             if header.is_control() {
                 let bytes = scan::read_batch(&file, &at, &mut scratch).map_err(fail)?;
@@ -302,7 +302,7 @@ impl Partition {
         for from in [self.floor(base, offset), 0] {
             let mut walker = Walker::new(file, from, size);
             let mut is_right = from == 0;
-            while let Step::Batch(batch) = walker.step().map_err(fail)? {
+            while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
                 is_right |= batch.last_offset <= offset || batch.base_offset <= offset;
                 if !is_right {
                     break;
@@ -319,9 +319,9 @@ impl Partition {
     }
 }
 
-/// What a [`Reader`] came to.
+/// What a [`PartitionReader`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum ReadOutcome {
     /// Whole batches, or messages, of this magic.
     To(i8),
     /// The offset that is due is gone: the log begins at this one.
@@ -332,14 +332,14 @@ pub enum Came {
 
 /// A place in a partition that moves on.
 #[derive(Debug)]
-pub struct Reader {
-    partition: Partition,
+pub struct PartitionReader {
+    partition: PartitionFiles,
     next: i64,
-    open: Option<Opened>,
+    open: Option<OpenSegment>,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenSegment {
     file: File,
     path: PathBuf,
     base: i64,
@@ -351,9 +351,9 @@ struct Opened {
     last: bool,
 }
 
-impl Reader {
+impl PartitionReader {
     /// A reader from `offset` on.
-    pub const fn new(partition: Partition, offset: i64) -> Self {
+    pub const fn new(partition: PartitionFiles, offset: i64) -> Self {
         Self { partition, next: offset, open: None }
     }
 
@@ -368,8 +368,8 @@ impl Reader {
     }
 
     /// Reads the next batches into `out`; the first may begin below the offset that is due.
-    pub fn read(&mut self, out: &mut Vec<u8>) -> Result<Came, StorageError> {
-        let mut finished: Option<Opened> = None;
+    pub fn read(&mut self, out: &mut Vec<u8>) -> Result<ReadOutcome, StorageError> {
+        let mut finished: Option<OpenSegment> = None;
         loop {
             let mut opened = match self.open.take() {
                 Some(opened) => opened,
@@ -380,11 +380,11 @@ impl Reader {
             };
             if let Some(magic) = opened.read(&mut self.next, out)? {
                 self.open = Some(opened);
-                return Ok(Came::To(magic));
+                return Ok(ReadOutcome::To(magic));
             }
             if opened.last && !self.has_newer(&opened)? {
                 self.open = Some(opened);
-                return Ok(Came::End);
+                return Ok(ReadOutcome::End);
             }
             if std::mem::take(&mut opened.last) {
                 self.open = Some(opened); // it may have grown before the newer one was made
@@ -394,17 +394,20 @@ impl Reader {
         }
     }
 
-    fn has_newer(&self, opened: &Opened) -> Result<bool, StorageError> {
+    fn has_newer(&self, opened: &OpenSegment) -> Result<bool, StorageError> {
         let last = self.partition.segments()?.last().copied();
         Ok(last.is_some_and(|base| base > opened.base))
     }
 
     /// The file that has the offset that is due, or the first one above it; not `finished`.
-    fn locate(&self, finished: Option<&Opened>) -> Result<Result<Opened, Came>, StorageError> {
+    fn locate(
+        &self,
+        finished: Option<&OpenSegment>,
+    ) -> Result<Result<OpenSegment, ReadOutcome>, StorageError> {
         let bases = self.partition.segments()?;
         let start = bases.first().copied().unwrap_or(0).max(self.partition.checkpointed);
         if self.next < start {
-            return Ok(Err(Came::TooLate(start)));
+            return Ok(Err(ReadOutcome::TooLate(start)));
         }
         let first = bases.partition_point(|base| *base <= self.next).saturating_sub(1);
         for base in bases.into_iter().skip(first) {
@@ -421,14 +424,14 @@ impl Reader {
                 let (due, last) = (base, above.is_none());
                 let whole = base.saturating_add(1 << 31);
                 let limit = above.filter(|_| kind == LOG).unwrap_or(whole);
-                return Ok(Ok(Opened { file, path, base, inode, position, due, limit, last }));
+                return Ok(Ok(OpenSegment { file, path, base, inode, position, due, limit, last }));
             }
         }
-        Ok(Err(Came::End))
+        Ok(Err(ReadOutcome::End))
     }
 }
 
-impl Opened {
+impl OpenSegment {
     /// Reads whole batches of one magic, and moves behind them; `None`: there are no more.
     fn read(&mut self, next: &mut i64, out: &mut Vec<u8>) -> Result<Option<i8>, StorageError> {
         let fail = |error| StorageError::io("read", &self.path, error);
@@ -445,8 +448,8 @@ impl Opened {
                     break; // the header goes on behind this piece
                 }
                 match scan::read_head(rest, self.position + whole as u64, size) {
-                    Step::Batch(at) if *magic.get_or_insert(at.magic) != at.magic => break,
-                    Step::Batch(at) => {
+                    WalkStep::Batch(at) if *magic.get_or_insert(at.magic) != at.magic => break,
+                    WalkStep::Batch(at) => {
                         let Some(length) = fits(&at, rest) else {
                             stop = Some(Err(at.size));
                             break;
@@ -458,8 +461,8 @@ impl Opened {
                         due = at.last_offset.saturating_add(1);
                         *next = (*next).max(due);
                     }
-                    Step::End => break,
-                    Step::Bad(reason) => {
+                    WalkStep::End => break,
+                    WalkStep::Bad(reason) => {
                         stop = Some(Ok(reason));
                         break;
                     }

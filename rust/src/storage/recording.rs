@@ -43,7 +43,7 @@ pub enum Call {
 
 /// A failure to inject.
 #[derive(Clone, Copy, Debug)]
-pub struct Fault {
+pub struct InjectedFault {
     /// Which calls fail.
     pub call: Call,
     /// The `errno` they fail with.
@@ -79,11 +79,11 @@ pub enum Crash {
 #[derive(Debug)]
 pub struct RecordingDisk {
     root: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<RecordingState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordingState {
     ops: Vec<Op>,
     /// What each change was, in words.
     labels: Vec<String>,
@@ -92,7 +92,7 @@ struct State {
     start: Tree,
     now: Tree,
     inodes: HashMap<u64, usize>,
-    faults: Vec<Fault>,
+    faults: Vec<InjectedFault>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ struct Tree {
 impl RecordingDisk {
     /// Records changes below `root`, whose present content counts as durable.
     pub fn new(root: &Path) -> io::Result<Self> {
-        let mut state = State::default();
+        let mut state = RecordingState::default();
         state.start.dirs.push(BTreeMap::new());
         load(&mut state, root, ROOT)?;
         state.now = state.start.clone();
@@ -156,7 +156,7 @@ impl RecordingDisk {
     }
 
     /// Makes calls fail from now on.
-    pub fn inject(&self, fault: Fault) {
+    pub fn inject(&self, fault: InjectedFault) {
         self.state.lock().faults.push(fault);
     }
 
@@ -218,7 +218,7 @@ impl RecordingDisk {
     }
 }
 
-impl State {
+impl RecordingState {
     fn push(&mut self, op: Op) {
         let name = |file: &usize| self.names.get(file).map_or("?", String::as_str);
         let label = match &op {
@@ -374,7 +374,7 @@ fn find_dir(tree: &Tree, root: &Path, path: &Path) -> Option<usize> {
     Some(at)
 }
 
-fn load(state: &mut State, path: &Path, dir: usize) -> io::Result<()> {
+fn load(state: &mut RecordingState, path: &Path, dir: usize) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
         let facts = entry.metadata()?;

@@ -9,19 +9,19 @@ use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::partition_dir::PartitionDir;
 use super::producers::Producers;
-use super::progress::Checking;
+use super::progress::LogCheck;
 use super::segment::Segment;
 
 /// What to recover, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'r> {
+pub(crate) struct RecoveryRequest<'r> {
     pub clean: bool,
     pub dense: bool,
     pub interval: u64,
     pub recovery_point: i64,
     pub log_start: Option<i64>,
     pub high_watermark: Option<i64>,
-    pub checking: Option<&'r Checking>,
+    pub checking: Option<&'r LogCheck>,
 }
 
 /// What was found.

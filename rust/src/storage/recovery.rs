@@ -25,10 +25,10 @@ use super::listing;
 use super::partition_dir::PartitionDir;
 use super::producer_replay::{drop_snapshots_above, load_producers};
 use super::progress::STEP;
-use super::recovered::{Recovered, Request};
-use super::scan::{BatchAt, HEAD, Step, Walker};
+use super::recovered::{Recovered, RecoveryRequest};
+use super::scan::{BatchAt, HEAD, WalkStep, Walker};
 use super::segment::Segment;
-use super::txnindex::Aborted;
+use super::txnindex::AbortedTxn;
 use crate::ids::{Epoch, Offset};
 
 /// A file with so much more disk than bytes had some reserved.
@@ -37,7 +37,7 @@ const RESERVED: u64 = 1 << 20;
 /// Recovers a log. Errors are the disk's; bad bytes are not errors.
 pub(crate) fn recover(
     partition_dir: &Arc<PartitionDir>,
-    request: &Request,
+    request: &RecoveryRequest,
 ) -> Result<Recovered, StorageError> {
     let Some(listing) = listing::list(partition_dir)? else {
         return Ok(Recovered { epochs_saved: true, ..Recovered::default() });
@@ -104,7 +104,7 @@ fn restart(partition_dir: &PartitionDir, found: &mut Recovered) -> Result<(), St
 /// Epochs, producers and watermarks, once it is known where the log ends.
 fn finish(
     partition_dir: &Arc<PartitionDir>,
-    (request, has_epochs, clean): (&Request, bool, bool),
+    (request, has_epochs, clean): (&RecoveryRequest, bool, bool),
     found: &mut Recovered,
 ) -> Result<(), StorageError> {
     if found.epochs.truncate_to(Offset(found.log_end)) {
@@ -125,7 +125,7 @@ fn finish(
     let replayed = load_producers(partition_dir, &found.segments, (limit, end, false))?;
     for (index, segment) in found.segments.iter().enumerate().skip(checked) {
         let next = found.segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
-        let here = |entry: &&Aborted| (segment.base_offset..next).contains(&entry.last_offset);
+        let here = |entry: &&AbortedTxn| (segment.base_offset..next).contains(&entry.last_offset);
         segment.order.trust();
         segment.set_aborted(replayed.aborted.iter().filter(here).copied().collect());
         if index + 1 < found.segments.len() {
@@ -177,10 +177,10 @@ fn clean_end(found: &mut Recovered) -> Result<Option<(i64, Option<i32>)>, Storag
     let mut next = None;
     loop {
         match walker.step().map_err(|e| StorageError::io("read", &last.path(LOG), e))? {
-            Step::Batch(batch) if next.is_none_or(|(next, _)| batch.base_offset >= next) => {
+            WalkStep::Batch(batch) if next.is_none_or(|(next, _)| batch.base_offset >= next) => {
                 next = Some((batch.last_offset + 1, Some(batch.leader_epoch)));
             }
-            Step::End if next.is_some() => break,
+            WalkStep::End if next.is_some() => break,
             _ => return Ok(None),
         }
     }
@@ -192,7 +192,7 @@ fn clean_end(found: &mut Recovered) -> Result<Option<(i64, Option<i32>)>, Storag
 /// the epochs' file contradicts the log.
 fn check(
     partition_dir: &Arc<PartitionDir>,
-    request: &Request,
+    request: &RecoveryRequest,
     found: &mut Recovered,
 ) -> Result<bool, StorageError> {
     let first = first_to_check(&found.segments, request.recovery_point);
@@ -247,7 +247,7 @@ fn check(
 
 /// The walk over one segment that is read whole.
 struct Check<'c> {
-    request: &'c Request<'c>,
+    request: &'c RecoveryRequest<'c>,
     next: i64,
     base: i64,
     builder: IndexBuilder,
@@ -276,9 +276,9 @@ impl Check<'_> {
                 told = at;
             }
             match walker.step().map_err(fail)? {
-                Step::End => return Ok((at, None)),
-                Step::Bad(reason) => return Ok((at, Some(reason))),
-                Step::Batch(batch) => {
+                WalkStep::End => return Ok((at, None)),
+                WalkStep::Bad(reason) => return Ok((at, Some(reason))),
+                WalkStep::Batch(batch) => {
                     if let Some(reason) = self.invalid_reason(&batch) {
                         return Ok((at, Some(reason)));
                     }
@@ -305,9 +305,9 @@ impl Check<'_> {
         let mut walker = Walker::aiming(&file, batch.end(), segment.size(), HEAD);
         let behind =
             match walker.step().map_err(|e| StorageError::io("read", &segment.path(LOG), e))? {
-                Step::Batch(next) => Some(next.base_offset),
-                Step::End => behind,
-                Step::Bad(_) => None,
+                WalkStep::Batch(next) => Some(next.base_offset),
+                WalkStep::End => behind,
+                WalkStep::Bad(_) => None,
             };
         Ok(behind == Some(self.next + (batch.last_offset - batch.base_offset) + 1))
     }
@@ -359,7 +359,7 @@ fn rebuild_epochs(partition_dir: &PartitionDir, found: &mut Recovered) -> Result
         let file = segment.file()?;
         let mut walker = Walker::new(&file, 0, segment.size());
         let fail = |e| StorageError::io("read", &segment.path(LOG), e);
-        while let Step::Batch(batch) = walker.step().map_err(fail)? {
+        while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
             found.epochs.assign(Epoch(batch.leader_epoch), Offset(batch.base_offset));
         }
     }

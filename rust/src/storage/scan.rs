@@ -47,7 +47,7 @@ pub(crate) struct BatchAt {
 
 /// What a step of the walk found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     Batch(BatchAt),
     End,
     /// No batch begins here, for this reason.
@@ -101,15 +101,15 @@ impl<'f> Walker<'f> {
     }
 
     /// The next batch. After `Bad` and `End` the walk stays where it is.
-    pub(crate) fn step(&mut self) -> io::Result<Step> {
+    pub(crate) fn step(&mut self) -> io::Result<WalkStep> {
         if self.position >= self.end {
-            return Ok(Step::End);
+            return Ok(WalkStep::End);
         }
         let left = self.end - self.position;
         let (at, end) = (self.position, self.end);
         let head = self.head(left)?;
         let step = read_head(head, at, end);
-        if let Step::Batch(batch) = &step {
+        if let WalkStep::Batch(batch) = &step {
             self.position = batch.end();
         }
         Ok(step)
@@ -176,21 +176,21 @@ fn has_crc(magic: i8, batch: &[u8]) -> bool {
 }
 
 /// Reads the header that `head` begins with, of a batch at `position` of a file that ends at `end`.
-pub(crate) fn read_head(head: &[u8], position: u64, end: u64) -> Step {
+pub(crate) fn read_head(head: &[u8], position: u64, end: u64) -> WalkStep {
     let int64 =
         |at: usize| head.get(at..).and_then(|b| b.first_chunk()).map(|b| i64::from_be_bytes(*b));
     let (Some(offset), Some(magic)) = (int64(0), head.get(16).copied()) else {
-        return Step::Bad("the file ends in the middle of a header");
+        return WalkStep::Bad("the file ends in the middle of a header");
     };
     let length = head.get(8..).and_then(|b| b.first_chunk()).map_or(-1, |b| i32::from_be_bytes(*b));
     let Ok(size) = u64::try_from(length).map(|length| length + PREFIX) else {
-        return Step::Bad("negative size");
+        return WalkStep::Bad("negative size");
     };
     if size > end - position {
-        return Step::Bad("the file ends in the middle of a batch");
+        return WalkStep::Bad("the file ends in the middle of a batch");
     }
     if offset < 0 || size < MIN_HEAD as u64 || head.len() < MIN_HEAD {
-        return Step::Bad("not a batch");
+        return WalkStep::Bad("not a batch");
     }
     let magic = magic.cast_signed();
     let mut batch = BatchAt {
@@ -204,10 +204,10 @@ pub(crate) fn read_head(head: &[u8], position: u64, end: u64) -> Step {
         header: None,
     };
     match magic {
-        0 => Step::Batch(batch),
+        0 => WalkStep::Batch(batch),
         1 => {
             batch.max_timestamp = int64(18).unwrap_or(-1);
-            Step::Batch(batch)
+            WalkStep::Batch(batch)
         }
         2 => match Header::read(head) {
             Some(header) if size >= HEADER_SIZE as u64 && header.last_offset_delta >= 0 => {
@@ -215,11 +215,11 @@ pub(crate) fn read_head(head: &[u8], position: u64, end: u64) -> Step {
                 batch.max_timestamp = header.max_timestamp;
                 batch.leader_epoch = header.leader_epoch;
                 batch.header = Some(header);
-                Step::Batch(batch)
+                WalkStep::Batch(batch)
             }
-            _ => Step::Bad("not a batch"),
+            _ => WalkStep::Bad("not a batch"),
         },
-        _ => Step::Bad("unknown magic"),
+        _ => WalkStep::Bad("unknown magic"),
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) trait SyncedLog: Send + Sync {
     /// The partition.
     fn name(&self) -> &TopicPartition;
     /// What the log has asked for since its last sync began.
-    fn asked(&self) -> &Asked;
+    fn asked(&self) -> &SyncRequest;
     /// Makes durable what is committed.
     fn flush(&self) -> Result<Offset, StorageError>;
     /// Reserves disk in the active segment up to `to`.
@@ -48,7 +48,7 @@ pub(super) trait SyncedLog: Send + Sync {
 
 /// The sync threads.
 pub struct Syncer {
-    queue: Mutex<Queue>,
+    queue: Mutex<SyncQueue>,
     changed: Condvar,
     waker: Waker,
     failed: AtomicBool,
@@ -56,7 +56,7 @@ pub struct Syncer {
 }
 
 #[derive(Default)]
-struct Queue {
+struct SyncQueue {
     due: BTreeMap<(Instant, usize), Weak<dyn SyncedLog>>,
     /// The addresses of the logs that are being synced.
     busy: Vec<usize>,
@@ -83,7 +83,7 @@ pub(super) enum Urgency {
 
 /// What a log has asked for since its last sync began: how urgently, and the entry that counts.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct SyncRequest {
     urgency: AtomicU8,
     entry: AtomicUsize,
 }
@@ -105,7 +105,7 @@ impl Syncer {
     /// Starts the first thread. `waker` runs on any of them and must not block.
     pub fn start(waker: Waker) -> std::io::Result<Arc<Self>> {
         let syncer = Arc::new_cyclic(|me| Self {
-            queue: Mutex::new(Queue::default()),
+            queue: Mutex::new(SyncQueue::default()),
             changed: Condvar::new(),
             waker,
             failed: AtomicBool::new(false),
@@ -191,7 +191,7 @@ impl Syncer {
     }
 
     /// Wakes a thread for what was put into the queue, or starts one if all are busy.
-    fn wake(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
+    fn wake(&self, mut queue: parking_lot::MutexGuard<'_, SyncQueue>) {
         if queue.idle == 0
             && queue.threads.len() < THREADS
             && let Err(error) = self.start_thread(&mut queue)
@@ -202,7 +202,7 @@ impl Syncer {
         self.changed.notify_one();
     }
 
-    fn start_thread(&self, queue: &mut Queue) -> std::io::Result<()> {
+    fn start_thread(&self, queue: &mut SyncQueue) -> std::io::Result<()> {
         let Some(me) = self.me.upgrade().filter(|_| !queue.stopped) else { return Ok(()) };
         let thread = std::thread::Builder::new().name("krust-sync".into());
         queue.threads.push(thread.spawn(move || me.run())?);
@@ -288,7 +288,7 @@ impl Syncer {
     }
 }
 
-impl Queue {
+impl SyncQueue {
     /// The log that is to be synced now, marked as busy; else when to look again.
     fn take(&mut self, now: Instant) -> Result<Arc<dyn SyncedLog>, Option<Instant>> {
         let mut gone = Vec::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::errors::StorageError;
 use super::file_names::LOG;
 use super::index::TimeEntry;
-use super::scan::{BatchAt, Step, Walker};
+use super::scan::{BatchAt, WalkStep, Walker};
 use super::segment::Segment;
 
 impl Segment {
@@ -38,9 +38,11 @@ impl Segment {
                 loop {
                     let step = walker.step();
                     match step.map_err(|error| StorageError::io("read", &self.path(LOG), error))? {
-                        Step::Batch(later) if later.max_timestamp > last.timestamp => break false,
-                        Step::Batch(_) => {}
-                        Step::End | Step::Bad(_) => break true,
+                        WalkStep::Batch(later) if later.max_timestamp > last.timestamp => {
+                            break false;
+                        }
+                        WalkStep::Batch(_) => {}
+                        WalkStep::End | WalkStep::Bad(_) => break true,
                     }
                 }
             }

@@ -10,7 +10,7 @@ pub const ENTRY_SIZE: usize = 34;
 
 /// A transaction that ended in an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aborted {
+pub struct AbortedTxn {
     /// Whose.
     pub producer_id: i64,
     /// Its first record.
@@ -21,7 +21,7 @@ pub struct Aborted {
     pub last_stable_offset: i64,
 }
 
-impl Aborted {
+impl AbortedTxn {
     fn read(bytes: &[u8; ENTRY_SIZE]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk::<2>()?;
         let (producer_id, rest) = rest.split_first_chunk()?;
@@ -48,14 +48,14 @@ impl Aborted {
 }
 
 /// Reads a file's bytes; `None` if they are not an index.
-pub fn parse(bytes: &[u8]) -> Option<Vec<Aborted>> {
+pub fn parse(bytes: &[u8]) -> Option<Vec<AbortedTxn>> {
     let (chunks, rest) = bytes.as_chunks::<ENTRY_SIZE>();
-    let entries: Option<Vec<Aborted>> = chunks.iter().map(Aborted::read).collect();
+    let entries: Option<Vec<AbortedTxn>> = chunks.iter().map(AbortedTxn::read).collect();
     entries.filter(|list| rest.is_empty() && list.is_sorted_by_key(|entry| entry.last_offset))
 }
 
 /// The file's bytes.
-pub fn to_bytes(entries: &[Aborted]) -> Vec<u8> {
+pub fn to_bytes(entries: &[AbortedTxn]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(entries.len() * ENTRY_SIZE);
     entries.iter().for_each(|entry| entry.write(&mut bytes));
     bytes
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn entries_survive_the_round_trip() {
-        let entry = |n| Aborted {
+        let entry = |n| AbortedTxn {
             producer_id: 2,
             first_offset: n,
             last_offset: n + 10,

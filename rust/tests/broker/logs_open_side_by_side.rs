@@ -17,7 +17,7 @@ use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::recording::{Crash, RecordingDisk};
-use krust::storage::{DirOptions, Log, LogConfig, LogDir, Open, SoFar, StorageError};
+use krust::storage::{DirOptions, Log, LogConfig, LogDir, Open, OpeningProgress, StorageError};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -235,9 +235,9 @@ fn the_progress_numbers_are_true() {
         .map(|(_, bytes)| bytes.len())
         .sum();
     let broker = broker(home.path(), 4, Arc::new(RealDisk));
-    assert_eq!(broker.progress().so_far(), SoFar::default());
+    assert_eq!(broker.progress().snapshot(), OpeningProgress::default());
     assert!(opened(&broker).is_empty());
-    let SoFar { logs, opened, to_check, checked } = broker.progress().so_far();
+    let OpeningProgress { logs, opened, to_check, checked } = broker.progress().snapshot();
     assert_eq!((logs, opened), (140, 140));
     assert_eq!(to_check, checked);
     // All but the segments below the recovery points.
@@ -250,7 +250,7 @@ fn a_directory_that_was_shut_down_in_order_has_nothing_to_check() {
     for is_clean in [false, true] {
         let broker = broker(home.path(), 2, Arc::new(RealDisk));
         assert!(opened(&broker).is_empty());
-        assert_eq!(broker.progress().so_far().to_check == 0, is_clean);
+        assert_eq!(broker.progress().snapshot().to_check == 0, is_clean);
         broker.close().unwrap();
         for log in broker.partitions().iter().map(|it| &it.log).filter(|it| it.damage().is_none()) {
             let path = log.dir().path().join(log.name().to_string());
@@ -314,7 +314,7 @@ fn an_interrupted_start_is_repeated_by_the_next() {
     assert_eq!(left.partitions().len() + failures.len(), LOGS.unsigned_abs() as usize);
     // Those that were seen, and one a thread that had begun and not come to a file.
     assert!((20..=28).contains(&left.partitions().len()), "{}", left.partitions().len());
-    assert_eq!(left.progress().so_far().opened, 140);
+    assert_eq!(left.progress().snapshot().opened, 140);
     left.close().unwrap();
     let broker = broker(home.path(), 4, Arc::new(RealDisk));
     assert!(opened(&broker).is_empty());

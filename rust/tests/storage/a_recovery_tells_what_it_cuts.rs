@@ -4,7 +4,7 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
 use krust::storage::recording::RecordingDisk;
-use krust::storage::{Cuts, Progress, tell_cuts};
+use krust::storage::{Progress, RecoveryCuts, log_cuts};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -51,7 +51,7 @@ impl Subscriber for Lines {
 
 /// 100 records in segments of about ten, of which `spoil` has spoilt some; what the start that
 /// follows says, and where the log ends then.
-fn told(spoil: impl Fn(&Home)) -> (Vec<(usize, String)>, i64, Cuts) {
+fn told(spoil: impl Fn(&Home)) -> (Vec<(usize, String)>, i64, RecoveryCuts) {
     let dir = tempfile::tempdir().unwrap();
     let mut home = Home::new(dir.path());
     home.config.segment_bytes = 1200;
@@ -75,7 +75,7 @@ fn told(spoil: impl Fn(&Home)) -> (Vec<(usize, String)>, i64, Cuts) {
 /// Base offset and size of each segment.
 fn segments(home: &Home) -> Vec<(i64, u64)> {
     let log = home.open();
-    log.segment_facts().unwrap().iter().map(|it| (it.base_offset.0, it.size)).collect()
+    log.segment_summaries().unwrap().iter().map(|it| (it.base_offset.0, it.size)).collect()
 }
 
 fn flip(home: &Home, base: i64, at: usize) {
@@ -107,7 +107,7 @@ fn of_all_segments_behind_a_bad_byte_and_before_they_go() {
     ] {
         assert!(line.contains(&part), "{part}: {line}");
     }
-    assert_eq!(cuts, Cuts { logs: 1, bytes, offsets: count.unsigned_abs() });
+    assert_eq!(cuts, RecoveryCuts { logs: 1, bytes, offsets: count.unsigned_abs() });
 }
 
 #[test]
@@ -124,6 +124,6 @@ fn of_a_batch_that_is_torn() {
 #[test]
 fn nothing_where_nothing_is_cut() {
     let (lines, end, cuts) = told(|_| ());
-    assert_eq!((lines, end, cuts), (vec![], 100, Cuts::default()));
-    tell_cuts(&cuts);
+    assert_eq!((lines, end, cuts), (vec![], 100, RecoveryCuts::default()));
+    log_cuts(&cuts);
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use krust::ids::{Offset, TopicPartition};
 use krust::record::compression::{Codec, Inflate};
 use krust::record::{batch, legacy};
-use krust::storage::{Kind, Log, Read, inspect};
+use krust::storage::{DirKind, Log, ReadRequest, inspect};
 use serde_json::Value;
 
 use crate::support::{Home, append, batch as make, run};
@@ -48,7 +48,8 @@ fn read(log: &Log, upper: Offset, committed: bool) -> Vec<Record> {
     let mut next = log.log_start_offset();
     let aborted = if committed { log.aborted(next, upper).unwrap() } else { Vec::new() };
     loop {
-        let slice = log.read(Read { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
+        let slice =
+            log.read(ReadRequest { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
         let bytes = slice.to_vec().unwrap();
         for batch in batch::iter(&bytes) {
             let Ok(batch) = batch else { break };
@@ -137,7 +138,7 @@ fn a_directory_of_a_killed_broker_has_all_that_was_acknowledged() {
     let mut home = Home::new(&path);
     assert!(!home.dir.was_clean());
     let found = home.dir.partitions().unwrap();
-    let going: Vec<_> = found.iter().filter(|found| found.kind == Kind::Delete).collect();
+    let going: Vec<_> = found.iter().filter(|found| found.kind == DirKind::Delete).collect();
     assert_eq!(going.len(), 1);
     assert_eq!(going[0].name, TopicPartition::new("gone", 0));
     let acked = json("kafka-3.9.1-killed.acked.json.xz");
@@ -164,7 +165,8 @@ fn read_legacy(log: &Log) -> Vec<Record> {
     let mut found: Vec<Record> = Vec::new();
     let mut next = log.log_start_offset();
     while next < upper {
-        let slice = log.read(Read { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
+        let slice =
+            log.read(ReadRequest { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
         let bytes = slice.to_vec().unwrap();
         let before = next;
         for message in legacy::iter(&bytes) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use krust::record::batch::BatchFields;
 use krust::record::compression::Codec;
 use krust::storage::recording::{Crash, RecordingDisk};
-use krust::storage::{Log, Read};
+use krust::storage::{Log, ReadRequest};
 
 use crate::support::{
     Home, NOW_MS, Pair, append, append_after_roll, bytes_from, bytes_of, compact, keyed, keyed_at,
@@ -57,7 +57,7 @@ pub fn check(image: &Path, written: &Records, durable: i64, what: &str) {
         assert!(log.damage().is_none(), "{what}: {:?}", log.damage());
         assert!(log.log_end_offset().0 >= durable, "{what}: ends at {}", log.log_end_offset());
         let found = pairs_in(&bytes_of(&log));
-        for base in log.segment_facts().unwrap().iter().map(|segment| segment.base_offset) {
+        for base in log.segment_summaries().unwrap().iter().map(|segment| segment.base_offset) {
             let rest: Vec<_> = found.iter().filter(|record| record.0 >= base.0).collect();
             let from_there = pairs_in(&bytes_from(&log, base));
             assert_eq!(from_there.iter().collect::<Vec<_>>(), rest, "{what}: from {base} on");
@@ -170,9 +170,9 @@ fn a_reader_that_stopped_at_an_edge_finds_it_after_the_swap() {
     let home = home_on(dir.path(), None);
     let log = home.open();
     write(&log, 0..26);
-    let edge = log.segment_facts().unwrap().get(2).unwrap().base_offset;
+    let edge = log.segment_summaries().unwrap().get(2).unwrap().base_offset;
     let offset = log.log_start_offset();
-    let below = Read { offset, max_bytes: 1 << 20, upper: edge, min_one: true };
+    let below = ReadRequest { offset, max_bytes: 1 << 20, upper: edge, min_one: true };
     let before = log.read(below).unwrap().to_vec().unwrap();
     assert!(compact(&home, &log).is_some());
     let after = log.read(below).unwrap().to_vec().unwrap();
@@ -194,7 +194,7 @@ fn readers_go_on_through_swaps() {
                     let found = pairs_in(&bytes_of(&log));
                     assert!(found.is_sorted_by(|one, next| one.0 < next.0));
                     log.offset_for_timestamp(NOW_MS).unwrap();
-                    log.segment_facts().unwrap();
+                    log.segment_summaries().unwrap();
                 }
             })
         })

@@ -1,7 +1,7 @@
 //! What was synced and is bad now is neither cut nor served.
 
 use krust::ids::Offset;
-use krust::storage::{AppendError, Read, ReadError, StorageError};
+use krust::storage::{AppendError, ReadError, ReadRequest, StorageError};
 
 use crate::support::{Home, append, batch, delete, expected, fill, snapshot};
 
@@ -29,7 +29,7 @@ fn a_flipped_bit_below_the_recovery_point_is_damage() {
     assert!(matches!(refused, Err(AppendError::Storage(StorageError::Damaged { .. }))));
     let read = |offset| {
         let upper = log.log_end_offset();
-        log.read(Read { offset: Offset(offset), max_bytes: 1 << 20, upper, min_one: true })
+        log.read(ReadRequest { offset: Offset(offset), max_bytes: 1 << 20, upper, min_one: true })
     };
     assert_eq!(read(0).unwrap().size, size * 6);
     assert!(matches!(read(6), Err(ReadError::Storage(StorageError::Damaged { .. }))));

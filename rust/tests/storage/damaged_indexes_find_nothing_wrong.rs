@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use krust::storage::txnindex::ENTRY_SIZE;
-use krust::storage::{Aborted, LogDir, StorageError};
+use krust::storage::{AbortedTxn, LogDir, StorageError};
 
 use crate::corruption::image;
 use crate::corruption::lines::Lines;
@@ -109,7 +109,7 @@ fn of_aborted_transactions() {
         let dir = LogDir::open(&root, &image::dir_options()).unwrap();
         let log = image::open(&dir, "transactions").unwrap();
         let found = log.aborted(log.log_start_offset(), log.log_end_offset()).unwrap();
-        let facts = |it: &Aborted| (it.producer_id, it.first_offset, it.last_offset);
+        let facts = |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset);
         found.iter().map(facts).collect::<Vec<_>>()
     };
     let due = aborted();

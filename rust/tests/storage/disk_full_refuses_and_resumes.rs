@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use krust::storage::recording::{Call, Fault, RecordingDisk};
+use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
 use krust::storage::{AppendError, StorageError};
 
 use crate::support::{Home, append, batch, batch_of, expected, fill, read_all, stage, value};
 
 const ENOSPC: i32 = 28;
 
-fn full(skip: usize, times: usize) -> Fault {
-    Fault { call: Call::Write, code: ENOSPC, skip, times }
+fn full(skip: usize, times: usize) -> InjectedFault {
+    InjectedFault { call: Call::Write, code: ENOSPC, skip, times }
 }
 
 #[test]

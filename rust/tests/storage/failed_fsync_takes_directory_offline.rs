@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use krust::storage::recording::{Call, Fault, RecordingDisk};
+use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
 use krust::storage::{AppendError, StorageError};
 
 use crate::support::{Home, append, batch, expected, fill, read_all};
@@ -17,7 +17,7 @@ fn offline_after(call: Call, code: i32) {
     let log = home.open();
     fill(&log, 3);
     let before = log.flushed_offset();
-    disk.inject(Fault { call, code, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call, code, skip: 0, times: 1 });
     if call == Call::Write {
         assert!(append(&log, &batch(&[b"x"])).is_err());
     } else {

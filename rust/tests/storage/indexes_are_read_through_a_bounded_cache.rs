@@ -94,7 +94,7 @@ fn one_large_segment(home: &mut Home) -> Arc<Log> {
 fn a_cold_lookup_reads_once_or_twice_and_a_hot_one_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let it = Opened::after(dir.path(), INDEX_CACHE_BYTES, many_segments);
-    let facts = it.log.segment_facts().unwrap();
+    let facts = it.log.segment_summaries().unwrap();
     assert!(facts.len() > 30);
     for segment in &facts[..facts.len() - 1] {
         assert!((1..=2).contains(&it.reads_of(segment.next_offset.0 - 1)));

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use krust::ids::Offset;
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::recording::{Crash, RecordingDisk};
-use krust::storage::{Kind, Log, LogDir, Mover, StorageError, settle};
+use krust::storage::{DirKind, FutureReplicas, Log, LogDir, StorageError, settle};
 
 use crate::support::{
     Home, append, batch, batch_of, compact, expected, fill, keyed, marker, pairs_in, read_all,
@@ -21,7 +21,7 @@ use crate::support::{
 struct Pair {
     here: Home,
     there: Home,
-    mover: Arc<Mover>,
+    future_replicas: Arc<FutureReplicas>,
     arrived: Receiver<()>,
 }
 
@@ -33,8 +33,9 @@ impl Pair {
             home
         };
         let (tell, arrived) = channel();
-        let mover = Mover::start(Box::new(move |_| tell.send(()).unwrap())).unwrap();
-        Self { here: home("here"), there: home("there"), mover, arrived }
+        let future_replicas =
+            FutureReplicas::start(Box::new(move |_| tell.send(()).unwrap())).unwrap();
+        Self { here: home("here"), there: home("there"), future_replicas, arrived }
     }
 
     fn new(root: &Path) -> Self {
@@ -42,7 +43,7 @@ impl Pair {
     }
 
     fn move_to(&self, log: &Arc<Log>, dir: &Arc<LogDir>) {
-        self.mover.ask(log, dir, None);
+        self.future_replicas.ask(log, dir, None);
         self.arrived.recv().unwrap();
         assert!(Arc::ptr_eq(&log.dir(), dir));
     }
@@ -59,7 +60,7 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        self.mover.stop();
+        self.future_replicas.stop();
     }
 }
 
@@ -197,12 +198,12 @@ fn and_stay_where_somebody_changed_his_mind() {
     let pair = Pair::new(root.path());
     let log = pair.here.open();
     fill(&log, 2000);
-    pair.mover.ask(&log, &pair.there.dir, None);
-    pair.mover.ask(&log, &pair.here.dir, None);
-    while !pair.mover.moves().is_empty() {
+    pair.future_replicas.ask(&log, &pair.there.dir, None);
+    pair.future_replicas.ask(&log, &pair.here.dir, None);
+    while !pair.future_replicas.moves().is_empty() {
         std::thread::yield_now();
     }
-    pair.mover.stop();
+    pair.future_replicas.stop();
     let _ = pair.arrived.try_recv();
     assert_eq!(read_all(&log), expected(0..2000));
     pair.owner();
@@ -218,11 +219,11 @@ fn but_not_over_another_one_of_their_name() {
     std::fs::write(pair.there.file(0, "log"), b"somebody's").unwrap();
     let refused = settle(&[pair.here.dir.clone(), pair.there.dir.clone()]);
     assert!(matches!(refused, Err(StorageError::Meta(_))));
-    pair.mover.ask(&log, &pair.there.dir, None);
-    while !pair.mover.moves().is_empty() {
+    pair.future_replicas.ask(&log, &pair.there.dir, None);
+    while !pair.future_replicas.moves().is_empty() {
         std::thread::yield_now();
     }
-    pair.mover.stop();
+    pair.future_replicas.stop();
     assert!(Arc::ptr_eq(&log.dir(), &pair.here.dir));
     assert_eq!(std::fs::read(pair.there.file(0, "log")).unwrap(), b"somebody's");
 }
@@ -246,10 +247,10 @@ fn check(image: &Path, durable: i64, what: &str) {
         assert!(end >= durable, "{what}: ends at {end}");
         assert_eq!(read_all(&log), expected(0..end), "{what}");
         let found = pair.there.dir.partitions().unwrap();
-        let future = found.into_iter().find(|found| found.kind == Kind::Future);
+        let future = found.into_iter().find(|found| found.kind == DirKind::Future);
         if let Some(future) = future {
             assert!(Arc::ptr_eq(&owner.dir, &pair.here.dir), "{what}: a copy is left over");
-            pair.mover.ask(&log, &pair.there.dir, Some(future.path));
+            pair.future_replicas.ask(&log, &pair.there.dir, Some(future.path));
             pair.arrived.recv().unwrap();
             assert!(Arc::ptr_eq(&log.dir(), &pair.there.dir), "{what}");
         }

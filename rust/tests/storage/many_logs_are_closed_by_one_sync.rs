@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use krust::ids::TopicPartition;
 use krust::storage::files::Disk;
-use krust::storage::recording::{Call, Crash, Fault, RecordingDisk};
+use krust::storage::recording::{Call, Crash, InjectedFault, RecordingDisk};
 use krust::storage::{Log, LogDir, close_all};
 
 use crate::support::{Home, expected, fill, read_all, scratch};
@@ -115,7 +115,7 @@ fn a_sync_of_all_that_fails_leaves_no_marker() {
     let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
     let home = Home::on(place.path(), Arc::clone(&disk) as _);
     let logs = written(&home);
-    disk.inject(Fault { call: Call::SyncAll, code: EIO, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call: Call::SyncAll, code: EIO, skip: 0, times: 1 });
     assert!(close_all(&dirs(&home), logs, PATIENCE).is_err());
     assert!(home.dir.is_offline());
     assert!(!place.path().join(MARKER).exists());
@@ -127,7 +127,7 @@ fn where_a_file_system_cannot_be_synced_as_a_whole_each_log_is() {
     let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
     let home = Home::on(place.path(), Arc::clone(&disk) as _);
     let logs = written(&home);
-    disk.inject(Fault { call: Call::SyncAll, code: EOPNOTSUPP, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call: Call::SyncAll, code: EOPNOTSUPP, skip: 0, times: 1 });
     let first = disk.ops();
     close_all(&dirs(&home), logs, PATIENCE).unwrap();
     let files = count(&disk, first, "sync 00000000000000000000.log");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use krust::ids::{Offset, TopicPartition};
-use krust::storage::recording::{Call, Fault, RecordingDisk};
+use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
 use krust::storage::{Log, Syncer};
 use parking_lot::{Condvar, Mutex};
 
@@ -77,7 +77,7 @@ fn and_what_comes_while_the_disk_is_full_for_epochs_is_synced_later() {
     home.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
     let log = home.open_synced(&home.name, &syncer);
-    let full = Fault { call: Call::Rename, code: 28, skip: 0, times: usize::MAX };
+    let full = InjectedFault { call: Call::Rename, code: 28, skip: 0, times: usize::MAX };
     disk.inject(full);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
     log.commit(appended.staged).unwrap();
@@ -115,7 +115,7 @@ fn and_nobody_hears_anything_after_one_that_failed() {
         })
         .collect();
     bell.until(|| heard.load(Ordering::Acquire) > PRODUCERS);
-    disk.inject(Fault { call: Call::SyncData, code: 5, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call: Call::SyncData, code: 5, skip: 0, times: 1 });
     bell.until(|| home.dir.is_offline());
     let flushed = log.flushed_offset();
     stopped.store(true, Ordering::Release);

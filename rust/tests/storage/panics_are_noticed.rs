@@ -13,7 +13,7 @@ use krust::clock::Clock;
 use krust::ids::{Offset, TopicPartition};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
-    AppendError, Cleaner, CleanerOptions, Intervals, Log, LogConfig, LogScheduler, Mover,
+    AppendError, Cleaner, CleanerOptions, FutureReplicas, Intervals, Log, LogConfig, LogScheduler,
     ScheduledTask, StorageError, Syncer,
 };
 
@@ -235,13 +235,13 @@ fn moved(word: &'static str) -> (Home, Home, Arc<Log>, tempfile::TempDir) {
     let log = here.open();
     fill(&log, 10);
     disk.over(word);
-    let mover = Mover::start(Box::new(|_| ())).unwrap();
-    mover.ask(&log, &there.dir, None);
-    while !mover.moves().is_empty() {
+    let future_replicas = FutureReplicas::start(Box::new(|_| ())).unwrap();
+    future_replicas.ask(&log, &there.dir, None);
+    while !future_replicas.moves().is_empty() {
         std::thread::yield_now();
     }
-    mover.stop();
-    assert!(!mover.has_failed());
+    future_replicas.stop();
+    assert!(!future_replicas.has_failed());
     *disk.over.lock().unwrap() = None;
     (here, there, log, dir)
 }

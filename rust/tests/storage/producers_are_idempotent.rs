@@ -2,7 +2,7 @@
 
 use krust::ids::Offset;
 use krust::record::batch::BatchFields;
-use krust::storage::{Aborted, AppendError};
+use krust::storage::{AbortedTxn, AppendError};
 
 use crate::support::{Home, NOW_MS, append, batch, batch_of, build, marker, read_all, stage};
 
@@ -139,7 +139,7 @@ fn open_transactions_hold_back_the_last_stable_offset() {
     append(&log, &marker(5, false)).unwrap();
     assert_eq!(log.last_stable_offset(), Offset(2));
     let aborted =
-        Aborted { producer_id: 5, first_offset: 1, last_offset: 4, last_stable_offset: 2 };
+        AbortedTxn { producer_id: 5, first_offset: 1, last_offset: 4, last_stable_offset: 2 };
     assert_eq!(log.aborted(Offset(0), Offset(5)).unwrap(), [aborted]);
     log = home.open();
     log.raise_high_watermark(log.log_end_offset());

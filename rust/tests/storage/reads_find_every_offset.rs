@@ -1,7 +1,7 @@
 //! From any offset, with any limit, a reader gets the records from there on and makes progress.
 
 use krust::ids::Offset;
-use krust::storage::{Read, ReadError};
+use krust::storage::{ReadError, ReadRequest};
 
 use crate::support::{Home, append, batch, delete, expected, fill, read_from, value};
 
@@ -19,7 +19,7 @@ fn across_segments_and_limits() {
             assert_eq!(read_from(&log, offset, max_bytes), expected(offset..63));
         }
     }
-    assert!(log.segment_facts().unwrap().len() > 5);
+    assert!(log.segment_summaries().unwrap().len() > 5);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn limits_and_bounds_hold() {
     let log = home.open();
     fill(&log, 10);
     let read = |offset, max_bytes, upper, min_one| {
-        log.read(Read { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one })
+        log.read(ReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one })
     };
     let one = read(0, 1, 10, true).unwrap();
     assert_eq!((one.base_offset, one.size as u64), (Some(Offset(0)), one.first_size));
@@ -51,7 +51,7 @@ fn an_empty_log_has_nothing_and_makes_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::new(dir.path());
     let log = home.open();
-    let read = Read { offset: Offset(0), max_bytes: 100, upper: Offset(0), min_one: true };
+    let read = ReadRequest { offset: Offset(0), max_bytes: 100, upper: Offset(0), min_one: true };
     assert_eq!(log.read(read).unwrap().size, 0);
     assert_eq!(log.offset_for_timestamp(0).unwrap(), None);
     assert_eq!(log.max_timestamp().unwrap(), None);
@@ -67,8 +67,9 @@ fn what_is_leased_stays_readable_when_the_log_is_deleted() {
     let log = home.open();
     fill(&log, 3);
     let upper = log.log_end_offset();
-    let slice =
-        log.read(Read { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true }).unwrap();
+    let slice = log
+        .read(ReadRequest { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true })
+        .unwrap();
     let before = slice.to_vec().unwrap();
     delete(&log);
     assert!(!home.partition().exists());
@@ -83,7 +84,7 @@ fn few_descriptors_serve_many_segments() {
     home.config.segment_bytes = 200;
     let log = home.open();
     fill(&log, 200);
-    assert!(log.segment_facts().unwrap().len() >= 100);
+    assert!(log.segment_summaries().unwrap().len() >= 100);
     let links = || {
         std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| {
             let link = std::fs::read_link(entry.as_ref().unwrap().path());
@@ -105,7 +106,7 @@ fn a_follower_takes_what_continues_its_log() {
     let log = leader.open();
     fill(&log, 10);
     let upper = log.log_end_offset();
-    let read = Read { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true };
+    let read = ReadRequest { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true };
     let bytes = log.read(read).unwrap().to_vec().unwrap();
     let follower = Home::new(&dir.path().join("follower"));
     let copy = follower.open();

@@ -132,7 +132,7 @@ fn batches_of_any_size_are_found_whatever_the_index_says() {
             std::fs::write(path, entries.as_flattened()).unwrap();
         });
         let log = home.open_with(true);
-        assert!(log.segment_facts().unwrap().len() > 3);
+        assert!(log.segment_summaries().unwrap().len() > 3);
         let end = log.log_end_offset().0;
         for offset in (0..end).rev().chain(0..end) {
             let (records, next) = fetch(&log, offset, 1);

@@ -105,14 +105,14 @@ fn segments_roll_by_time_and_index() {
     for n in 0..4 {
         append(&log, &batch_at(NOW_MS + n * 600, &[&value(n)])).unwrap();
     }
-    assert_eq!(log.segment_facts().unwrap().len(), 2);
+    assert_eq!(log.segment_summaries().unwrap().len(), 2);
     log.reconfigure(Arc::new(LogConfig {
         index_interval_bytes: 0,
         segment_index_bytes: 24,
         ..LogConfig::default()
     }));
     fill(&log, 20);
-    assert!(log.segment_facts().unwrap().len() > 5);
+    assert!(log.segment_summaries().unwrap().len() > 5);
     assert_eq!(krust::storage::inspect::verify(&home.partition()).unwrap(), []);
 }
 

@@ -1,15 +1,15 @@
 //! What is kept of a log's end is what its files say, and takes no read of a file.
 
 use krust::ids::Offset;
-use krust::storage::{Log, Read, ReadError, Slice};
+use krust::storage::{Log, LogSlice, ReadError, ReadRequest};
 
 use crate::support::{Home, append, batch, fill, stage};
 
-fn read(offset: i64, max_bytes: usize, upper: i64, min_one: bool) -> Read {
-    Read { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one }
+fn read(offset: i64, max_bytes: usize, upper: i64, min_one: bool) -> ReadRequest {
+    ReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one }
 }
 
-fn facts(found: Result<Slice, ReadError>) -> Option<(Vec<u8>, Option<Offset>, u64)> {
+fn facts(found: Result<LogSlice, ReadError>) -> Option<(Vec<u8>, Option<Offset>, u64)> {
     let found = found.ok()?;
     Some((found.to_vec().unwrap(), found.base_offset, found.first_size))
 }
@@ -17,7 +17,7 @@ fn facts(found: Result<Slice, ReadError>) -> Option<(Vec<u8>, Option<Offset>, u6
 /// Whether a consumer at `offset` is served from memory.
 fn is_in_memory(log: &Log, offset: i64) -> bool {
     let upper = log.log_end_offset();
-    let read = Read { offset: Offset(offset), max_bytes: 1 << 20, upper, min_one: true };
+    let read = ReadRequest { offset: Offset(offset), max_bytes: 1 << 20, upper, min_one: true };
     log.read_recent(read).unwrap().held.is_some()
 }
 

@@ -20,7 +20,7 @@ use crate::protocol::describe_log_dirs::{
     DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse,
     DescribeLogDirsResult, DescribeLogDirsTopic,
 };
-use crate::storage::{LogDir, Move};
+use crate::storage::{FutureReplica, LogDir};
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = DescribeLogDirsRequest::decode(&mut call.reader(), call.version())?;
@@ -61,7 +61,7 @@ fn wanted<'i>(
 fn result<'a>(
     dir: &Arc<LogDir>,
     path: &'a str,
-    (partitions, moves): (&[&'a Arc<Partition>], &'a [Arc<Move>]),
+    (partitions, moves): (&[&'a Arc<Partition>], &'a [Arc<FutureReplica>]),
 ) -> DescribeLogDirsResult<'a> {
     if dir.is_offline() {
         let error_code = ErrorCode::KafkaStorageError.code();

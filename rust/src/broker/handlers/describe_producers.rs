@@ -13,7 +13,7 @@ use crate::protocol::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
     TopicResponse,
 };
-use crate::storage::ProducerFacts;
+use crate::storage::ActiveProducer;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = DescribeProducersRequest::decode(&mut call.reader(), call.version())?;
@@ -50,7 +50,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-fn state(facts: &ProducerFacts) -> ProducerState {
+fn state(facts: &ActiveProducer) -> ProducerState {
     ProducerState {
         producer_id: facts.producer_id,
         producer_epoch: i32::from(facts.producer_epoch),

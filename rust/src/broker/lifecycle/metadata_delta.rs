@@ -406,7 +406,7 @@ impl Broker {
             ("sync", self.syncer.get().is_some_and(|it| it.has_failed())),
             ("log scheduler", self.log_scheduler.get().is_some_and(|it| it.has_failed())),
             ("cleaner", self.cleaner.get().is_some_and(|it| it.has_failed())),
-            ("mover", self.mover.get().is_some_and(|it| it.has_failed())),
+            ("mover", self.future_replicas.get().is_some_and(|it| it.has_failed())),
         ];
         failed.into_iter().find(|(_, failed)| *failed).map(|(name, _)| name)
     }
@@ -437,8 +437,8 @@ impl Broker {
         if let Some(log_scheduler) = self.log_scheduler.get() {
             log_scheduler.stop();
         }
-        if let Some(mover) = self.mover.get() {
-            mover.stop();
+        if let Some(future_replicas) = self.future_replicas.get() {
+            future_replicas.stop();
         }
         if let Some(cleaner) = self.cleaner.get() {
             cleaner.stop();

@@ -14,7 +14,7 @@ use crate::broker::requests::broker::Broker;
 use crate::broker::state::partition::Partition;
 use crate::ids::TopicPartition;
 use crate::protocol::value::Value;
-use crate::storage::{Kind, LogDir, Move, Mover, StorageError};
+use crate::storage::{DirKind, FutureReplica, FutureReplicas, LogDir, StorageError};
 
 /// The most future replicas with a preferred directory.
 const WISHES: usize = 10_000;
@@ -46,8 +46,8 @@ impl Broker {
         let image = self.image();
         let partition = image.topic(&name.topic).and_then(|it| it.partition(name.partition));
         if let Some(partition) = partition.and_then(|it| it.local.as_ref()) {
-            if let Some(mover) = self.mover.get() {
-                mover.ask(&partition.log, dir, None);
+            if let Some(future_replicas) = self.future_replicas.get() {
+                future_replicas.ask(&partition.log, dir, None);
             }
             return Ok(());
         }
@@ -59,14 +59,14 @@ impl Broker {
     }
 
     /// The moves that are under way.
-    pub(crate) fn moves(&self) -> Vec<Arc<Move>> {
-        self.mover.get().map_or_else(Vec::new, |mover| mover.moves())
+    pub(crate) fn moves(&self) -> Vec<Arc<FutureReplica>> {
+        self.future_replicas.get().map_or_else(Vec::new, |future_replicas| future_replicas.moves())
     }
 
     /// Starts the thread that moves logs.
     pub(crate) fn start_moving(self: &Arc<Self>) -> std::io::Result<()> {
         let broker = Arc::downgrade(self);
-        let mover = Mover::start(Box::new(move |log| {
+        let future_replicas = FutureReplicas::start(Box::new(move |log| {
             if let Some(broker) = broker.upgrade() {
                 let to = log.dir();
                 if let Some(index) =
@@ -77,7 +77,7 @@ impl Broker {
                 broker.flushed(log.name());
             }
         }))?;
-        let _ = self.mover.set(mover);
+        let _ = self.future_replicas.set(future_replicas);
         Ok(())
     }
 
@@ -89,9 +89,9 @@ impl Broker {
         let Some(dir) = self.log_manager.dirs().get(index).filter(|dir| !dir.is_offline()) else {
             return;
         };
-        match self.mover.get() {
-            Some(mover) if !Arc::ptr_eq(&partition.log.dir(), dir) => {
-                mover.ask(&partition.log, dir, Some(path));
+        match self.future_replicas.get() {
+            Some(future_replicas) if !Arc::ptr_eq(&partition.log.dir(), dir) => {
+                future_replicas.ask(&partition.log, dir, Some(path));
             }
             _ => dir.remove_aside(&path),
         }
@@ -130,12 +130,17 @@ impl Broker {
     }
 
     /// Registers the partitions of a log directory.
-    pub(crate) fn note_found(&self, index: usize, dir: &LogDir, found: &crate::storage::Found) {
+    pub(crate) fn note_found(
+        &self,
+        index: usize,
+        dir: &LogDir,
+        found: &crate::storage::FoundPartition,
+    ) {
         match found.kind {
-            Kind::Live => {
+            DirKind::Live => {
                 self.log_manager.places.lock().insert(found.name.clone(), index);
             }
-            Kind::Future => {
+            DirKind::Future => {
                 let place = (index, found.path.clone());
                 let before = self.log_manager.futures.lock().insert(found.name.clone(), place);
                 if let Some((other, path)) = before {
@@ -143,7 +148,7 @@ impl Broker {
                     dirs.get(other).map_or(dir, |other| other).remove_aside(&path);
                 }
             }
-            Kind::Delete | Kind::Stray => {}
+            DirKind::Delete | DirKind::Stray => {}
         }
     }
 

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::partition::Partition;
 use crate::ids::{TopicId, TopicPartition};
-use crate::storage::{Checking, Log, LogDir, Open, StorageError, tell_cuts};
+use crate::storage::{Log, LogCheck, LogDir, Open, StorageError, log_cuts};
 
 /// With fewer bytes to check than this, threads cost more than they save.
 const LITTLE: u64 = 8 << 20;
@@ -82,7 +82,7 @@ impl Broker {
         } else {
             self.open_by_threads(&queues, &outcome);
         }
-        tell_cuts(&self.progress.take_cuts());
+        log_cuts(&self.progress.take_cuts());
         if let Some(panic) = outcome.panic.into_inner() {
             resume_unwind(panic);
         }
@@ -140,7 +140,7 @@ impl Broker {
 
     fn open(&self, Job { name, open, dir, .. }: Job) -> Result<Arc<Partition>, ApplyError> {
         let fail = |error| ApplyError { partition: name.clone(), error };
-        open.checking.as_deref().map_or(Ok(()), Checking::go_on).map_err(fail)?;
+        open.checking.as_deref().map_or(Ok(()), LogCheck::go_on).map_err(fail)?;
         if let Some(id) = open.topic_id.filter(|id| *id != TopicId::ZERO) {
             dir.mark_unopened_stray(&name, Some(id)).map_err(fail)?;
         }

@@ -29,7 +29,7 @@ use crate::broker::state::waking::{DelayedId, Waker};
 use crate::clock::Clock;
 use crate::memory::MemoryPool;
 use crate::protocol::value::{Value, ValueError};
-use crate::storage::{Cleaner, LogScheduler, Mover, Progress, Syncer};
+use crate::storage::{Cleaner, FutureReplicas, LogScheduler, Progress, Syncer};
 use crate::work::WorkMeter;
 
 /// The settings of the broker that handlers read.
@@ -123,7 +123,7 @@ pub struct Broker {
     pub(crate) syncer: OnceLock<Arc<Syncer>>,
     pub(crate) log_scheduler: OnceLock<Arc<LogScheduler>>,
     pub(crate) cleaner: OnceLock<Arc<Cleaner>>,
-    pub(crate) mover: OnceLock<Arc<Mover>>,
+    pub(crate) future_replicas: OnceLock<Arc<FutureReplicas>>,
     /// Memory of all requests beside their read buffers.
     pub(crate) memory: Arc<MemoryPool>,
     /// Memory of all converted replies until they are sent.
@@ -194,7 +194,7 @@ impl Broker {
             syncer: OnceLock::new(),
             log_scheduler: OnceLock::new(),
             cleaner: OnceLock::new(),
-            mover: OnceLock::new(),
+            future_replicas: OnceLock::new(),
             too_large: RareLine::default(),
             unserved_ids: UnservedIds::default(),
             tickets: Tickets::default(),

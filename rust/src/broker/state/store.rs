@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::broker::state::places::Places;
 use crate::ids::TopicPartition;
-use crate::storage::{Found, LogDir};
+use crate::storage::{FoundPartition, LogDir};
 
 /// The log directories of a broker, and which partition lies in which.
 pub struct LogManager {
@@ -28,7 +28,7 @@ pub struct LogManager {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedLog {
     /// What was found.
-    pub found: Found,
+    pub found: FoundPartition,
     /// The log directory, as a number from 0.
     pub dir: usize,
 }

@@ -11,7 +11,7 @@ use super::super::config::LogConfig;
 use super::super::errors::StorageError;
 
 /// What the rules look at of a segment; times are asked for only where a lag needs them.
-pub(in super::super) trait Facts {
+pub(in super::super) trait SegmentInfo {
     fn base_offset(&self) -> i64;
     fn size(&self) -> u64;
     /// The largest timestamp of its records.
@@ -22,7 +22,7 @@ pub(in super::super) trait Facts {
 
 /// Where a log begins, ends, and may be cleaned to.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Bounds {
+pub(in super::super) struct CleanableRange {
     /// The cleaner's checkpoint.
     pub cleaned: Option<i64>,
     pub log_start: i64,
@@ -60,9 +60,9 @@ impl Dirty {
 }
 
 /// What of a log is dirty. `segments`: all, the active one last.
-pub(in super::super) fn dirty<S: Facts>(
+pub(in super::super) fn dirty<S: SegmentInfo>(
     segments: &[S],
-    bounds: &Bounds,
+    bounds: &CleanableRange,
     config: &LogConfig,
     now_ms: i64,
 ) -> Result<Option<Dirty>, StorageError> {
@@ -137,7 +137,7 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Segment(i64, u64, i64);
 
-    impl Facts for Segment {
+    impl SegmentInfo for Segment {
         fn base_offset(&self) -> i64 {
             self.0
         }
@@ -158,7 +158,7 @@ mod tests {
     fn look(cleaned: Option<i64>, last_stable: i64, change: impl Fn(&mut LogConfig)) -> Dirty {
         let mut config = LogConfig::default();
         change(&mut config);
-        let bounds = Bounds { cleaned, log_start: 0, log_end: 40, last_stable };
+        let bounds = CleanableRange { cleaned, log_start: 0, log_end: 40, last_stable };
         dirty(&LOG, &bounds, &config, 5000).unwrap().unwrap()
     }
 

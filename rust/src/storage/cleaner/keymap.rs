@@ -20,7 +20,7 @@ const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 const FEWEST_SLOTS: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct KeySlot {
     tag: u64,
     rest: u64,
 }
@@ -35,7 +35,7 @@ pub(super) struct Hashed {
 /// See the file's head.
 #[derive(Debug)]
 pub(super) struct KeyMap {
-    slots: Vec<Slot>,
+    slots: Vec<KeySlot>,
     len: usize,
     limit: usize,
     base: i64,
@@ -53,7 +53,7 @@ impl KeyMap {
         let slots = most.min(enough.max(FEWEST_SLOTS));
         let limit = (slots as f64 * load_factor.clamp(0.01, 0.99)) as usize;
         Self {
-            slots: vec![Slot::default(); slots],
+            slots: vec![KeySlot::default(); slots],
             len: 0,
             limit: limit.clamp(1, slots - 1),
             base,
@@ -112,7 +112,7 @@ impl KeyMap {
                 if self.len >= self.limit {
                     return false;
                 }
-                *slot = Slot { tag: key.tag, rest: mark | stored };
+                *slot = KeySlot { tag: key.tag, rest: mark | stored };
                 self.len += 1;
                 return true;
             }

@@ -14,8 +14,8 @@ use super::super::file_names::{INDEX, LOG, TIME_INDEX, TXN_INDEX};
 use super::super::files;
 use super::super::indexing::IndexBuilder;
 use super::super::partition_dir::PartitionDir;
-use super::super::scan::{self, Step};
-use super::super::txnindex::{self, Aborted};
+use super::super::scan::{self, WalkStep};
+use super::super::txnindex::{self, AbortedTxn};
 
 /// The suffix of what is being written.
 pub(in super::super) const CLEANED: &str = "cleaned";
@@ -23,7 +23,7 @@ pub(in super::super) const CLEANED: &str = "cleaned";
 const GATHER: usize = 1 << 20;
 
 /// See the file's head.
-pub(super) struct Output<'h> {
+pub(super) struct CleanedSegment<'h> {
     partition_dir: &'h Arc<PartitionDir>,
     base_offset: i64,
     file: File,
@@ -32,7 +32,7 @@ pub(super) struct Output<'h> {
     indexes: IndexBuilder,
 }
 
-impl<'h> Output<'h> {
+impl<'h> CleanedSegment<'h> {
     /// Begins the segment of `base_offset`, whatever a cleaning before left there.
     pub(super) fn create(
         partition_dir: &'h Arc<PartitionDir>,
@@ -57,7 +57,8 @@ impl<'h> Output<'h> {
         self.written + self.held.len() as u64
     }
 
-    /// Where the next batch goes; it must be appended whole, then [`Output::appended`] be told.
+    /// The buffer for the next batch. The caller appends the whole batch, then calls
+    /// [`CleanedSegment::appended`].
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.held
     }
@@ -67,7 +68,7 @@ impl<'h> Output<'h> {
     pub(super) fn appended(&mut self, start: usize) -> Result<u64, StorageError> {
         let bytes = self.held.get(start..).unwrap_or_default();
         let position = self.written + start as u64;
-        if let Step::Batch(batch) = scan::read_head(bytes, position, self.size()) {
+        if let WalkStep::Batch(batch) = scan::read_head(bytes, position, self.size()) {
             self.indexes.add(&batch);
         }
         if self.held.len() < GATHER { Ok(0) } else { self.write() }
@@ -93,7 +94,7 @@ impl<'h> Output<'h> {
     /// Ends the segment, once synced: indexes and names are durable too. Its size.
     pub(super) fn finish(
         self,
-        aborted: &[Aborted],
+        aborted: &[AbortedTxn],
         modified: SystemTime,
     ) -> Result<u64, StorageError> {
         let Self { partition_dir, base_offset, file, written, indexes, .. } = self;

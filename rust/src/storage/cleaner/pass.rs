@@ -17,15 +17,15 @@ use std::time::SystemTime;
 
 use super::super::config::LogConfig;
 use super::super::errors::StorageError;
-use super::super::log::{Log, View};
+use super::super::log::{CompactionView, Log};
 use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::choose::{self, Dirty};
 use super::keymap::{Hashed, KeyMap, LOOKAHEAD};
-use super::output::Output;
-use super::source::{Next, Source};
-use super::transactions::Transactions;
-use super::verdicts::{Verdict, Verdicts};
+use super::output::CleanedSegment;
+use super::source::{BatchSource, NextBatch};
+use super::transactions::CleanedTransactions;
+use super::verdicts::{BatchVerdict, Verdicts};
 use super::{Cleaned, Worker};
 use crate::ids::Offset;
 use crate::record::RecordError;
@@ -37,7 +37,7 @@ const ABORT: i16 = 0;
 const COMMIT: i16 = 1;
 
 /// What the records of a segment are judged by.
-struct Rules<'r> {
+struct RetentionRules<'r> {
     map: &'r KeyMap,
     verdicts: &'r Verdicts,
     now_ms: i64,
@@ -53,7 +53,7 @@ pub(super) struct Pass<'p> {
     log: &'p Log,
     config: Arc<LogConfig>,
     now_ms: i64,
-    view: View,
+    view: CompactionView,
     worker: &'p Worker<'p>,
     reader: StoredBatchReader,
     keep: Vec<bool>,
@@ -87,7 +87,7 @@ impl<'p> Pass<'p> {
             segment.modified_ms().saturating_sub(self.config.delete_retention_ms)
         });
         let mut todo = segments.get(..below(end)).unwrap_or_default();
-        let mut transactions = Transactions::default();
+        let mut transactions = CleanedTransactions::default();
         while !todo.is_empty() {
             let count = choose::group(&sizes(todo)?, dirty.first_uncleanable, &self.config);
             let (group, rest) = todo.split_at(count.min(todo.len()));
@@ -120,7 +120,7 @@ impl<'p> Pass<'p> {
         let memory = options.dedupe_buffer_bytes / options.threads.max(1);
         let mut verdicts = Verdicts::new(memory, wanted);
         let mut map = KeyMap::new(memory - verdicts.bytes(), options.load_factor, wanted);
-        let mut transactions = Transactions::default();
+        let mut transactions = CleanedTransactions::default();
         transactions.expect(self.log.aborted(Offset(start), Offset(end))?);
         let segments = self.view.segments.clone();
         let first = segments.partition_point(|s| s.base_offset <= start).saturating_sub(1);
@@ -155,24 +155,24 @@ impl<'p> Pass<'p> {
         &mut self,
         segment: &Arc<Segment>,
         start: i64,
-        (map, verdicts, transactions): (&mut KeyMap, &mut Verdicts, &mut Transactions),
+        (map, verdicts, transactions): (&mut KeyMap, &mut Verdicts, &mut CleanedTransactions),
     ) -> Result<Option<bool>, StorageError> {
         let size = segment.size();
         let from = segment.find(start, size)?.map_or(size, |batch| batch.position);
         let file = segment.file()?;
-        let mut source = Source::new(&file, (from, size), self.worker.piece());
+        let mut source = BatchSource::new(&file, (from, size), self.worker.piece());
         let mut simple = (from == 0 && start <= segment.base_offset).then_some(0);
         loop {
             let next = source.next().map_err(|error| self.unreadable(error))?;
             let (at, bytes) = match next {
-                Next::Batch(at, bytes) => (at, bytes),
-                Next::End => {
+                NextBatch::Batch(at, bytes) => (at, bytes),
+                NextBatch::End => {
                     if let Some(records) = simple {
                         verdicts.note_segment((segment.base_offset, map.latest()), records);
                     }
                     return Ok(Some(true));
                 }
-                Next::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
+                NextBatch::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
             };
             let opened = self.reader.open(bytes);
             let opened = opened.map_err(|error| bad(self.log, at.base_offset, &error))?;
@@ -202,17 +202,18 @@ impl<'p> Pass<'p> {
         &mut self,
         (group, end): (&[Arc<Segment>], i64),
         (map, verdicts, legacy_horizon): (&KeyMap, &Verdicts, i64),
-        transactions: &mut Transactions,
+        transactions: &mut CleanedTransactions,
     ) -> Result<bool, StorageError> {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(true) };
         let partition_dir = Arc::clone(&self.log.partition_dir());
         let interval = self.config.index_interval_bytes;
         let base = first.base_offset;
-        let mut output = self.log.laid_out(|| Output::create(&partition_dir, base, interval))?;
+        let mut output =
+            self.log.laid_out(|| CleanedSegment::create(&partition_dir, base, interval))?;
         for (at, segment) in group.iter().enumerate() {
             let next = group.get(at + 1).map_or(end, |next| next.base_offset);
             transactions.expect(self.log.aborted(Offset(segment.base_offset), Offset(next))?);
-            let rules = Rules {
+            let rules = RetentionRules {
                 map,
                 verdicts,
                 now_ms: self.now_ms,
@@ -236,17 +237,17 @@ impl<'p> Pass<'p> {
     fn segment(
         &mut self,
         segment: &Arc<Segment>,
-        (rules, transactions): (&Rules<'_>, &mut Transactions),
-        output: &mut Output<'_>,
+        (rules, transactions): (&RetentionRules<'_>, &mut CleanedTransactions),
+        output: &mut CleanedSegment<'_>,
     ) -> Result<bool, StorageError> {
         let file = segment.file()?;
-        let mut source = Source::new(&file, (0, segment.size()), self.worker.piece());
+        let mut source = BatchSource::new(&file, (0, segment.size()), self.worker.piece());
         loop {
             let next = source.next().map_err(|error| self.unreadable(error))?;
             let (at, bytes) = match next {
-                Next::Batch(at, bytes) => (at, bytes),
-                Next::End => return Ok(true),
-                Next::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
+                NextBatch::Batch(at, bytes) => (at, bytes),
+                NextBatch::End => return Ok(true),
+                NextBatch::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
             };
             let fail = |error| bad(self.log, at.base_offset, &error);
             let room = output.room();
@@ -288,18 +289,18 @@ impl<'p> Pass<'p> {
     }
 }
 
-impl Rules<'_> {
+impl RetentionRules<'_> {
     /// Does what the mapping has decided of a whole batch: its records, and how many stay. `None`:
     /// it must be opened. Its checksum was right when it was mapped.
     fn unopened(&self, at: &BatchAt, bytes: &[u8], out: &mut Vec<u8>) -> Option<(usize, usize)> {
         let count = usize::try_from(at.header.as_ref()?.record_count).ok()?;
         match self.verdicts.of(at.base_offset, at.last_offset, count) {
-            Verdict::Mixed | Verdict::Unknown => None,
-            Verdict::Stays => {
+            BatchVerdict::Mixed | BatchVerdict::Unknown => None,
+            BatchVerdict::Stays => {
                 out.extend_from_slice(bytes);
                 Some((count, count))
             }
-            Verdict::Goes => {
+            BatchVerdict::Goes => {
                 let batch = Batch::parse(bytes).ok()?;
                 if self.is_last_of_producer(&batch) {
                     out.extend_from_slice(&retain::emptied(&batch));
@@ -371,7 +372,7 @@ impl Rules<'_> {
     ) -> bool {
         let known = |batch: &Batch<'_>| {
             let range = (batch.base_offset(), batch.last_offset());
-            self.verdicts.of(range.0, range.1, opened.len()) != Verdict::Unknown
+            self.verdicts.of(range.0, range.1, opened.len()) != BatchVerdict::Unknown
         };
         if opened.batch().is_some_and(known) {
             keep.extend(opened.record_summaries().map(|face| self.verdicts.is_last(face.offset)));
@@ -426,7 +427,7 @@ impl Rules<'_> {
 fn check_transaction(
     batch: &Batch<'_>,
     opened: &StoredBatch<'_>,
-    transactions: &mut Transactions,
+    transactions: &mut CleanedTransactions,
 ) -> (bool, bool) {
     let (producer_id, last) = (batch.header().producer_id, batch.last_offset());
     if batch.is_control() {

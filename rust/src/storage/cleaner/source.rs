@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::super::scan::{self, BatchAt, Step};
+use super::super::scan::{self, BatchAt, WalkStep};
 
 /// See the file's head.
-pub(super) struct Source<'f> {
+pub(super) struct BatchSource<'f> {
     file: &'f File,
     end: u64,
     /// Where `buffer` begins in the file.
@@ -23,13 +23,13 @@ pub(super) struct Source<'f> {
 }
 
 /// What comes next.
-pub(super) enum Next<'s> {
+pub(super) enum NextBatch<'s> {
     Batch(BatchAt, &'s [u8]),
     End,
     Bad(&'static str),
 }
 
-impl<'f> Source<'f> {
+impl<'f> BatchSource<'f> {
     /// Reads from `position`, where a batch begins, to `end`, `piece` bytes at a time.
     pub(super) fn new(file: &'f File, (position, end): (u64, u64), piece: usize) -> Self {
         let piece = piece.max(4096);
@@ -42,27 +42,27 @@ impl<'f> Source<'f> {
     }
 
     /// The next batch.
-    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<NextBatch<'_>> {
         loop {
             let position = self.position + self.at as u64;
             if position >= self.end {
-                return Ok(Next::End);
+                return Ok(NextBatch::End);
             }
             let head = self.buffer.get(self.at..self.filled).unwrap_or_default();
             let head_size = (self.end - position).min(scan::HEAD as u64) as usize;
             let mut needed = head_size;
             if head.len() >= head_size {
                 let batch = match scan::read_head(head, position, self.end) {
-                    Step::Batch(batch) => batch,
-                    Step::End => return Ok(Next::End),
-                    Step::Bad(reason) => return Ok(Next::Bad(reason)),
+                    WalkStep::Batch(batch) => batch,
+                    WalkStep::End => return Ok(NextBatch::End),
+                    WalkStep::Bad(reason) => return Ok(NextBatch::Bad(reason)),
                 };
                 needed = usize::try_from(batch.size).map_err(io::Error::other)?;
                 let start = self.at;
                 if self.filled - start >= needed {
                     self.at += needed;
                     let bytes = self.buffer.get(start..self.at).unwrap_or_default();
-                    return Ok(Next::Batch(batch, bytes));
+                    return Ok(NextBatch::Batch(batch, bytes));
                 }
             }
             self.fill(needed)?;

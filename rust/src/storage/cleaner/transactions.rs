@@ -8,24 +8,24 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::txnindex::Aborted;
+use super::super::txnindex::AbortedTxn;
 
 /// What was seen of transactions so far.
 #[derive(Debug, Default)]
-pub(super) struct Transactions {
-    /// Aborted ones that have not begun yet, by first offset and producer.
-    coming: BTreeMap<(i64, i64), Aborted>,
-    /// Aborted ones that are under way, by producer, and whether a batch of them was shown.
-    aborted: HashMap<i64, (Aborted, bool)>,
+pub(super) struct CleanedTransactions {
+    /// Aborted transactions that have not begun yet, by first offset and producer.
+    coming: BTreeMap<(i64, i64), AbortedTxn>,
+    /// Aborted transactions that are under way, by producer, and whether a batch of them was shown.
+    aborted: HashMap<i64, (AbortedTxn, bool)>,
     /// Producers whose present transaction is not aborted, and had a batch.
     committed: HashSet<i64>,
     /// What the index of the segment that is being written must hold.
-    kept: Vec<Aborted>,
+    kept: Vec<AbortedTxn>,
 }
 
-impl Transactions {
+impl CleanedTransactions {
     /// Takes note of aborted transactions that touch the segment that comes next.
-    pub(super) fn expect(&mut self, aborted: impl IntoIterator<Item = Aborted>) {
+    pub(super) fn expect(&mut self, aborted: impl IntoIterator<Item = AbortedTxn>) {
         for entry in aborted {
             self.coming.insert((entry.first_offset, entry.producer_id), entry);
         }
@@ -68,7 +68,7 @@ impl Transactions {
     }
 
     /// The index of the segment that was written; the next begins.
-    pub(super) fn take_index(&mut self) -> Vec<Aborted> {
+    pub(super) fn take_index(&mut self) -> Vec<AbortedTxn> {
         std::mem::take(&mut self.kept)
     }
 
@@ -86,20 +86,20 @@ impl Transactions {
 mod tests {
     use super::*;
 
-    fn aborted(producer_id: i64, first_offset: i64, last_offset: i64) -> Aborted {
-        Aborted { producer_id, first_offset, last_offset, last_stable_offset: last_offset + 1 }
+    fn aborted(producer_id: i64, first_offset: i64, last_offset: i64) -> AbortedTxn {
+        AbortedTxn { producer_id, first_offset, last_offset, last_stable_offset: last_offset + 1 }
     }
 
     #[test]
     fn data_goes_first_and_its_marker_a_round_later() {
-        let mut round = Transactions::default();
+        let mut round = CleanedTransactions::default();
         round.expect([aborted(1, 10, 20)]);
         assert!(!round.data(2, 9));
         assert!(round.data(1, 12));
         assert!(!round.marker(1, 20, Some(false)));
         assert!(!round.marker(2, 21, Some(true)));
         assert_eq!(round.take_index(), [aborted(1, 10, 20)]);
-        let mut next = Transactions::default();
+        let mut next = CleanedTransactions::default();
         next.expect([aborted(1, 10, 20)]);
         assert!(next.marker(1, 20, Some(false)));
         assert!(next.marker(2, 21, Some(true)));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_next_transaction_of_a_producer_is_its_own() {
-        let mut round = Transactions::default();
+        let mut round = CleanedTransactions::default();
         round.expect([aborted(1, 0, 5), aborted(1, 0, 5)]);
         assert!(round.data(1, 0));
         assert!(!round.marker(1, 5, Some(false)));

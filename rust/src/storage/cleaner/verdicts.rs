@@ -35,7 +35,7 @@ struct Simple {
 
 /// What is known of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum BatchVerdict {
     /// Every record stays.
     Stays,
     /// No record stays.
@@ -82,15 +82,15 @@ impl Verdicts {
     }
 
     /// Of the batch with `count` records from `base_offset` to `last_offset`.
-    pub(super) fn of(&self, base_offset: i64, last_offset: i64, count: usize) -> Verdict {
+    pub(super) fn of(&self, base_offset: i64, last_offset: i64, count: usize) -> BatchVerdict {
         if !is_set(&self.plain, base_offset.checked_sub(self.base)) {
-            return Verdict::Unknown;
+            return BatchVerdict::Unknown;
         }
         match self.lasts(base_offset, last_offset) {
-            None => Verdict::Unknown,
-            Some(0) => Verdict::Goes,
-            Some(stay) if stay == count => Verdict::Stays,
-            Some(_) => Verdict::Mixed,
+            None => BatchVerdict::Unknown,
+            Some(0) => BatchVerdict::Goes,
+            Some(stay) if stay == count => BatchVerdict::Stays,
+            Some(_) => BatchVerdict::Mixed,
         }
     }
 
@@ -174,10 +174,10 @@ mod tests {
             let said = verdicts.of(base, base + 9, 10);
             found.insert(format!("{said:?}"));
             let wanted = match stay {
-                _ if number == 2 => Verdict::Unknown,
-                0 => Verdict::Goes,
-                10 => Verdict::Stays,
-                _ => Verdict::Mixed,
+                _ if number == 2 => BatchVerdict::Unknown,
+                0 => BatchVerdict::Goes,
+                10 => BatchVerdict::Stays,
+                _ => BatchVerdict::Mixed,
             };
             assert_eq!(said, wanted, "batch {number}");
             assert!((0..10).all(|at| verdicts.is_last(base + at as i64) == stays(at)));
@@ -190,12 +190,12 @@ mod tests {
         let keys: Vec<i64> = (0..200).collect();
         let verdicts = settled(&keys, 16 * 16);
         assert_eq!(verdicts.bytes(), 16);
-        assert_eq!(verdicts.of(1000, 1009, 10), Verdict::Stays);
-        assert_eq!(verdicts.of(1000, 1009, 9), Verdict::Mixed);
-        assert_eq!(verdicts.of(990, 1009, 10), Verdict::Unknown);
-        assert_eq!(verdicts.of(1050, 1063, 14), Verdict::Stays);
-        assert_eq!(verdicts.of(1060, 1069, 10), Verdict::Unknown);
-        assert_eq!(verdicts.of(1190, 1199, 10), Verdict::Unknown);
-        assert_eq!(verdicts.of(1005, 1009, 5), Verdict::Unknown);
+        assert_eq!(verdicts.of(1000, 1009, 10), BatchVerdict::Stays);
+        assert_eq!(verdicts.of(1000, 1009, 9), BatchVerdict::Mixed);
+        assert_eq!(verdicts.of(990, 1009, 10), BatchVerdict::Unknown);
+        assert_eq!(verdicts.of(1050, 1063, 14), BatchVerdict::Stays);
+        assert_eq!(verdicts.of(1060, 1069, 10), BatchVerdict::Unknown);
+        assert_eq!(verdicts.of(1190, 1199, 10), BatchVerdict::Unknown);
+        assert_eq!(verdicts.of(1005, 1009, 5), BatchVerdict::Unknown);
     }
 }

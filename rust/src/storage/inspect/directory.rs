@@ -13,13 +13,13 @@ use super::super::dirs::CLEAN;
 use super::super::epochs::Epochs;
 use super::super::file_names::parse_name;
 use super::super::meta::{META, wrong_in_meta};
-use super::super::names::{self, Kind};
+use super::super::names::{self, DirKind};
 use super::partition::{self, read_if_there};
 use super::{Problem, dump};
 use crate::ids::{Offset, TopicPartition};
 
 /// What the segments of a partition tell of its offsets.
-struct Extent {
+struct OffsetExtent {
     bases: Vec<i64>,
     end: i64,
     /// Where the oldest leader epoch begins.
@@ -30,7 +30,7 @@ struct Extent {
 pub fn verify_directory(directory: &Path) -> io::Result<Vec<Problem>> {
     let mut problems = verify_files(directory)?;
     for found in names::list(directory)? {
-        if found.kind == Kind::Live {
+        if found.kind == DirKind::Live {
             problems.extend(partition::verify(&found.path)?);
         }
     }
@@ -49,7 +49,7 @@ pub fn verify_files(root: &Path) -> io::Result<Vec<Problem>> {
     }
     let mut extents = BTreeMap::new();
     for found in names::list(root)? {
-        if found.kind == Kind::Live
+        if found.kind == DirKind::Live
             && let Some(extent) = extent(&found.path)?
         {
             extents.insert(found.name, extent);
@@ -86,7 +86,7 @@ fn marker(root: &Path, bytes: &[u8], problems: &mut Vec<Problem>) {
     }
 }
 
-fn extent(partition: &Path) -> io::Result<Option<Extent>> {
+fn extent(partition: &Path) -> io::Result<Option<OffsetExtent>> {
     let mut bases: Vec<i64> = std::fs::read_dir(partition)?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter_map(|name| parse_name(&name).filter(|(_, kind)| *kind == "log").map(|it| it.0))
@@ -98,13 +98,13 @@ fn extent(partition: &Path) -> io::Result<Option<Extent>> {
     let text = std::fs::read_to_string(partition.join("leader-epoch-checkpoint")).ok();
     let epochs = text.and_then(|text| Epochs::parse(&text));
     let first_epoch = epochs.and_then(|it| it.entries().first().map(|first| first.1.0));
-    Ok(Some(Extent { bases, end, first_epoch }))
+    Ok(Some(OffsetExtent { bases, end, first_epoch }))
 }
 
 fn checkpoint(
     root: &Path,
     (file, clean): (&'static str, bool),
-    extents: &BTreeMap<TopicPartition, Extent>,
+    extents: &BTreeMap<TopicPartition, OffsetExtent>,
     problems: &mut Vec<Problem>,
 ) -> io::Result<()> {
     let path = root.join(file);
@@ -165,7 +165,7 @@ fn checkpoint(
 /// Why a partition cannot be at `offset` in a checkpoint.
 fn wrong_offset(
     (file, clean): (&str, bool),
-    extent: &Extent,
+    extent: &OffsetExtent,
     Offset(offset): Offset,
 ) -> Option<String> {
     let (first, end) = (extent.bases.first().copied().unwrap_or(0), extent.end);

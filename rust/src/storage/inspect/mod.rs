@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::scan::{self, Step, Walker};
+use super::scan::{self, WalkStep, Walker};
 use crate::record::batch::Header;
 
 pub use directory::{verify_directory, verify_files};
@@ -17,7 +17,7 @@ pub use partition::verify;
 
 /// A batch, or a message of an older format, as it lies in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dumped {
+pub struct DumpedBatch {
     /// Where it begins.
     pub position: u64,
     /// Its bytes, header included.
@@ -72,7 +72,7 @@ pub fn dump(path: &Path) -> io::Result<Dump> {
 
 impl Dump {
     /// The bytes of a batch of this file.
-    pub fn read(&self, batch: &Dumped) -> io::Result<Vec<u8>> {
+    pub fn read(&self, batch: &DumpedBatch) -> io::Result<Vec<u8>> {
         use std::os::unix::fs::FileExt;
         let mut bytes = vec![0; usize::try_from(batch.size).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut bytes, batch.position)?;
@@ -87,7 +87,7 @@ impl Dump {
 }
 
 impl Iterator for Dump {
-    type Item = Result<Dumped, Problem>;
+    type Item = Result<DumpedBatch, Problem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
@@ -95,16 +95,16 @@ impl Iterator for Dump {
         }
         let step = Walker::new(&self.file, self.position, self.end).step();
         match step {
-            Ok(Step::End) => None,
-            Ok(Step::Bad(reason)) => Some(Err(self.problem(reason))),
+            Ok(WalkStep::End) => None,
+            Ok(WalkStep::Bad(reason)) => Some(Err(self.problem(reason))),
             Err(error) => Some(Err(self.problem(error.to_string()))),
-            Ok(Step::Batch(batch)) => {
+            Ok(WalkStep::Batch(batch)) => {
                 let crc_ok = match scan::check_crc(&self.file, &batch, &mut self.scratch) {
                     Ok(crc_ok) => crc_ok,
                     Err(error) => return Some(Err(self.problem(error.to_string()))),
                 };
                 self.position = batch.end();
-                Some(Ok(Dumped {
+                Some(Ok(DumpedBatch {
                     position: batch.position,
                     size: batch.size,
                     magic: batch.magic,

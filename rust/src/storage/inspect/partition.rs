@@ -1,12 +1,12 @@
-//! Checks all files of a partition's directory against its batches: what is derived from them must
-//! say what they say.
+//! Checks all files of a partition's directory against its batches: derived files must agree with
+//! them.
 //!
-//! Checked: checksums, that offsets rise and end below the next segment; indexes entry by entry and
-//! whether they reach the end; aborted transactions by a replay; snapshots' checksums and that none
-//! is missing; leader epochs; the topic's id.
-//! After a shutdown in order (`clean`) all files must be there; after a kill those of the last
+//! Checked: checksums; that offsets rise and end below the next segment; every index entry, and
+//! that the indexes reach the end; aborted transactions, by a replay; snapshots' checksums, and
+//! that none is missing; leader epochs; the topic's id.
+//! After a clean shutdown (`clean`) all files must be there. After a kill, those of the last
 //! segment may lag.
-//! Not promised: gaps between batches are right where a cleaner was; elsewhere they are told.
+//! Not promised: in compacted logs, a gap between batches is not reported.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,8 +17,8 @@ use super::super::file_names::parse_name;
 use super::super::index::{self, Entry, OffsetEntry, TimeEntry};
 use super::super::names;
 use super::super::producers::Producers;
-use super::super::txnindex::{self, Aborted};
-use super::{Dumped, Problem, REPAIR, dump};
+use super::super::txnindex::{self, AbortedTxn};
+use super::{DumpedBatch, Problem, REPAIR, dump};
 use crate::ids::{Epoch, Offset, TopicPartition};
 use crate::record::batch::Batch;
 
@@ -30,7 +30,7 @@ const REBUILT_INTERVAL: u64 = 4096;
 const EPOCHS: &str = "leader-epoch-checkpoint";
 
 /// A partition's directory while it is checked.
-struct Checked<'p> {
+struct PartitionCheck<'p> {
     directory: &'p Path,
     /// Whether it was shut down in order.
     clean: bool,
@@ -39,7 +39,7 @@ struct Checked<'p> {
     /// Whether a cleaner may have taken batches out.
     gaps: bool,
     bases: Vec<i64>,
-    batches: Vec<Vec<Dumped>>,
+    batches: Vec<Vec<DumpedBatch>>,
     sizes: Vec<u64>,
     problems: Vec<Problem>,
 }
@@ -48,7 +48,7 @@ struct Checked<'p> {
 pub fn verify(directory: &Path) -> io::Result<Vec<Problem>> {
     let root = directory.parent().unwrap_or(directory);
     let name = directory.file_name().and_then(|name| name.to_str()).and_then(names::parse_live);
-    let mut checked = Checked {
+    let mut checked = PartitionCheck {
         directory,
         clean: root.join(".kafka_cleanshutdown").exists(),
         modern: directory.join(names::METADATA).exists(),
@@ -72,7 +72,7 @@ pub fn verify(directory: &Path) -> io::Result<Vec<Problem>> {
     Ok(checked.problems)
 }
 
-impl Checked<'_> {
+impl PartitionCheck<'_> {
     fn complain(&mut self, path: PathBuf, position: u64, what: String, remedy: &'static str) {
         self.problems.push(Problem { path, position, what, remedy });
     }
@@ -187,7 +187,7 @@ impl Checked<'_> {
     fn offsets(
         &mut self,
         path: &Path,
-        (index, base, batches): (usize, i64, &[Dumped]),
+        (index, base, batches): (usize, i64, &[DumpedBatch]),
         bytes: &[u8],
     ) {
         let (mut last, mut widest) = (0, 0);
@@ -234,7 +234,7 @@ impl Checked<'_> {
     fn times(
         &mut self,
         path: &Path,
-        (index, base, batches): (usize, i64, &[Dumped]),
+        (index, base, batches): (usize, i64, &[DumpedBatch]),
         bytes: &[u8],
     ) {
         let mut previous = i64::MIN;
@@ -354,7 +354,7 @@ impl Checked<'_> {
             self.complain(path.clone(), 0, what, remedy);
         }
         for other in others {
-            let is_same = other.name.topic == name.topic && other.kind == names::Kind::Live;
+            let is_same = other.name.topic == name.topic && other.kind == names::DirKind::Live;
             if let Some(known) = other.topic_id.filter(|known| is_same && *known != id) {
                 let what = format!("topic id {id}, and {} has {known}", other.name);
                 self.complain(path.clone(), 0, what, remedy);
@@ -365,8 +365,12 @@ impl Checked<'_> {
 }
 
 /// What is wrong with a batch that may not begin below `due` nor reach `limit`.
-fn wrong_in(batch: &Dumped, (due, limit, epoch): (i64, i64, i32), gaps: bool) -> Option<String> {
-    let Dumped { base_offset, last_offset, .. } = *batch;
+fn wrong_in(
+    batch: &DumpedBatch,
+    (due, limit, epoch): (i64, i64, i32),
+    gaps: bool,
+) -> Option<String> {
+    let DumpedBatch { base_offset, last_offset, .. } = *batch;
     if !batch.crc_ok {
         return Some(format!("wrong checksum: offsets {base_offset} to {last_offset} are damaged"));
     }
@@ -414,7 +418,11 @@ fn wrong_in_epochs(
 }
 
 /// The transactions that a segment's markers abort.
-fn replay(path: &Path, batches: &[Dumped], producers: &mut Producers) -> io::Result<Vec<Aborted>> {
+fn replay(
+    path: &Path,
+    batches: &[DumpedBatch],
+    producers: &mut Producers,
+) -> io::Result<Vec<AbortedTxn>> {
     let mut file = None;
     let mut aborted = Vec::new();
     for batch in batches {
@@ -438,15 +446,15 @@ fn replay(path: &Path, batches: &[Dumped], producers: &mut Producers) -> io::Res
 }
 
 /// Whether both name the same transactions; where one began may lie below the log's start.
-fn same(found: &[Aborted], due: &[Aborted]) -> bool {
+fn same(found: &[AbortedTxn], due: &[AbortedTxn]) -> bool {
     let of =
-        |it: &Aborted| (it.producer_id, it.first_offset, it.last_offset, it.last_stable_offset);
+        |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset, it.last_stable_offset);
     found.len() == due.len() && found.iter().map(of).eq(due.iter().map(of))
 }
 
 /// Whether an index may say `offset` of the batch at `index`: its last one; brokers that wrote the
 /// older formats said the first one, which a compressed message does not bear.
-fn indexed(batches: &[Dumped], index: usize, offset: i64) -> bool {
+fn indexed(batches: &[DumpedBatch], index: usize, offset: i64) -> bool {
     let before = index.checked_sub(1).and_then(|before| batches.get(before));
     batches.get(index).is_some_and(|batch| {
         let inside = before.is_none_or(|before| before.last_offset < offset);

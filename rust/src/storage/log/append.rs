@@ -13,11 +13,11 @@ use std::time::Instant;
 use super::super::config::{LogConfig, TimestampType};
 use super::super::errors::{AppendError, StorageError};
 use super::super::index::{OffsetEntry, TimeEntry};
-use super::super::producers::{Verdict, marker_of};
+use super::super::producers::{SequenceCheck, marker_of};
 use super::super::segment::Segment;
 use super::super::sync::Urgency;
-use super::super::txnindex::Aborted;
-use super::tail::End;
+use super::super::txnindex::AbortedTxn;
+use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer};
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
@@ -402,7 +402,7 @@ impl Log {
         self.publish_transactions(writer);
         active.set_max(writer.max.0, writer.max.1);
         active.publish_size(writer.position);
-        self.tail.store(End {
+        self.tail.store(TailPosition {
             end: writer.next_offset,
             base: active.base_offset,
             position: writer.position,
@@ -473,14 +473,14 @@ fn analyze_producer_state(
         return Ok(None);
     }
     Ok(match writer.producers.check(batch)? {
-        Verdict::Fresh => None,
-        Verdict::Duplicate { base_offset, last_offset, timestamp } => {
+        SequenceCheck::Fresh => None,
+        SequenceCheck::Duplicate { base_offset, last_offset, timestamp } => {
             Some((base_offset, last_offset, timestamp))
         }
     })
 }
 
-fn note_producer(writer: &mut Writer, batch: &Batch<'_>, header: &Header) -> Option<Aborted> {
+fn note_producer(writer: &mut Writer, batch: &Batch<'_>, header: &Header) -> Option<AbortedTxn> {
     if header.producer_id < 0 {
         return None;
     }

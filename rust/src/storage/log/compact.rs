@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::aborted;
-use super::super::cleaner::choose::{self, Bounds, Dirty, Facts};
+use super::super::cleaner::choose::{self, CleanableRange, Dirty, SegmentInfo};
 use super::super::cleaner::output::CLEANED;
 use super::super::errors::StorageError;
 use super::super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX};
@@ -27,13 +27,13 @@ use crate::ids::Offset;
 const SWAP: &str = "swap";
 
 /// A log's segments at one moment, for a cleaning that may take long.
-pub(in super::super) struct View {
+pub(in super::super) struct CompactionView {
     /// All, the active one last.
     pub segments: Vec<Arc<Segment>>,
     truncations: u32,
 }
 
-impl Facts for Arc<Segment> {
+impl SegmentInfo for Arc<Segment> {
     fn base_offset(&self) -> i64 {
         self.base_offset
     }
@@ -57,7 +57,7 @@ impl Log {
     /// that; `None` where it has no segment.
     pub fn dirty(&self, now_ms: i64) -> Result<Option<Dirty>, StorageError> {
         self.usable()?;
-        let bounds = Bounds {
+        let bounds = CleanableRange {
             cleaned: self.partition_dir().log_dir.points(&self.name).cleaned.map(|offset| offset.0),
             log_start: self.log_start_offset().0,
             log_end: self.log_end_offset().0,
@@ -67,10 +67,10 @@ impl Log {
         self.steady(|segments| choose::dirty(segments, &bounds, &config, now_ms))
     }
 
-    pub(in super::super) fn view(&self) -> View {
+    pub(in super::super) fn view(&self) -> CompactionView {
         let _layout = self.layout.lock();
         let truncations = self.truncations.load(Ordering::Acquire);
-        View { segments: self.segments.load().to_vec(), truncations }
+        CompactionView { segments: self.segments.load().to_vec(), truncations }
     }
 
     /// Runs `f` while no segment goes or changes place, and the log is in use.
@@ -95,7 +95,7 @@ impl Log {
     /// Notes that the log is clean up to `offset`, unless it was truncated since `view`.
     pub(in super::super) fn note_cleaned(
         &self,
-        view: &View,
+        view: &CompactionView,
         offset: Offset,
     ) -> Result<(), StorageError> {
         let _layout = self.layout.lock();
@@ -110,7 +110,7 @@ impl Log {
     /// removed, where those are not all there any more.
     pub(in super::super) fn replace(
         &self,
-        view: &View,
+        view: &CompactionView,
         old: &[Arc<Segment>],
         size: u64,
     ) -> Result<bool, StorageError> {
@@ -136,7 +136,7 @@ impl Log {
         swapped.map(|()| true)
     }
 
-    fn is_truncated_since(&self, view: &View) -> bool {
+    fn is_truncated_since(&self, view: &CompactionView) -> bool {
         self.truncations.load(Ordering::Acquire) != view.truncations
     }
 

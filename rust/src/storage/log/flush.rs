@@ -17,7 +17,7 @@ use super::super::files;
 use super::super::names;
 use super::super::segment::Segment;
 use super::super::sync::Urgency;
-use super::tail::End;
+use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer};
 use crate::ids::Offset;
 
@@ -253,7 +253,7 @@ impl Log {
         writer.allocated = 0;
         writer.active_since_ms = now_ms;
         writer.names_unsynced = true;
-        self.tail.store(End { end: next_offset, base: next_offset, position: 0 });
+        self.tail.store(TailPosition { end: next_offset, base: next_offset, position: 0 });
         Ok(())
     }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::super::aborted;
 use super::super::errors::StorageError;
 use super::super::file_names::LOG;
-use super::super::scan::{self, BatchAt, Step, Walker};
+use super::super::scan::{self, BatchAt, WalkStep, Walker};
 use super::super::segment::Segment;
-use super::super::txnindex::Aborted;
+use super::super::txnindex::AbortedTxn;
 use super::Log;
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
@@ -24,7 +24,7 @@ use crate::record::legacy::{self, Message};
 
 /// A record found by its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundOffset {
     /// Its offset.
     pub offset: Offset,
     /// Its time, in milliseconds.
@@ -35,7 +35,10 @@ pub struct Found {
 
 impl Log {
     /// The first record with a timestamp of at least `timestamp`, from the log start on.
-    pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<Found>, StorageError> {
+    pub fn offset_for_timestamp(
+        &self,
+        timestamp: i64,
+    ) -> Result<Option<FoundOffset>, StorageError> {
         self.usable()?;
         let start = self.log_start_offset().0;
         self.steady(|segments| {
@@ -64,7 +67,7 @@ impl Log {
     }
 
     /// The first record with the largest timestamp of all; `None` in a log without records.
-    pub fn max_timestamp(&self) -> Result<Option<Found>, StorageError> {
+    pub fn max_timestamp(&self) -> Result<Option<FoundOffset>, StorageError> {
         self.usable()?;
         self.steady(latest_by_time)
     }
@@ -98,7 +101,7 @@ impl Log {
     }
 
     /// The aborted transactions with records in `from..to`.
-    pub fn aborted(&self, from: Offset, to: Offset) -> Result<Vec<Aborted>, StorageError> {
+    pub fn aborted(&self, from: Offset, to: Offset) -> Result<Vec<AbortedTxn>, StorageError> {
         self.steady(|segments| self.aborted_in(segments, from, to))
     }
 
@@ -107,14 +110,14 @@ impl Log {
         segments: &[Arc<Segment>],
         from: Offset,
         to: Offset,
-    ) -> Result<Vec<Aborted>, StorageError> {
+    ) -> Result<Vec<AbortedTxn>, StorageError> {
         let first = segments.partition_point(|it| it.base_offset <= from.0).saturating_sub(1);
         let mut found = Vec::new();
         for segment in segments.iter().skip(first) {
             self.mend_aborted(segments, segment)?;
             let complete = segment.with_aborted(|list| {
                 let hits =
-                    |entry: &&Aborted| entry.last_offset >= from.0 && entry.first_offset < to.0;
+                    |entry: &&AbortedTxn| entry.last_offset >= from.0 && entry.first_offset < to.0;
                 found.extend(list.iter().filter(hits).copied());
                 list.iter().any(|entry| entry.last_stable_offset >= to.0)
             })?;
@@ -147,7 +150,7 @@ impl Log {
         segment: &Arc<Segment>,
         (timestamp, start): (i64, i64),
         scratch: &mut Vec<u8>,
-    ) -> Result<Option<Found>, StorageError> {
+    ) -> Result<Option<FoundOffset>, StorageError> {
         let near = segment.time_entry_below(timestamp)?;
         let near = near.map_or(segment.base_offset, |e| segment.base_offset + i64::from(e.delta));
         let size = segment.size();
@@ -158,9 +161,9 @@ impl Log {
         let fail = |error| self.partition_dir().log_dir.failed("read", error);
         loop {
             let batch = match walker.step().map_err(fail)? {
-                Step::Batch(batch) => batch,
-                Step::End => return Ok(None),
-                Step::Bad(_) => return Err(segment.unreadable(next)),
+                WalkStep::Batch(batch) => batch,
+                WalkStep::End => return Ok(None),
+                WalkStep::Bad(_) => return Err(segment.unreadable(next)),
             };
             next = batch.last_offset + 1;
             if batch.max_timestamp < timestamp || batch.last_offset < start {
@@ -173,14 +176,14 @@ impl Log {
             let fits = |offset, time| time >= timestamp && offset >= start;
             if let Some((offset, timestamp)) = find_record((&file, &path), &batch, scratch, fits)? {
                 let leader_epoch = Epoch(batch.leader_epoch);
-                return Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }));
+                return Ok(Some(FoundOffset { offset: Offset(offset), timestamp, leader_epoch }));
             }
         }
     }
 }
 
 /// The first record with the largest timestamp of all.
-fn latest_by_time(segments: &[Arc<Segment>]) -> Result<Option<Found>, StorageError> {
+fn latest_by_time(segments: &[Arc<Segment>]) -> Result<Option<FoundOffset>, StorageError> {
     let mut best: Option<(i64, i64, &Arc<Segment>)> = None;
     for segment in segments {
         let (timestamp, offset) = segment.max_timestamp()?;
@@ -195,7 +198,7 @@ fn latest_by_time(segments: &[Arc<Segment>]) -> Result<Option<Found>, StorageErr
     let first = find_record(files, &batch, &mut Vec::new(), largest)?;
     let offset = first.map_or(batch.last_offset, |record| record.0);
     let leader_epoch = Epoch(batch.leader_epoch);
-    Ok(Some(Found { offset: Offset(offset), timestamp, leader_epoch }))
+    Ok(Some(FoundOffset { offset: Offset(offset), timestamp, leader_epoch }))
 }
 
 /// Offset and time of the first record of a batch that `fits`.

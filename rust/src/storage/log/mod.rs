@@ -43,22 +43,22 @@ use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::group_commit::GroupCommit;
 use super::partition_dir::PartitionDir;
-use super::producers::{ProducerFacts, Producers};
-use super::progress::Checking;
+use super::producers::{ActiveProducer, Producers};
+use super::progress::LogCheck;
 use super::segment::Segment;
-use super::sync::{Asked, SyncedLog, Syncer, Urgency};
+use super::sync::{SyncRequest, SyncedLog, Syncer, Urgency};
 use crate::clock::Clock;
 use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
 
 pub use append::{Appended, Stage};
-pub(super) use compact::View;
+pub(super) use compact::CompactionView;
 pub(super) use flush::Ending;
-pub use lookup::Found;
+pub use lookup::FoundOffset;
 pub(super) use lookup::find_record;
-pub use read_result::{Read, Slice};
-pub use recent_batches::Held;
-pub(super) use relocate::{Copied, Future, MOVED};
-pub use retention::SegmentFacts;
+pub use read_result::{LogSlice, ReadRequest};
+pub use recent_batches::RecentBytes;
+pub(super) use relocate::{Copied, FutureLog, MOVED};
+pub use retention::SegmentSummary;
 use segments::Segments;
 
 /// How a log is opened.
@@ -81,7 +81,7 @@ pub struct Open {
     /// The thread that syncs; `None`: only [`Log::flush`] does.
     pub syncer: Option<Arc<Syncer>>,
     /// Who watches how far it is; `None`: nobody does.
-    pub checking: Option<Arc<Checking>>,
+    pub checking: Option<Arc<LogCheck>>,
 }
 
 /// One partition.
@@ -111,7 +111,7 @@ pub struct Log {
     /// Files of old segments were renamed, and a power cut may bring them back.
     deleting: AtomicBool,
     /// What sync is asked for and has not begun (see `sync`).
-    pub(super) asked: Asked,
+    pub(super) asked: SyncRequest,
     /// The appends that wait for the disk. After `writer`.
     group: Mutex<GroupCommit>,
     /// Whether a cleaner works on it, or has given up on it (see `cleaner`).
@@ -281,7 +281,7 @@ impl Log {
     }
 
     /// The producers it remembers.
-    pub fn producers(&self) -> Vec<ProducerFacts> {
+    pub fn producers(&self) -> Vec<ActiveProducer> {
         self.writer.lock().producers.facts()
     }
 
@@ -391,7 +391,7 @@ impl SyncedLog for Log {
         self.name()
     }
 
-    fn asked(&self) -> &Asked {
+    fn asked(&self) -> &SyncRequest {
         &self.asked
     }
 

@@ -13,11 +13,11 @@ use super::super::errors::StorageError;
 use super::super::group_commit::GroupCommit;
 use super::super::names;
 use super::super::partition_dir::{PartitionDir, TxnIndexSums};
-use super::super::recovered::{Recovered, Request};
+use super::super::recovered::{Recovered, RecoveryRequest};
 use super::super::recovery;
-use super::super::sync::Asked;
+use super::super::sync::SyncRequest;
 use super::read_positions::ReadPositions;
-use super::tail::{End, Tail};
+use super::tail::{Tail, TailPosition};
 use super::{CommitPoint, Log, Open, Writer};
 use crate::ids::{Epoch, TopicPartition};
 
@@ -43,7 +43,7 @@ impl Log {
             path: RwLock::new(path),
             txn_index_sums: TxnIndexSums::default(),
         });
-        let request = Request {
+        let request = RecoveryRequest {
             clean: options.clean,
             dense: options.dense && points.cleaned.is_none() && !dir.lost_cleaned(),
             interval: options.config.index_interval_bytes,
@@ -106,7 +106,7 @@ fn build(
         damage,
         closed: AtomicBool::new(false),
         deleting: AtomicBool::new(false),
-        asked: Asked::default(),
+        asked: SyncRequest::default(),
         group: Mutex::new(GroupCommit::new()),
         cleaning: AtomicU8::new(0),
         layout: Mutex::new(()),
@@ -114,7 +114,7 @@ fn build(
         writer: Mutex::new(writer),
         segments: ArcSwap::from_pointee(segments.into()),
     });
-    log.tail.store(End { end, base, position });
+    log.tail.store(TailPosition { end, base, position });
     log.publish_transactions(&log.writer.lock());
     log.ask_for_what_is_left();
     log

@@ -15,9 +15,9 @@ use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::Log;
 use super::read_positions::{READ_POSITIONS, ReadPosition};
-use super::read_result::{Read, Slice};
+use super::read_result::{LogSlice, ReadRequest};
 use super::segments::Segments;
-use super::tail::End;
+use super::tail::TailPosition;
 use crate::ids::Offset;
 
 /// A place in the list of segments.
@@ -30,7 +30,7 @@ struct SegmentPosition {
 impl Log {
     /// The byte ranges of batches from `read.offset` on.
     /// Errors: out of range, or the storage's.
-    pub fn read(&self, read: Read) -> Result<Slice, ReadError> {
+    pub fn read(&self, read: ReadRequest) -> Result<LogSlice, ReadError> {
         self.usable()?;
         loop {
             let end = self.tail.load();
@@ -75,19 +75,24 @@ impl Log {
         (!Arc::ptr_eq(seen, &self.segments.load())).then_some(())
     }
 
-    fn read_from(&self, segments: &Segments, end: &End, read: &Read) -> Result<Slice, ReadError> {
+    fn read_from(
+        &self,
+        segments: &Segments,
+        end: &TailPosition,
+        read: &ReadRequest,
+    ) -> Result<LogSlice, ReadError> {
         let upper = read.upper.0.min(end.end);
         if read.offset.0 >= upper {
             if read.offset.0 == end.end {
                 self.damage.get().map_or(Ok(()), |damage| Err(damage.clone()))?;
             }
-            return Ok(Slice::default());
+            return Ok(LogSlice::default());
         }
         let Some(stop) = self.place_of_end(segments, end, upper)? else {
-            return Ok(Slice::default());
+            return Ok(LogSlice::default());
         };
         let Some((from, first)) = self.place_of_start(segments, read.offset.0, stop)? else {
-            return Ok(Slice::default());
+            return Ok(LogSlice::default());
         };
         let mut budget = read.max_bytes as u64;
         if read.min_one {
@@ -100,7 +105,7 @@ impl Log {
         {
             self.remember(upper, segment, stop.position);
         }
-        Ok(Slice {
+        Ok(LogSlice {
             size: ranges.iter().map(|range| range.len).sum(),
             ranges,
             held: None,
@@ -113,7 +118,7 @@ impl Log {
     fn place_of_end(
         &self,
         segments: &Segments,
-        end: &End,
+        end: &TailPosition,
         upper: i64,
     ) -> Result<Option<SegmentPosition>, StorageError> {
         if upper == end.end {

@@ -4,12 +4,12 @@
 //! Not promised: the last batch may be cut where `max_bytes` ended.
 
 use super::super::files::FileRange;
-use super::recent_batches::Held;
+use super::recent_batches::RecentBytes;
 use crate::ids::Offset;
 
 /// What to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct ReadRequest {
     /// The first offset wanted.
     pub offset: Offset,
     /// At most so many bytes.
@@ -22,11 +22,11 @@ pub struct Read {
 
 /// What a read found. Without bytes there is nothing between offset and upper.
 #[derive(Clone, Debug, Default)]
-pub struct Slice {
+pub struct LogSlice {
     /// The bytes, in order; none where they are in memory.
     pub ranges: Vec<FileRange>,
     /// The bytes where they are in memory.
-    pub held: Option<Held>,
+    pub held: Option<RecentBytes>,
     /// How many bytes there are.
     pub size: usize,
     /// Base offset of the first batch, which may lie below the offset asked.
@@ -35,7 +35,7 @@ pub struct Slice {
     pub first_size: u64,
 }
 
-impl Slice {
+impl LogSlice {
     /// Reads all bytes into memory.
     pub fn to_vec(&self) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.size);

@@ -17,17 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::errors::ReadError;
-use super::super::scan::{self, Step};
-use super::read_result::{Read, Slice};
-use super::recent_batches::{Batches, Held, KeptCommit, LIMIT};
-use super::tail::End;
+use super::super::scan::{self, WalkStep};
+use super::read_result::{LogSlice, ReadRequest};
+use super::recent_batches::{KeptCommit, LIMIT, RecentBatches, RecentBytes};
+use super::tail::TailPosition;
 use super::{Log, Writer};
 use crate::ids::Offset;
 
 impl Log {
     /// The same as [`Log::read`], from memory where what is asked for is there. Takes up to
     /// 2 KiB more memory a log, within the limit of all.
-    pub fn read_recent(&self, read: Read) -> Result<Slice, ReadError> {
+    pub fn read_recent(&self, read: ReadRequest) -> Result<LogSlice, ReadError> {
         self.usable()?;
         let truncations = self.truncations.load(Ordering::Acquire);
         let end = self.tail.load();
@@ -58,9 +58,9 @@ impl Log {
     /// Keeps what was read of the active segment, up to the end; as what is kept.
     fn keep_read(
         &self,
-        (read, truncations, end): (&Read, u32, &End),
-        slice: &Slice,
-    ) -> Option<Slice> {
+        (read, truncations, end): (&ReadRequest, u32, &TailPosition),
+        slice: &LogSlice,
+    ) -> Option<LogSlice> {
         let [range] = slice.ranges.as_slice() else { return None };
         let first = slice.base_offset?.0;
         let is_last = first >= end.base && range.position + range.len as u64 == end.position;
@@ -69,7 +69,7 @@ impl Log {
         }
         let bytes = range.to_vec().ok()?.into_boxed_slice();
         let from = first.min(read.offset.0);
-        let batches = Batches::new((truncations, end.base), (from, end.end), bytes)?;
+        let batches = RecentBatches::new((truncations, end.base), (from, end.end), bytes)?;
         // Bytes that changed meanwhile are not these: a cut counts itself before it changes any.
         if self.truncations.load(Ordering::Acquire) != truncations {
             return None;
@@ -93,7 +93,7 @@ impl Log {
         let truncations = self.truncations.load(Ordering::Acquire);
         let offsets = (writer.committed.next_offset, writer.next_offset);
         let bytes = writer.staging.as_slice().into();
-        Batches::new((truncations, segment), offsets, bytes).map(KeptCommit)
+        RecentBatches::new((truncations, segment), offsets, bytes).map(KeptCommit)
     }
 
     /// Lets go of batches that nobody read since the last call.
@@ -113,7 +113,7 @@ impl Log {
 }
 
 /// What `read` asks for, if all of it is in these batches.
-fn select(batches: &Arc<Batches>, read: &Read, upper: i64) -> Option<Slice> {
+fn select(batches: &Arc<RecentBatches>, read: &ReadRequest, upper: i64) -> Option<LogSlice> {
     if read.offset.0 < batches.from || upper > batches.end {
         return None;
     }
@@ -121,7 +121,7 @@ fn select(batches: &Arc<Batches>, read: &Read, upper: i64) -> Option<Slice> {
     let (mut at, mut first) = (0, None);
     while at < size {
         let head = batches.bytes.get(usize::try_from(at).ok()?..)?;
-        let Step::Batch(batch) = scan::read_head(head, at, size) else { return None };
+        let WalkStep::Batch(batch) = scan::read_head(head, at, size) else { return None };
         if batch.last_offset >= upper {
             break;
         }
@@ -137,8 +137,8 @@ fn select(batches: &Arc<Batches>, read: &Read, upper: i64) -> Option<Slice> {
     }
     let start = usize::try_from(first.position).ok()?;
     let size = usize::try_from((at - first.position).min(budget)).ok()?;
-    let held = Held { batches: Arc::clone(batches), range: start..start + size };
-    Some(Slice {
+    let held = RecentBytes { batches: Arc::clone(batches), range: start..start + size };
+    Some(LogSlice {
         ranges: Vec::new(),
         held: Some(held),
         size,

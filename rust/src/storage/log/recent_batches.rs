@@ -21,7 +21,7 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 /// What a log keeps of its end.
 #[derive(Default)]
 pub(super) struct Recent {
-    pub batches: ArcSwapOption<Batches>,
+    pub batches: ArcSwapOption<RecentBatches>,
     /// A reader has come to the log's end since the last commit.
     pub is_wanted: AtomicBool,
     /// They are new, or were read, since the last [`Log::drop_idle_recent`].
@@ -30,7 +30,7 @@ pub(super) struct Recent {
 
 /// Whole batches at the end of the active segment.
 #[derive(Debug)]
-pub(super) struct Batches {
+pub(super) struct RecentBatches {
     /// The count of truncations that they hold for.
     pub truncations: u32,
     /// Base offset of the segment.
@@ -43,19 +43,19 @@ pub(super) struct Batches {
 
 /// Some of the bytes that a log keeps; they stay as long as this does.
 #[derive(Clone, Debug)]
-pub struct Held {
-    pub(super) batches: Arc<Batches>,
+pub struct RecentBytes {
+    pub(super) batches: Arc<RecentBatches>,
     pub(super) range: Range<usize>,
 }
 
-impl Held {
+impl RecentBytes {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         self.batches.bytes.get(self.range.clone()).unwrap_or_default()
     }
 }
 
-impl Batches {
+impl RecentBatches {
     /// Those of `bytes`; `None` where there is no room for them.
     pub(super) fn new(
         (truncations, segment): (u32, i64),
@@ -68,11 +68,11 @@ impl Batches {
     }
 }
 
-impl Drop for Batches {
+impl Drop for RecentBatches {
     fn drop(&mut self) {
         HELD.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 
 /// What a commit keeps once it is written.
-pub(super) struct KeptCommit(pub Arc<Batches>);
+pub(super) struct KeptCommit(pub Arc<RecentBatches>);

@@ -9,7 +9,8 @@
 //! the old directory is renamed to `-delete` and removed, and the marker goes.
 //! Invariant: from the rename on nothing is appended to the old directory, whatever fails. So a
 //! crash leaves the old one alone, or both with the same records: the one with the marker counts.
-//! Threads: the mover's. Rounds hold no lock; the end holds layout, flushing and writer.
+//! Threads: that of `future_replicas`. Rounds hold no lock; the end holds layout, flushing and
+//! writer.
 //! Not promised: cleaning waits for the end of a move, not for its rounds; what it or retention
 //! took away is copied in vain.
 
@@ -32,7 +33,7 @@ use super::super::files;
 use super::super::names;
 use super::super::partition_dir::{ABORTED, PartitionDir, TxnIndexSums};
 use super::super::producer_replay::snapshots;
-use super::super::scan::{Step, Walker};
+use super::super::scan::{WalkStep, Walker};
 use super::super::segment::Segment;
 use super::flush::EPOCHS;
 use super::{Log, Writer};
@@ -55,7 +56,7 @@ pub(in super::super) struct Copied {
 }
 
 /// A log's copy in another log directory.
-pub(in super::super) struct Future {
+pub(in super::super) struct FutureLog {
     log: Arc<Log>,
     partition_dir: Arc<PartitionDir>,
     copies: BTreeMap<i64, Copy>,
@@ -78,7 +79,7 @@ struct Copy {
     end: i64,
 }
 
-impl Future {
+impl FutureLog {
     /// Makes the directory at `path`, in `dir`, or goes on with what is there.
     pub(in super::super) fn begin(
         log: &Arc<Log>,
@@ -221,7 +222,7 @@ impl Future {
             self.progress.size.fetch_add(len, Ordering::Relaxed);
         }
         let mut walker = Walker::new(&source, copy.walked, copy.size);
-        while let Ok(Step::Batch(batch)) = walker.step() {
+        while let Ok(WalkStep::Batch(batch)) = walker.step() {
             (copy.walked, copy.end) = (batch.end(), batch.last_offset + 1);
         }
         self.progress.end.fetch_max(copy.end, Ordering::Relaxed);

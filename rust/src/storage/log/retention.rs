@@ -19,7 +19,7 @@ use crate::ids::Offset;
 
 /// A segment, as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentFacts {
+pub struct SegmentSummary {
     /// Its first offset.
     pub base_offset: Offset,
     /// One past its last offset.
@@ -39,7 +39,7 @@ impl Log {
         self.usable()?;
         self.purge()?;
         let config = self.config.load_full();
-        let facts = self.segment_facts()?;
+        let facts = self.segment_summaries()?;
         let mut keep_from = self.log_start_offset().0;
         if config.delete && self.damage.get().is_none() {
             keep_from = keep_from.max(by_time(&facts, config.retention_ms, now_ms));
@@ -87,7 +87,7 @@ impl Log {
     }
 
     /// The segments, oldest first; the last one is active.
-    pub fn segment_facts(&self) -> Result<Vec<SegmentFacts>, StorageError> {
+    pub fn segment_summaries(&self) -> Result<Vec<SegmentSummary>, StorageError> {
         let end = self.log_end_offset().0;
         self.steady(|segments| {
             let nexts = segments.iter().skip(1).map(|s| s.base_offset).chain([end]);
@@ -97,7 +97,7 @@ impl Log {
                     Err(StorageError::Damaged { .. }) => -1,
                     found => found?.0,
                 };
-                Ok(SegmentFacts {
+                Ok(SegmentSummary {
                     base_offset: Offset(segment.base_offset),
                     next_offset: Offset(next),
                     size: segment.size(),
@@ -165,19 +165,19 @@ impl Log {
 }
 
 /// The offset from which on segments are young enough.
-fn by_time(facts: &[SegmentFacts], retention_ms: i64, now_ms: i64) -> i64 {
+fn by_time(facts: &[SegmentSummary], retention_ms: i64, now_ms: i64) -> i64 {
     if retention_ms < 0 {
         return 0;
     }
     let old =
-        |segment: &&SegmentFacts| now_ms.saturating_sub(segment.largest_timestamp) > retention_ms;
+        |segment: &&SegmentSummary| now_ms.saturating_sub(segment.largest_timestamp) > retention_ms;
     let active_is_empty = facts.last().is_some_and(|active| active.size == 0);
     let count = facts.len() - usize::from(active_is_empty);
     facts.iter().take(count).take_while(old).last().map_or(0, |segment| segment.next_offset.0)
 }
 
 /// The offset from which on the log is small enough.
-fn by_size(facts: &[SegmentFacts], retention_bytes: i64) -> i64 {
+fn by_size(facts: &[SegmentSummary], retention_bytes: i64) -> i64 {
     let Ok(limit) = u64::try_from(retention_bytes) else { return 0 };
     let size: u64 = facts.iter().map(|segment| segment.size).sum();
     let mut excess = size.saturating_sub(limit);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 /// A log's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct TailPosition {
     /// One past the last offset.
     pub end: i64,
     /// Base offset of the active segment.
@@ -25,10 +25,10 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    pub(super) fn load(&self) -> End {
+    pub(super) fn load(&self) -> TailPosition {
         loop {
             let before = self.version.load(Ordering::Acquire);
-            let found = End {
+            let found = TailPosition {
                 end: self.end.load(Ordering::Relaxed),
                 base: self.base.load(Ordering::Relaxed),
                 position: self.position.load(Ordering::Relaxed),
@@ -42,7 +42,7 @@ impl Tail {
     }
 
     /// Only under the partition's mutex.
-    pub(super) fn store(&self, new: End) {
+    pub(super) fn store(&self, new: TailPosition) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -64,7 +64,7 @@ mod tests {
         let writer = Arc::clone(&tail);
         let thread = std::thread::spawn(move || {
             for n in 1..200_000 {
-                writer.store(End { end: n, base: n, position: n.unsigned_abs() });
+                writer.store(TailPosition { end: n, base: n, position: n.unsigned_abs() });
             }
         });
         while !thread.is_finished() {

@@ -15,7 +15,7 @@ use super::super::file_names::LOG_LAST;
 use super::super::files;
 use super::super::producer_replay::{drop_snapshots_above, load_producers};
 use super::super::segment::Segment;
-use super::tail::End;
+use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer};
 use crate::ids::Offset;
 
@@ -132,7 +132,7 @@ impl Log {
     ) -> Result<Offset, StorageError> {
         active.unseal()?;
         active.publish_size(position);
-        self.tail.store(End { end, base: active.base_offset, position });
+        self.tail.store(TailPosition { end, base: active.base_offset, position });
         let dir = &self.partition_dir().log_dir;
         let fail = |error| dir.failed("cut a segment", error);
         active.change(|file| dir.disk().set_len(file, position).map_err(fail))?;
@@ -179,7 +179,7 @@ impl Log {
         self.log_start.store(offset.0, Ordering::Release);
         self.high_watermark.store(offset.0, Ordering::Release);
         self.flushed.store(offset.0, Ordering::Release);
-        self.tail.store(End { end: offset.0, base: offset.0, position: 0 });
+        self.tail.store(TailPosition { end: offset.0, base: offset.0, position: 0 });
         writer.committed =
             CommitPoint { next_offset: offset.0, max: (-1, -1), ..CommitPoint::default() };
         writer.epochs.truncate_to(Offset(0));

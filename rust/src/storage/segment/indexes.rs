@@ -16,9 +16,9 @@ use super::super::files;
 use super::super::index::{Entry, Index, OffsetEntry, TimeEntry};
 use super::super::index_cache::Cached;
 use super::super::indexing::{BuiltIndexes, IndexBuilder};
-use super::super::pages::Source;
-use super::super::scan::{HEAD, Step, WINDOW, Walker};
-use super::super::txnindex::{self, Aborted};
+use super::super::pages::IndexFile;
+use super::super::scan::{HEAD, WINDOW, WalkStep, Walker};
+use super::super::txnindex::{self, AbortedTxn};
 use super::{AbortedList, MAKE_ROOM, NEAR, Segment, UNKNOWN};
 
 impl Segment {
@@ -61,14 +61,14 @@ impl Segment {
 
     fn in_offsets<R>(
         self: &Arc<Self>,
-        f: impl Fn(&Index<OffsetEntry>, &Source<'_>) -> io::Result<R>,
+        f: impl Fn(&Index<OffsetEntry>, &IndexFile<'_>) -> io::Result<R>,
     ) -> Result<R, StorageError> {
         self.in_index((&self.offsets, INDEX), f)
     }
 
     fn in_times<R>(
         self: &Arc<Self>,
-        f: impl Fn(&Index<TimeEntry>, &Source<'_>) -> io::Result<R>,
+        f: impl Fn(&Index<TimeEntry>, &IndexFile<'_>) -> io::Result<R>,
     ) -> Result<R, StorageError> {
         self.in_index((&self.times, TIME_INDEX), f)
     }
@@ -77,7 +77,7 @@ impl Segment {
     fn in_index<E: Entry, R>(
         self: &Arc<Self>,
         (index, kind): (&Index<E>, &str),
-        f: impl Fn(&Index<E>, &Source<'_>) -> io::Result<R>,
+        f: impl Fn(&Index<E>, &IndexFile<'_>) -> io::Result<R>,
     ) -> Result<R, StorageError> {
         if !self.asked.load(Ordering::Relaxed) {
             self.asked.store(true, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Segment {
         let dir = &self.partition_dir.log_dir;
         let (path, enter) = (|| self.path(kind), || self.enter_cache());
         let source =
-            Source { disk: dir.disk(), cache: dir.index_cache(), path: &path, enter: &enter };
+            IndexFile { disk: dir.disk(), cache: dir.index_cache(), path: &path, enter: &enter };
         let mut tries = 0;
         loop {
             match f(index, &source) {
@@ -113,7 +113,7 @@ impl Segment {
         let file = self.file()?;
         let mut walker = Walker::new(&file, 0, self.size());
         let mut builder = IndexBuilder::new(self.base_offset, 4096);
-        while let Step::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))? {
+        while let WalkStep::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))? {
             builder.add(&batch);
         }
         self.install_indexes(builder.finish());
@@ -169,7 +169,7 @@ impl Segment {
     /// Errors: `Damaged`: the file is no index, see [`Segment::set_aborted`]; the disk's.
     pub(crate) fn with_aborted<R>(
         self: &Arc<Self>,
-        f: impl FnOnce(&[Aborted]) -> R,
+        f: impl FnOnce(&[AbortedTxn]) -> R,
     ) -> Result<R, StorageError> {
         self.asked.store(true, Ordering::Relaxed);
         if let Some(AbortedList { list, .. }) = &*self.aborted.lock() {
@@ -177,7 +177,7 @@ impl Segment {
         }
         let list = self.read_aborted()?;
         let found = f(&list);
-        let bytes = list.capacity() * size_of::<Aborted>() + size_of::<AbortedList>();
+        let bytes = list.capacity() * size_of::<AbortedTxn>() + size_of::<AbortedList>();
         if let Some(charge) = self.partition_dir.log_dir.index_cache().reserve(bytes) {
             self.aborted.lock().get_or_insert(AbortedList { list, charge: Some(charge) });
             self.enter_cache();
@@ -185,7 +185,7 @@ impl Segment {
         Ok(found)
     }
 
-    fn read_aborted(self: &Arc<Self>) -> Result<Vec<Aborted>, StorageError> {
+    fn read_aborted(self: &Arc<Self>) -> Result<Vec<AbortedTxn>, StorageError> {
         let bytes = match files::read(self.partition_dir.log_dir.disk(), &self.path(TXN_INDEX)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other.map_err(|error| self.failed("read an index of", error))?,
@@ -206,20 +206,20 @@ impl Segment {
     }
 
     /// The aborted transactions of a segment that is appended to.
-    pub(crate) fn change_aborted<R>(&self, f: impl FnOnce(&mut Vec<Aborted>) -> R) -> R {
+    pub(crate) fn change_aborted<R>(&self, f: impl FnOnce(&mut Vec<AbortedTxn>) -> R) -> R {
         f(&mut self.aborted.lock().get_or_insert_default().list)
     }
 
     /// Takes the aborted transactions into memory for as long as the segment lives: its file is
     /// about to go, or is appended to.
     pub(crate) fn keep_aborted(self: &Arc<Self>) -> Result<(), StorageError> {
-        let list = self.with_aborted(<[Aborted]>::to_vec)?;
+        let list = self.with_aborted(<[AbortedTxn]>::to_vec)?;
         *self.aborted.lock() = Some(AbortedList { list, charge: None });
         Ok(())
     }
 
     /// Replaces the list of aborted transactions, as recovery found it.
-    pub(crate) fn set_aborted(&self, list: Vec<Aborted>) {
+    pub(crate) fn set_aborted(&self, list: Vec<AbortedTxn>) {
         *self.aborted.lock() = Some(AbortedList { list, charge: None });
     }
 }

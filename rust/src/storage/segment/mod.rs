@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use super::descriptors::{Closed, Holder};
+use super::descriptors::{CloseOutcome, Holder};
 use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, LOG_LAST, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::files;
@@ -26,8 +26,8 @@ use super::index::{Index, OffsetEntry, TimeEntry};
 use super::index_cache::Charge;
 use super::order::BatchOrder;
 use super::partition_dir::PartitionDir;
-use super::scan::{BatchAt, HEAD, Step, Walker};
-use super::txnindex::{self, Aborted};
+use super::scan::{BatchAt, HEAD, WalkStep, Walker};
+use super::txnindex::{self, AbortedTxn};
 
 /// How many files are closed for one that cannot be opened otherwise.
 const MAKE_ROOM: usize = 64;
@@ -72,7 +72,7 @@ pub(crate) struct Segment {
 /// The aborted transactions of a segment, in memory.
 #[derive(Debug, Default)]
 pub(super) struct AbortedList {
-    pub list: Vec<Aborted>,
+    pub list: Vec<AbortedTxn>,
     /// What the cache gets back when it lets go of them; `None`: they stay.
     charge: Option<Charge>,
 }
@@ -273,7 +273,7 @@ impl Segment {
         let from = hint.from;
         if let Some((next, last_offset)) = hint.next.filter(|next| next.0 > from + NEAR) {
             let mut walker = Walker::aiming(&file, next, end, HEAD);
-            if let Step::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))?
+            if let WalkStep::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))?
                 && (batch.base_offset..=batch.last_offset).contains(&offset)
                 && batch.last_offset <= last_offset
             {
@@ -353,9 +353,9 @@ impl Segment {
     ) -> Result<Option<BatchAt>, StorageError> {
         let file = self.file()?;
         match Walker::new(&file, position, end).step().map_err(|e| self.failed("read", e))? {
-            Step::Batch(batch) => Ok(Some(batch)),
-            Step::End => Ok(None),
-            Step::Bad(_) => Err(self.unreadable(self.base_offset)),
+            WalkStep::Batch(batch) => Ok(Some(batch)),
+            WalkStep::End => Ok(None),
+            WalkStep::Bad(_) => Err(self.unreadable(self.base_offset)),
         }
     }
 
@@ -376,15 +376,15 @@ impl Segment {
         let mut first = None;
         loop {
             let walked = match walker.step().map_err(|e| self.failed("read", e))? {
-                Step::Batch(batch) => {
+                WalkStep::Batch(batch) => {
                     first = first.or(Some(batch.last_offset));
                     if batch.last_offset < offset {
                         continue;
                     }
                     OffsetSearch::Found(batch)
                 }
-                Step::End => OffsetSearch::None,
-                Step::Bad(_) => OffsetSearch::Bad,
+                WalkStep::End => OffsetSearch::None,
+                WalkStep::Bad(_) => OffsetSearch::Bad,
             };
             return Ok((walked, first));
         }
@@ -404,7 +404,7 @@ impl Segment {
         let file = self.file()?;
         let first =
             Walker::new(&file, 0, self.size()).step().map_err(|e| self.failed("read", e))?;
-        let Step::Batch(batch) = first else { return Ok(None) };
+        let WalkStep::Batch(batch) = first else { return Ok(None) };
         self.first_timestamp.store(batch.max_timestamp, Ordering::Relaxed);
         Ok(Some(batch.max_timestamp))
     }
@@ -483,12 +483,12 @@ impl Segment {
 }
 
 impl Holder for Segment {
-    fn close(&self, at_once: bool) -> Closed {
+    fn close(&self, at_once: bool) -> CloseOutcome {
         if self.used.swap(false, Ordering::Relaxed) && !at_once {
-            return Closed::Used;
+            return CloseOutcome::Used;
         }
         if self.is_unsynced() {
-            return Closed::Unsynced;
+            return CloseOutcome::Unsynced;
         }
         self.registered.store(false, Ordering::Release);
         let file = self.file.swap(None);
@@ -496,10 +496,10 @@ impl Holder for Segment {
         if file.is_some() && self.is_unsynced() {
             self.file.compare_and_swap(&None::<Arc<File>>, file);
             if !self.registered.swap(true, Ordering::AcqRel) {
-                return Closed::Unsynced;
+                return CloseOutcome::Unsynced;
             }
         }
-        Closed::Yes
+        CloseOutcome::Yes
     }
 
     fn sync_now(self: Arc<Self>) {

@@ -11,7 +11,7 @@ use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
 use krust::record::convert::each_record;
 use krust::storage::{
-    Aborted, CleanerOptions, DirOptions, Log, LogConfig, LogDir, Open, ProducerFacts,
+    AbortedTxn, ActiveProducer, CleanerOptions, DirOptions, Log, LogConfig, LogDir, Open,
 };
 
 use crate::support::{NOW_MS, append, bytes_from, keyed_at, marker};
@@ -32,9 +32,9 @@ pub struct Truth {
     pub start: i64,
     pub end: i64,
     pub records: BTreeMap<i64, Content>,
-    pub producers: Vec<ProducerFacts>,
+    pub producers: Vec<ActiveProducer>,
     pub epochs: Vec<(Epoch, Offset)>,
-    pub aborted: Vec<Aborted>,
+    pub aborted: Vec<AbortedTxn>,
     /// The offset that each of some times finds.
     pub times: Vec<(i64, Option<i64>)>,
 }
@@ -195,7 +195,7 @@ pub fn truths(root: &Path) -> BTreeMap<&'static str, Truth> {
 }
 
 /// The producers in the order of their ids.
-pub fn producers(log: &Log) -> Vec<ProducerFacts> {
+pub fn producers(log: &Log) -> Vec<ActiveProducer> {
     let mut facts = log.producers();
     facts.sort_by_key(|facts| facts.producer_id);
     facts

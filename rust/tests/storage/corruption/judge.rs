@@ -10,7 +10,7 @@ use std::path::Path;
 use krust::ids::Offset;
 use krust::record::batch;
 use krust::record::convert::each_record;
-use krust::storage::{Aborted, Log, LogDir, Read};
+use krust::storage::{AbortedTxn, Log, LogDir, ReadRequest};
 
 use super::image::{self, Content, Truth};
 use super::lines::Lines;
@@ -71,7 +71,7 @@ fn partition(log: &Log, truth: &Truth, clean: bool) -> Vec<(String, bool)> {
     let lost = read.is_some();
     if let Ok(found) = log.aborted(Offset(start), Offset(end)) {
         // What ended behind the end is open now. Where the next one begins bounds searches only.
-        let facts = |it: &Aborted| (it.producer_id, it.first_offset, it.last_offset);
+        let facts = |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset);
         let due = truth.aborted.iter().filter(|it| it.last_offset < end).map(facts);
         if !lost && !found.iter().map(facts).eq(due) {
             faults.push(("has other aborted transactions".to_owned(), false));
@@ -107,7 +107,7 @@ fn read_all(log: &Log, truth: &Truth, faults: &mut Vec<(String, bool)>) -> Optio
     let mut at = log.log_start_offset().0;
     let mut told = Vec::new();
     while at < log.log_end_offset().0 {
-        let read = Read {
+        let read = ReadRequest {
             offset: Offset(at),
             max_bytes: 2000,
             upper: log.log_end_offset(),

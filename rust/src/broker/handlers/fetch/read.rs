@@ -12,7 +12,7 @@ use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchRequest;
 use crate::storage::files::FileRange;
-use crate::storage::{Aborted, Log, Read, ReadError, Slice};
+use crate::storage::{AbortedTxn, Log, LogSlice, ReadError, ReadRequest};
 
 /// The most bytes of a reply that come from memory. The rest are file ranges.
 const HELD_BYTES: usize = 1 << 20;
@@ -40,11 +40,11 @@ pub(crate) struct ReadResult {
     pub(crate) high_watermark: i64,
     pub(crate) last_stable_offset: i64,
     pub(crate) log_start_offset: i64,
-    pub(crate) aborted: Option<Vec<Aborted>>,
+    pub(crate) aborted: Option<Vec<AbortedTxn>>,
     pub(crate) diverging: Option<(Epoch, Offset)>,
-    pub(crate) slice: Slice,
+    pub(crate) slice: LogSlice,
     /// The read request, if the range is to be converted.
-    pub(crate) read: Option<Read>,
+    pub(crate) read: Option<ReadRequest>,
     /// Converted records for old versions, instead of the range.
     pub(crate) converted: Option<Vec<u8>>,
     /// There are records, but the first batch did not fit beside those of others.
@@ -233,7 +233,7 @@ fn read_partition(
         most = most.min(budget.limit);
     }
     let offset = Offset(asked.fetch_offset);
-    let read = Read { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
+    let read = ReadRequest { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
     let slice = match budget.held {
         0 => log.read(read),
         _ => log.read_recent(read),
@@ -296,7 +296,7 @@ impl ReadResult {
             log_start_offset: -1,
             aborted: None,
             diverging: None,
-            slice: Slice::default(),
+            slice: LogSlice::default(),
             read: None,
             converted: None,
             is_cut: false,

@@ -75,7 +75,7 @@ fn partition<'a>(entry: &CachedPartition, found: &'a ReadResult) -> PartitionDat
         },
     };
     let aborted = found.aborted.as_ref().map(|list| {
-        let one = |aborted: &crate::storage::Aborted| AbortedTransaction {
+        let one = |aborted: &crate::storage::AbortedTxn| AbortedTransaction {
             producer_id: aborted.producer_id,
             first_offset: aborted.first_offset,
         };

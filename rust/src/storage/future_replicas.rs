@@ -5,7 +5,7 @@
 //! lets the next one come first. A move ends when its log is deleted or somebody cancels it: its
 //! directory is removed then. One that a stop ends is gone on with by the next start.
 //! A move that panics ends; if it was giving the log its new place, both directories go offline. A
-//! panic elsewhere ends the thread: see [`Mover::has_failed`].
+//! panic elsewhere ends the thread: see [`FutureReplicas::has_failed`].
 //! Threads: one of its own; asking takes a short lock.
 //! Not promised: an order among moves; an end where a log is written faster than it is copied.
 
@@ -24,8 +24,8 @@ use super::deletion::delete_now;
 use super::dirs::LogDir;
 use super::errors::StorageError;
 use super::files;
-use super::log::{Copied, Future, Log, MOVED};
-use super::names::{self, Found, Kind};
+use super::log::{Copied, FutureLog, Log, MOVED};
+use super::names::{self, DirKind, FoundPartition};
 use super::panics::caught;
 use crate::ids::TopicPartition;
 
@@ -36,18 +36,18 @@ const RETRY: Duration = Duration::from_millis(100);
 type Arrived = Box<dyn Fn(&Arc<Log>) + Send + Sync>;
 
 /// One log's move.
-pub struct Move {
+pub struct FutureReplica {
     log: Arc<Log>,
     to: Arc<LogDir>,
     path: PathBuf,
     cancelled: AtomicBool,
     progress: Arc<Copied>,
-    future: Mutex<Option<Future>>,
+    future: Mutex<Option<FutureLog>>,
 }
 
 /// The thread.
-pub struct Mover {
-    state: Mutex<State>,
+pub struct FutureReplicas {
+    state: Mutex<MoveQueue>,
     changed: Condvar,
     failed: AtomicBool,
     arrived: Arrived,
@@ -55,25 +55,25 @@ pub struct Mover {
 }
 
 #[derive(Default)]
-struct State {
-    moves: VecDeque<Arc<Move>>,
+struct MoveQueue {
+    moves: VecDeque<Arc<FutureReplica>>,
     stopped: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum MoveStep {
     Again,
     Later,
     Done,
 }
 
-impl std::fmt::Debug for Mover {
+impl std::fmt::Debug for FutureReplicas {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mover {{ moves: {} }}", self.state.lock().moves.len())
+        write!(f, "FutureReplicas {{ moves: {} }}", self.state.lock().moves.len())
     }
 }
 
-impl Move {
+impl FutureReplica {
     /// Whose log.
     pub fn name(&self) -> &TopicPartition {
         self.log.name()
@@ -96,12 +96,12 @@ impl Move {
     }
 
     /// After a panic: the copy goes, the log stays where it is.
-    fn fail(&self) -> Step {
+    fn fail(&self) -> MoveStep {
         if !Arc::ptr_eq(&self.log.dir(), &self.to) {
             let remove = || self.to.remove_aside(&self.path);
             caught(&"the end of a move", remove).unwrap_or_default();
         }
-        Step::Done
+        MoveStep::Done
     }
 
     fn goes_on(&self) -> bool {
@@ -109,24 +109,25 @@ impl Move {
     }
 }
 
-impl Mover {
+impl FutureReplicas {
     /// Starts the thread; `arrived` runs on it.
     pub fn start(arrived: Arrived) -> std::io::Result<Arc<Self>> {
-        let mover = Arc::new(Self {
+        let future_replicas = Arc::new(Self {
             state: Mutex::default(),
             changed: Condvar::new(),
             failed: AtomicBool::new(false),
             arrived,
             thread: Mutex::new(None),
         });
-        let me = Arc::clone(&mover);
-        let thread = std::thread::Builder::new().name("krust-mover".into()).spawn(move || {
-            if caught(&"the mover thread", || me.run()).is_none() {
-                me.failed.store(true, Ordering::Release);
-            }
-        })?;
-        *mover.thread.lock() = Some(thread);
-        Ok(mover)
+        let me = Arc::clone(&future_replicas);
+        let thread =
+            std::thread::Builder::new().name("krust-future_replicas".into()).spawn(move || {
+                if caught(&"the future_replicas thread", || me.run()).is_none() {
+                    me.failed.store(true, Ordering::Release);
+                }
+            })?;
+        *future_replicas.thread.lock() = Some(thread);
+        Ok(future_replicas)
     }
 
     /// Has `log` moved to `to`, wherever it was on its way to before; where it lies already, a move
@@ -143,7 +144,7 @@ impl Mover {
         // One that was under way may arrive all the same, and is to come back then.
         if known.is_some() || !Arc::ptr_eq(&log.dir(), to) {
             let fresh = || to.path().join(names::future_name(log.name()));
-            state.moves.push_back(Arc::new(Move {
+            state.moves.push_back(Arc::new(FutureReplica {
                 log: Arc::clone(log),
                 to: Arc::clone(to),
                 path: path.unwrap_or_else(fresh),
@@ -157,9 +158,10 @@ impl Mover {
     }
 
     /// The moves that are under way or wait.
-    pub fn moves(&self) -> Vec<Arc<Move>> {
+    pub fn moves(&self) -> Vec<Arc<FutureReplica>> {
         let state = self.state.lock();
-        let is_under_way = |it: &&Arc<Move>| it.goes_on() && !Arc::ptr_eq(&it.log.dir(), &it.to);
+        let is_under_way =
+            |it: &&Arc<FutureReplica>| it.goes_on() && !Arc::ptr_eq(&it.log.dir(), &it.to);
         state.moves.iter().filter(is_under_way).cloned().collect()
     }
 
@@ -170,7 +172,7 @@ impl Mover {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the mover thread had panicked");
+            tracing::error!("the future_replicas thread had panicked");
         }
     }
 
@@ -199,10 +201,10 @@ impl Mover {
             let doing = format_args!("the move of {} to {}", next.name(), next.to.path().display());
             let step = caught(&doing, || self.step(&next)).unwrap_or_else(|| next.fail());
             let mut state = self.state.lock();
-            if step != Step::Again {
+            if step != MoveStep::Again {
                 state.moves.pop_front();
             }
-            if step == Step::Later {
+            if step == MoveStep::Later {
                 state.moves.push_back(next);
                 if !state.stopped {
                     self.changed.wait_for(&mut state, RETRY);
@@ -211,23 +213,23 @@ impl Mover {
         }
     }
 
-    fn step(&self, it: &Move) -> Step {
+    fn step(&self, it: &FutureReplica) -> MoveStep {
         let mut future = it.future.lock();
-        let outcome = if it.goes_on() { self.go_on(it, &mut future) } else { Ok(Step::Done) };
+        let outcome = if it.goes_on() { self.go_on(it, &mut future) } else { Ok(MoveStep::Done) };
         let step = match outcome {
             Ok(step) => step,
             Err(StorageError::NoSpace(what)) => {
                 tracing::debug!(log = %it.name(), "the move waits for room: {what}");
-                Step::Later
+                MoveStep::Later
             }
-            Err(StorageError::Closed(_)) => Step::Done,
+            Err(StorageError::Closed(_)) => MoveStep::Done,
             Err(error) => {
                 let to = it.to.path().display();
                 tracing::warn!(log = %it.name(), "not moved to {to}: {error}");
-                Step::Done
+                MoveStep::Done
             }
         };
-        if step == Step::Done {
+        if step == MoveStep::Done {
             let has_begun = future.take().is_some();
             if !Arc::ptr_eq(&it.log.dir(), &it.to) {
                 it.to.remove_aside(&it.path);
@@ -239,17 +241,21 @@ impl Mover {
         step
     }
 
-    fn go_on(&self, it: &Move, future: &mut Option<Future>) -> Result<Step, StorageError> {
+    fn go_on(
+        &self,
+        it: &FutureReplica,
+        future: &mut Option<FutureLog>,
+    ) -> Result<MoveStep, StorageError> {
         if Arc::ptr_eq(&it.log.dir(), &it.to) {
-            return Ok(Step::Done);
+            return Ok(MoveStep::Done);
         }
         let future = match future {
             Some(future) => future,
-            None => future.insert(Future::begin(&it.log, &it.to, (&it.path, &it.progress))?),
+            None => future.insert(FutureLog::begin(&it.log, &it.to, (&it.path, &it.progress))?),
         };
         let missing = future.copy(&|| it.goes_on() && !self.is_stopped())?;
-        if self.is_stopped() || !it.goes_on() || !Future::is_little(missing) {
-            return Ok(Step::Again);
+        if self.is_stopped() || !it.goes_on() || !FutureLog::is_little(missing) {
+            return Ok(MoveStep::Again);
         }
         let from = it.log.dir();
         let swap = caught(&format_args!("the end of the move of {}", it.name()), || future.swap());
@@ -258,7 +264,7 @@ impl Mover {
             [&from, &it.to].into_iter().for_each(|dir| dir.take_offline(&half));
             Err(half)
         })?;
-        Ok(if swapped { Step::Done } else { Step::Later })
+        Ok(if swapped { MoveStep::Done } else { MoveStep::Later })
     }
 }
 
@@ -266,18 +272,18 @@ impl Mover {
 /// Call it before any log is opened.
 /// Errors: a partition lies in two directories, and nothing tells which one counts.
 pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
-    let mut places: HashMap<TopicPartition, Vec<(&Arc<LogDir>, Found)>> = HashMap::new();
+    let mut places: HashMap<TopicPartition, Vec<(&Arc<LogDir>, FoundPartition)>> = HashMap::new();
     for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
         for found in dir.partitions()? {
             match found.kind {
-                Kind::Live => places.entry(found.name.clone()).or_default().push((dir, found)),
-                Kind::Delete => dir.remove_aside(&found.path),
-                Kind::Future | Kind::Stray => {}
+                DirKind::Live => places.entry(found.name.clone()).or_default().push((dir, found)),
+                DirKind::Delete => dir.remove_aside(&found.path),
+                DirKind::Future | DirKind::Stray => {}
             }
         }
     }
     for (name, places) in places {
-        let marked = |(_, found): &&(&Arc<LogDir>, Found)| found.path.join(MOVED).exists();
+        let marked = |(_, found): &&(&Arc<LogDir>, FoundPartition)| found.path.join(MOVED).exists();
         let mut moved = places.iter().filter(marked);
         let (newest, is_one) = (moved.next(), moved.next().is_none());
         match newest {
@@ -304,7 +310,11 @@ pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
 }
 
 /// Removes the marker, unless what was left behind lies where nobody can look now.
-fn forget_move(dirs: &[Arc<LogDir>], dir: &LogDir, found: &Found) -> Result<(), StorageError> {
+fn forget_move(
+    dirs: &[Arc<LogDir>],
+    dir: &LogDir,
+    found: &FoundPartition,
+) -> Result<(), StorageError> {
     let marker = found.path.join(MOVED);
     let from = std::fs::read(&marker).map_err(|error| StorageError::io("read", &marker, error))?;
     let from = PathBuf::from(OsString::from_vec(from));
