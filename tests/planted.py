@@ -94,9 +94,9 @@ BUGS = [
     Planted(
         "a batch that half fits into the map counts as mapped",
         "cleaner/pass.rs",
-        "            if data && !put_all(&opened, start, map) {\n",
-        "            map.set_latest(at.last_offset);\n"
-        "            if data && !put_all(&opened, start, map) {\n",
+        "            if data && !put_all(&opened, start, &mut into.map) {\n",
+        "            into.map.set_latest(at.last_offset);\n"
+        "            if data && !put_all(&opened, start, &mut into.map) {\n",
         "compaction_keeps_the_last_of_each_key",
     ),
     Planted(

@@ -1,9 +1,9 @@
-//! Whether the `.txnindex` files of a log are the ones that were written (see `partition_dir`).
+//! Checks whether the `.txnindex` files of a log still hold what was written (see `partition_dir`).
 //!
-//! Readers of committed records would be given aborted ones where a `.txnindex` is gone or cut. A
-//! file that differs from what was written is made anew from the segment.
+//! If a `.txnindex` is missing or cut, read_committed consumers would receive aborted records. A
+//! file that differs from what was written is rebuilt from the segment.
 //! Threads: as `recovery`, and a compaction that has renamed a segment.
-//! Not promised: what another program or a start without this file finds there is taken as it is.
+//! Not promised: files for which no checksum is known, as those of another program, are trusted.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,22 +13,23 @@ use super::errors::StorageError;
 use super::file_names::TXN_INDEX;
 use super::files;
 use super::partition_dir::{ABORTED, PartitionDir};
-use super::producer_replay::load_producers;
+use super::producer_replay::{ProducerReplay, load_producers};
+use super::recovered::Recovered;
 use super::segment::Segment;
 use super::txnindex::AbortedTxn;
 
-/// Holds the `.txnindex` files of a log that was just recovered against what was written; `found`:
-/// which segments had one. What differs is said, and made anew; a file that nothing is known of is
-/// taken as it is.
+/// Compares the `.txnindex` files of a recovered log with what was written. `txn_indexes`: base
+/// offsets of the segments that have one. A file that differs is logged and rebuilt; a file without
+/// a known checksum is trusted.
 pub(super) fn check(
     partition_dir: &Arc<PartitionDir>,
-    (segments, log_end): (&[Arc<Segment>], i64),
-    found: &BTreeSet<i64>,
+    found: &Recovered,
+    txn_indexes: &BTreeSet<i64>,
 ) -> Result<(), StorageError> {
     let known = partition_dir.txn_index_sums.base_offsets();
-    for segment in segments {
+    for segment in &found.segments {
         let base = segment.base_offset;
-        if !found.contains(&base) && !known.contains(&base) {
+        if !txn_indexes.contains(&base) && !known.contains(&base) {
             continue;
         }
         let bytes = txn_index(partition_dir, base)?;
@@ -39,30 +40,35 @@ pub(super) fn check(
         tracing::warn!(
             log = %partition_dir.name,
             offset = base,
-            "aborted transactions are made anew: its .txnindex is not the one that was written"
+            "aborted transactions are rebuilt: its .txnindex differs from what was written"
         );
-        if let Err(error) = make_anew(partition_dir, segments, (segment, log_end)) {
+        if let Err(error) = rebuild(partition_dir, &found.segments, segment, found.log_end) {
             tracing::error!("{error}");
         }
     }
     Ok(())
 }
 
-/// A compaction put a segment, and its `.txnindex` if it has one, in the place of others.
+/// Notes that a compaction replaced segments by one, which may have a `.txnindex`.
 pub(super) fn renamed(partition_dir: &PartitionDir, base_offset: i64) -> Result<(), StorageError> {
     note(partition_dir, base_offset, &txn_index(partition_dir, base_offset)?)
 }
 
-/// Makes the aborted transactions of a segment, and their file, anew from its batches.
+/// Rebuilds the aborted transactions of a segment, and their file, from its batches.
 /// Errors: the segment is damaged as well; the disk's.
-pub(super) fn make_anew(
+pub(super) fn rebuild(
     partition_dir: &Arc<PartitionDir>,
     segments: &[Arc<Segment>],
-    (segment, log_end): (&Arc<Segment>, i64),
+    segment: &Arc<Segment>,
+    log_end: i64,
 ) -> Result<(), StorageError> {
     let next = segments.iter().map(|it| it.base_offset).find(|it| *it > segment.base_offset);
     let (base, end) = (segment.base_offset, next.unwrap_or(log_end));
-    let replayed = load_producers(partition_dir, segments, (base, end, true))?;
+    let replayed = load_producers(
+        partition_dir,
+        segments,
+        &ProducerReplay { snapshot_limit: base, end, check_crc: true },
+    )?;
     if let Some(offset) = replayed.bad {
         return Err(StorageError::Damaged {
             log: Arc::clone(&partition_dir.name),
@@ -77,7 +83,7 @@ pub(super) fn make_anew(
     segment.save(segment.is_sealed())
 }
 
-/// The bytes of a segment's `.txnindex`; none without a file.
+/// The bytes of a segment's `.txnindex`; empty without a file.
 fn txn_index(partition_dir: &PartitionDir, base_offset: i64) -> Result<Vec<u8>, StorageError> {
     match files::read(partition_dir.log_dir.disk(), &partition_dir.file(base_offset, TXN_INDEX)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -1,15 +1,16 @@
-//! Whether the small files of a partition agree with its log: checkpoints and leader epochs bear no
-//! checksum, so each is held against another one, or against batches.
+//! Checks whether the small files of a partition agree with its log. Checkpoints and leader epochs
+//! have no checksum, so each is compared with another file or with batches.
 //!
-//! - The log start is also where the oldest leader epoch begins. Where both differ the lower one
-//!   counts: nothing is hidden, but deleted records may be seen again.
-//! - A recovery point beyond the end of the log: the log lost records (damage), unless the high
-//!   watermark, written with it, is not beyond the end either.
-//! - A leader epoch begins where its first batch does; the newest one is that of the last batch.
-//! - Segments whose index is left without its log are missing.
+//! - The oldest leader epoch begins at the log start. If the two differ, the lower offset counts:
+//! no
+//!   record is hidden, but deleted records may be seen again.
+//! - A recovery point beyond the end of the log means lost records (damage), unless the high
+//!   watermark, which is written with it, is not beyond the end.
+//! - A leader epoch begins where its first batch does. The newest epoch is that of the last batch.
+//! - A segment with an index and without a log file is missing.
 //!
-//! Threads: one, before anybody else knows the log.
-//! Not promised: a recovery point that is too low is not noticed: more is checked than need be.
+//! Threads: one, before any other thread knows the log.
+//! Not promised: a recovery point that is too low is not noticed; it only costs time.
 
 use std::sync::Arc;
 
@@ -21,18 +22,21 @@ use super::partition_dir::PartitionDir;
 use super::recovered::{Recovered, RecoveryRequest};
 use super::segment::Segment;
 
-/// The offset where the log starts, by the checkpoint or by the oldest leader epoch. An empty log,
-/// `first` is `None`, starts where the checkpoint says: its epochs may be those of a former log.
+/// The offset where the log starts, by the checkpoint or by the oldest leader epoch. `first`: base
+/// offset of the first segment. An empty log (`None`) starts where the checkpoint says, because its
+/// epochs may be those of a former log.
 pub(crate) fn log_start(
     partition_dir: &PartitionDir,
     request: &RecoveryRequest,
-    (first, epochs): (Option<i64>, &Epochs),
+    first: Option<i64>,
+    epochs: Option<&Epochs>,
 ) -> i64 {
     let checkpoint = request.log_start.unwrap_or(0).max(first.unwrap_or(0));
     let Some(first) = first else { return checkpoint };
-    let Some(begins) = epochs.entries().first().map(|entry| entry.1.0.max(first)) else {
+    let Some(begins) = epochs.and_then(|epochs| epochs.entries().first()) else {
         return checkpoint;
     };
+    let begins = begins.1.0.max(first);
     if begins != checkpoint {
         let start = begins.min(checkpoint);
         tracing::warn!(
@@ -45,7 +49,7 @@ pub(crate) fn log_start(
     begins.min(checkpoint)
 }
 
-/// Whether a log that ends below its recovery point lost records. If not, says which file is wrong.
+/// Whether a log that ends below its recovery point lost records. If not, logs which file is wrong.
 pub(crate) fn lost_its_end(
     partition_dir: &PartitionDir,
     request: &RecoveryRequest,
@@ -67,8 +71,9 @@ pub(crate) fn lost_its_end(
     false
 }
 
-/// Warns of segments whose index is there and whose log is not.
-pub(crate) fn name_missing(partition_dir: &PartitionDir, (base, next): (i64, Option<i64>)) {
+/// Logs that the segment `base` has an index and no log file. `next`: the next segment's base
+/// offset.
+pub(crate) fn report_missing(partition_dir: &PartitionDir, base: i64, next: Option<i64>) {
     let until = next.map_or_else(|| "the end".to_owned(), |next| (next - 1).to_string());
     tracing::error!(
         log = %partition_dir.name,
@@ -77,18 +82,26 @@ pub(crate) fn name_missing(partition_dir: &PartitionDir, (base, next): (i64, Opt
     );
 }
 
-/// Whether the epochs are those of the batches, as far as a few headers tell. `last`: where the
-/// last batch ends, and its epoch.
+/// The end of a log's last batch.
+pub(crate) struct LastBatch {
+    /// One past its last offset.
+    pub end: i64,
+    /// Its leader epoch.
+    pub epoch: i32,
+}
+
+/// Whether the leader epochs agree with the batches. Only a few headers are read.
 pub(crate) fn has_right_epochs(
     partition_dir: &Arc<PartitionDir>,
-    (segments, log_start): (&[Arc<Segment>], i64),
-    epochs: &Epochs,
-    last: Option<(i64, i32)>,
-) -> Result<bool, StorageError> {
+    found: &Recovered,
+    last: Option<LastBatch>,
+) -> bool {
+    let Recovered { segments, log_start, epochs, .. } = found;
+    let log_start = *log_start;
     let newest = epochs.entries().last().map_or((-1, 0), |entry| (entry.0.0, entry.1.0));
-    // An epoch that some batch bears begins before the end of the log.
-    let is_newest = |(end, epoch): &(i64, i32)| *epoch == newest.0 && newest.1 < *end;
-    let last = last.filter(|last| last.1 >= 0);
+    // The epoch of a batch begins before the end of the log.
+    let is_newest = |last: &LastBatch| last.epoch == newest.0 && newest.1 < last.end;
+    let last = last.filter(|last| last.epoch >= 0);
     let mut wrong = last.filter(|last| !is_newest(last)).map(|_| newest.0);
     for (number, (epoch, start)) in epochs.entries().iter().enumerate() {
         let from = start.0.max(log_start);
@@ -114,10 +127,10 @@ pub(crate) fn has_right_epochs(
     if let Some(epoch) = wrong {
         tracing::warn!(
             log = %partition_dir.name, epoch,
-            "leader-epoch-checkpoint does not agree with the log: it is made anew"
+            "leader-epoch-checkpoint does not agree with the log: it is rebuilt"
         );
     }
-    Ok(wrong.is_none())
+    wrong.is_none()
 }
 
 /// The leader epoch of the batch that holds an offset.
@@ -128,7 +141,7 @@ fn epoch_at(segments: &[Arc<Segment>], offset: i64) -> Option<i32> {
     (batch.base_offset <= offset).then_some(batch.leader_epoch)
 }
 
-/// What lies wholly below the start of the log is kept beside it, in files that end in `.cut`: a
+/// Renames segments that lie completely below the log start to `.cut`, instead of deleting them: a
 /// damaged checkpoint must not delete a log.
 pub(crate) fn keep_aside(
     partition_dir: &PartitionDir,

@@ -3,8 +3,8 @@
 //! The log line names the log, the lost offsets and the lost bytes, those of later segments too.
 //! The process logs lines of the module `krust.storage.cut` at once (see `py/logs`), so that a
 //! crash right after the cut does not lose the line.
-//! Limits: one line a log. Behind the bad place recovery reads only headers, and of the segments
-//! behind it only those of the last one.
+//! Limits: one line a log. Behind the bad batch recovery reads only headers, and only those of the
+//! bad segment and the last one.
 //! Threads: as `recovery`.
 //! Not promised: how many records were in unreadable batches; the offsets give an upper bound.
 
@@ -19,7 +19,17 @@ use super::recovered::{Recovered, RecoveryRequest};
 use super::scan::{WalkStep, Walker};
 use super::segment::Segment;
 
-/// What lies behind the end of a log.
+/// The first bad batch of a log, where recovery cuts it.
+pub(crate) struct BadBatch {
+    /// Index of its segment.
+    pub segment: usize,
+    /// Where it begins in the segment's file.
+    pub position: u64,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// What a log loses when it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     /// The first offset that is lost.
@@ -31,7 +41,7 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    /// What lies behind position `end` of the first of these segments, where `offset` should be.
+    /// The loss behind position `end` of the first of these segments, where `offset` should be.
     fn behind(segments: &[Arc<Segment>], end: u64, offset: i64) -> Result<Self, StorageError> {
         let sizes = segments.iter().map(|segment| segment.size());
         let bytes = sizes.sum::<u64>().saturating_sub(end);
@@ -66,7 +76,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// The last offset of the headers from a position on.
+/// The last offset that the headers from a position on name.
 fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageError> {
     let file = segment.file()?;
     let fail = |error: io::Error| StorageError::io("read", &segment.path(LOG), error);
@@ -81,16 +91,19 @@ fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageErro
     Ok(last)
 }
 
-/// Ends the log at `end` of segment `index`, unless that would cut what was known to be synced.
+/// Ends the log before a bad batch. A log that would end below its recovery point is damaged: it
+/// stays as it is.
 ///
-/// Each step is synced before the next, the later segments first: what was behind the end may be
-/// whole, and would come back when the power goes, behind a gap that offsets of a compacted log
-/// may have, or behind new records of the same size.
+/// Each step is synced before the next, and the later segments are removed first. Otherwise valid
+/// batches behind the end could come back after a power failure: behind a gap, which a compacted
+/// log may have, or behind new records of the same size.
 pub(crate) fn cut(
     partition_dir: &Arc<PartitionDir>,
-    (request, found): (&RecoveryRequest, &mut Recovered),
-    (index, end, reason): (usize, u64, &'static str),
+    request: &RecoveryRequest,
+    found: &mut Recovered,
+    bad: &BadBatch,
 ) -> Result<(), StorageError> {
+    let BadBatch { segment: index, position: end, reason } = *bad;
     let behind = found.segments.get(index..).unwrap_or_default();
     let loss = Loss::behind(behind, end, found.log_end)?;
     let gone = found.segments.split_off((index + 1).min(found.segments.len()));
@@ -127,13 +140,13 @@ pub(crate) fn cut(
     }
 }
 
-/// What all recoveries of a start have cut, in one line.
+/// Logs what all recoveries of a start have cut, in one line.
 pub fn log_cuts(so_far: &super::progress::RecoveryCuts) {
     let super::progress::RecoveryCuts { logs, bytes, offsets } = so_far;
     if *logs > 0 {
         tracing::warn!(
             "recovery has cut {logs} logs, {bytes} bytes and at most {offsets} records in all; \
-             a line before tells of each"
+             an earlier line names each log"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The indexes of a segment made anew from its batches, as appends would have written them.
+//! The indexes of a segment rebuilt from its batches, as appends would have written them.
 //!
 //! Threads: plain values.
 //! Not promised: nothing is written to a file here.

@@ -44,15 +44,16 @@ pub(super) fn list(partition_dir: &Arc<PartitionDir>) -> Result<Option<Listing>,
     for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
         if kind == LOG {
             let path = partition_dir.file(base, LOG);
-            let facts = std::fs::metadata(&path).map_err(|e| StorageError::io("stat", &path, e))?;
-            segments.insert(base, facts.len());
+            let metadata =
+                std::fs::metadata(&path).map_err(|e| StorageError::io("stat", &path, e))?;
+            segments.insert(base, metadata.len());
         }
     }
     for (base, kind) in all.iter().filter_map(|name| parse_name(name)) {
         if [INDEX, TIME_INDEX, TXN_INDEX].contains(&kind) && !segments.contains_key(&base) {
             if kind == INDEX {
                 let next = segments.range(base..).next().map(|(next, _)| *next);
-                consistency::name_missing(partition_dir, (base, next));
+                consistency::report_missing(partition_dir, base, next);
             }
             partition_dir.remove(partition_dir.file(base, kind))?;
         } else if kind == TXN_INDEX {

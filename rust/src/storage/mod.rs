@@ -21,7 +21,7 @@
 //!              producer_replay, markers              producers and transactions from batches
 //! segment      segment      one .log file with its indexes
 //!              times        offsets by time          order        whether old batches are in order
-//!              indexing     indexes made anew from batches
+//!              indexing     indexes rebuilt from batches
 //! directories  partition_dir one partition's directory
 //!              dirs         one entry of log.dirs: lock, clean marker, checkpoints, offline
 //!              stray        directories of partitions that are not served

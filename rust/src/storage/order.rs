@@ -1,33 +1,34 @@
-//! Whether the batches of a segment that lay there before this process are in order.
+//! Checks whether the batches of a segment are in order, for bytes older than this process.
 //!
-//! A batch's base offset and length are not under its checksum: a bit that flips there would show
-//! records at offsets where others were written. In a whole segment offsets rise, and end below the
-//! next segment, so that any such bit makes an offset fall: at the batch itself, or at the next.
-//! The headers are walked before the bytes are first read, once for each byte in a process's life:
-//! what the process wrote itself, or recovery has read, is not walked.
-//! Cost: of the first read of old bytes, one small read a batch. Threads: one short lock a segment,
-//! taken only for bytes that were there before; the walk itself holds none.
-//! Not promised: on compacted topics an offset may rise into a gap unnoticed.
+//! The checksum of a batch does not cover its base offset and length. A flipped bit there would
+//! show records at wrong offsets. In a valid segment offsets rise and end below the next segment,
+//! so a flipped bit makes an offset fall: at the batch itself, or at the next one. The headers are
+//! walked once, before the first read of the bytes. Bytes that this process wrote, or that recovery
+//! has read, are not walked.
+//! Cost: the first read of old bytes makes one small read per batch. Threads: one short lock a
+//! segment, taken only for old bytes; the walk itself holds no lock.
+//! Not promised: in compacted logs an offset that rises into a gap is not noticed.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::scan::{BatchAt, WalkStep, Walker};
 
-/// What was walked of a segment.
+/// The state of the check of one segment.
 #[derive(Debug)]
 pub(crate) struct BatchOrder {
-    /// Bytes from here on are this process's own.
+    /// This process wrote the bytes from here on.
     old: AtomicU64,
     walked: Mutex<WalkedRange>,
-    /// Somebody was told of the damage.
-    told: AtomicBool,
+    /// The damage was reported.
+    is_reported: AtomicBool,
 }
 
-/// The bytes that were walked, and the least offset that may come behind them.
+/// The bytes that were walked, and the least valid offset after them.
 #[derive(Clone, Copy, Debug, Default)]
 struct WalkedRange {
     from: u64,
@@ -36,24 +37,25 @@ struct WalkedRange {
 }
 
 impl BatchOrder {
-    /// Of a segment whose first `old` bytes were there before.
+    /// The state for a segment whose first `old` bytes are older than this process.
     pub(crate) const fn of(old: u64) -> Self {
         let walked = Mutex::new(WalkedRange { from: 0, to: 0, due: i64::MIN });
-        Self { old: AtomicU64::new(old), walked, told: AtomicBool::new(false) }
+        Self { old: AtomicU64::new(old), walked, is_reported: AtomicBool::new(false) }
     }
 
-    /// Recovery has read every batch.
+    /// Marks all bytes as checked, because recovery has read every batch.
     pub(crate) fn trust(&self) {
         self.old.store(0, Ordering::Release);
     }
 
-    /// The walk that tells whether `from..to` is in order; `None`: it is.
+    /// The walk that checks the order of these bytes; `None`: they are known to be in order.
     pub(crate) fn walk_of(
         &self,
-        (from, to): (u64, u64),
+        bytes: Range<u64>,
         size: u64,
         base_offset: i64,
     ) -> Option<OrderWalk> {
+        let Range { start: from, end: to } = bytes;
         let old = self.old.load(Ordering::Acquire).min(size);
         if from >= old {
             return None;
@@ -72,7 +74,7 @@ impl BatchOrder {
         Some(OrderWalk { from, start, to: to.min(old), due, goes_on })
     }
 
-    /// Takes note of a walk that is over.
+    /// Records the result of a walk.
     pub(crate) fn note(&self, walk: &OrderWalk, end: &OrderWalkEnd) {
         let mut walked = self.walked.lock();
         if walk.goes_on && walked.to == walk.start {
@@ -82,9 +84,9 @@ impl BatchOrder {
         }
     }
 
-    /// Whether damage of this segment is reported for the first time.
+    /// Whether this is the first report of damage in this segment.
     pub(crate) fn is_first_report(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+        !self.is_reported.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -92,18 +94,18 @@ impl BatchOrder {
 pub(crate) struct OrderWalk {
     from: u64,
     start: u64,
-    /// Up to where batches are looked at.
+    /// The position up to which batches are checked.
     pub to: u64,
     due: i64,
-    /// It begins where the last walk ended.
+    /// The walk begins where the last one ended.
     goes_on: bool,
 }
 
 /// Where a walk ended.
 pub(crate) struct OrderWalkEnd {
-    /// Where the first batch lies that is not in order, or one past the last walked.
+    /// Position of the first batch that is not in order, or the end of the walk.
     pub good: u64,
-    /// The least offset due there.
+    /// The least valid offset at that position.
     pub due: i64,
     /// Why the batch there is not in order.
     pub reason: Option<&'static str>,
@@ -111,7 +113,7 @@ pub(crate) struct OrderWalkEnd {
 
 impl OrderWalk {
     /// Walks over a segment of `size` bytes whose offsets are all below `limit`.
-    pub(crate) fn run(&self, file: &File, (size, limit): (u64, i64)) -> io::Result<OrderWalkEnd> {
+    pub(crate) fn run(&self, file: &File, size: u64, limit: i64) -> io::Result<OrderWalkEnd> {
         let end = |good, due, reason| Ok(OrderWalkEnd { good, due, reason });
         let mut walker = Walker::new(file, self.start, size);
         let (mut due, mut before) = (self.due, None::<(BatchAt, i64)>);
@@ -123,7 +125,7 @@ impl OrderWalk {
                 WalkStep::Bad(reason) => return end(at, due, Some(reason)),
             };
             if batch.magic == 2 && batch.base_offset < due {
-                // One of two is wrong: the one before, unless it began where it should.
+                // One of the two is wrong: the batch before, unless it has the offset that is due.
                 let (place, due) = match before {
                     Some((before, due)) if before.base_offset != due => (before.position, due),
                     _ => (at, due),
@@ -134,7 +136,7 @@ impl OrderWalk {
                 return end(at, due, Some("an offset lies in the next segment"));
             }
             if at >= self.to {
-                return end(at, due, None); // the batch behind says that the last one is right
+                return end(at, due, None); // this batch confirms the offsets of the last one
             }
             before = Some((batch, due));
             due = batch.last_offset.saturating_add(1);

@@ -1,4 +1,4 @@
-//! The producers of a log at an offset, from the newest `.snapshot` and the batches behind it.
+//! Restores the producers of a log at an offset: the newest `.snapshot`, then the batches after it.
 //!
 //! Threads: as `recovery`, and a truncation under the log's lock.
 //! Not promised: an unreadable snapshot is removed, and an older one is used.
@@ -15,24 +15,34 @@ use super::segment::Segment;
 use super::txnindex::AbortedTxn;
 use crate::record::batch::Batch;
 
-/// What a replay of producers found.
+/// The result of a replay.
 pub(crate) struct ReplayedProducers {
     pub producers: Producers,
-    /// The newest snapshot that was used.
+    /// Offset of the snapshot that was used.
     pub snapshot: Option<i64>,
-    /// Transactions whose abort was replayed.
+    /// Transactions that the replayed batches abort.
     pub aborted: Vec<AbortedTxn>,
-    /// Where the first batch is that is none, if it was asked for.
+    /// Offset of the first bad batch, if checksums were verified.
     pub bad: Option<i64>,
 }
 
-/// The producers at `end`: the newest snapshot up to `limit`, and the batches from there on, whose
-/// checksums are looked at where `check` says so.
+/// Which part of a log to replay.
+pub(crate) struct ProducerReplay {
+    /// The replay begins at the newest snapshot up to this offset.
+    pub snapshot_limit: i64,
+    /// The replay ends before this offset.
+    pub end: i64,
+    /// Whether the batches' checksums are verified.
+    pub check_crc: bool,
+}
+
+/// Loads the newest usable snapshot and replays the batches after it.
 pub(crate) fn load_producers(
     partition_dir: &Arc<PartitionDir>,
     segments: &[Arc<Segment>],
-    (limit, end, check): (i64, i64, bool),
+    range: &ProducerReplay,
 ) -> Result<ReplayedProducers, StorageError> {
+    let limit = range.snapshot_limit;
     let (producers, aborted) = (Producers::default(), Vec::new());
     let mut found = ReplayedProducers { producers, snapshot: None, aborted, bad: None };
     let mut from = i64::MIN;
@@ -50,19 +60,20 @@ pub(crate) fn load_producers(
         files::remove_if_there(partition_dir.log_dir.disk(), &path)
             .map_err(|error| partition_dir.log_dir.failed("remove a snapshot", error))?;
     }
-    if from >= end {
+    if from >= range.end {
         return Ok(found);
     }
     let first = segments.partition_point(|segment| segment.base_offset <= from).saturating_sub(1);
     for segment in segments.iter().skip(first) {
-        replay(segment, (from, end, check), &mut found)?;
+        replay_segment(segment, from, range, &mut found)?;
     }
     Ok(found)
 }
 
-fn replay(
+fn replay_segment(
     segment: &Arc<Segment>,
-    (from, end, check): (i64, i64, bool),
+    from: i64,
+    range: &ProducerReplay,
     found: &mut ReplayedProducers,
 ) -> Result<(), StorageError> {
     let size = segment.size();
@@ -80,15 +91,15 @@ fn replay(
     let (mut scratch, mut next) = (Vec::new(), segment.base_offset);
     loop {
         let at = match walker.step().map_err(fail)? {
-            WalkStep::Batch(at) if at.base_offset < end => at,
+            WalkStep::Batch(at) if at.base_offset < range.end => at,
             WalkStep::Batch(_) | WalkStep::End => return Ok(()),
             WalkStep::Bad(_) => {
-                found.bad = found.bad.or(check.then_some(next));
+                found.bad = found.bad.or(range.check_crc.then_some(next));
                 return Ok(());
             }
         };
         next = at.last_offset + 1;
-        if check && !walker.check_crc(&at, &mut scratch).map_err(fail)? {
+        if range.check_crc && !walker.check_crc(&at, &mut scratch).map_err(fail)? {
             found.bad = found.bad.or(Some(at.base_offset));
         }
         if at.header.is_none_or(|header| header.producer_id < 0) {
@@ -102,7 +113,7 @@ fn replay(
     }
 }
 
-/// Removes snapshots of a state that the log does not have.
+/// Removes snapshots above the end of the log.
 pub(crate) fn drop_snapshots_above(
     partition_dir: &PartitionDir,
     end: i64,

@@ -1,14 +1,15 @@
-//! One partition's files read without a log, beside whoever writes them: where it begins and ends,
-//! what its batches are from an offset on, which transactions were aborted.
+//! Reads one partition's files without a log, while a broker may write them: the first and last
+//! offset, the batches from an offset on, the aborted transactions.
 //!
-//! Nothing is written or locked. A live broker may append, seal, delete and compact meanwhile: a
-//! file that is open is read on, whatever becomes of its name, and the next one is looked for by
-//! the offset that is due. Indexes and snapshots are hints: where one is missing or wrong, the
-//! headers of the log are read.
-//! Invariant: batches come in the order of offsets; the last is the last whole one of the log.
-//! Threads: a value each, nothing shared. Memory: [`PIECE`], or one larger batch.
-//! Not promised: the high watermark. What a leader has written and no follower has yet is read,
-//!     and so is what a broker takes back after a failed write.
+//! It writes and locks nothing. Meanwhile a live broker may append, seal, delete and compact. An
+//! open file stays readable after it is renamed or deleted; the reader finds the next file by the
+//! next offset. Indexes and snapshots are hints: if one is missing or wrong, the reader walks the
+//! headers of the log.
+//! Invariant: batches come in the order of offsets; the last one is the last whole batch of the
+//!     log.
+//! Threads: plain values, nothing shared. Memory: [`PIECE`], or one larger batch.
+//! Not promised: the high watermark. The reader also returns records that no follower has yet, and
+//!     records that a broker rolls back after a failed write.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -25,36 +26,36 @@ use super::scan::{self, BatchAt, HEAD, WalkStep, Walker};
 use super::txnindex::{self, AbortedTxn};
 use crate::record::batch::Batch;
 
-/// How much is read at once.
+/// Bytes read at once.
 const PIECE: usize = 512 << 10;
-/// What a compacted file is called until the files that it replaces are gone.
+/// The suffix of a compacted file until the files that it replaces are removed.
 const SWAP: &str = "log.swap";
-/// How often the names of a directory are read before they are believed.
+/// How often the names of a directory are read until two readings agree.
 const LOOKS: usize = 100;
-/// How often files may vanish between a look at their names and their opening.
+/// How often files may vanish between listing and opening them.
 const TRIES: usize = 16;
 
-/// A partition's directory.
+/// The directory of one partition.
 #[derive(Clone, Debug)]
 pub struct PartitionFiles {
     path: PathBuf,
-    /// Its number.
+    /// The partition's number.
     pub number: i32,
-    /// The first offset that readers may see, as far as that was written down.
+    /// The log start offset, from the checkpoint.
     checkpointed: i64,
 }
 
-/// The transactions of a partition, as far as they matter to readers.
+/// The transactions of a partition that readers must know.
 #[derive(Clone, Debug, Default)]
 pub struct PartitionTransactions {
-    /// Those that were aborted.
+    /// The aborted transactions.
     pub aborted: Vec<AbortedTxn>,
-    /// The first offset of one that is open.
+    /// The first offset of the oldest open transaction.
     pub first_unstable: Option<i64>,
 }
 
 impl PartitionFiles {
-    /// Those of a topic, in the order of their numbers.
+    /// The partitions of a topic, in the order of their numbers.
     pub fn list(directories: &[PathBuf], topic: &str) -> Result<Vec<Self>, StorageError> {
         let mut found: Vec<Self> = Vec::new();
         for directory in directories {
@@ -79,13 +80,13 @@ impl PartitionFiles {
         Ok(found)
     }
 
-    /// The first offset that there is.
+    /// The first offset.
     pub fn start(&self) -> Result<i64, StorageError> {
         let first = self.segments()?.first().copied();
         Ok(first.unwrap_or(0).max(self.checkpointed))
     }
 
-    /// The offset behind the last whole batch.
+    /// The offset after the last whole batch.
     pub fn end(&self) -> Result<i64, StorageError> {
         steady(|| self.find_end())
     }
@@ -107,12 +108,12 @@ impl PartitionFiles {
             if scan::check_crc(&file, &batch, &mut scratch).map_err(fail)? {
                 return Ok(batch.last_offset.saturating_add(1));
             }
-            end = batch.base_offset; // its bytes are not all there
+            end = batch.base_offset; // the batch is not complete
         }
         Ok(end)
     }
 
-    /// The first offset whose record is not older than a time.
+    /// The offset of the first record whose timestamp is at least `timestamp`.
     pub fn offset_at(&self, timestamp: i64) -> Result<Option<i64>, StorageError> {
         steady(|| self.find_time(timestamp))
     }
@@ -126,7 +127,8 @@ impl PartitionFiles {
             let size = file.metadata().map_err(fail)?.len();
             let times = std::fs::read(self.file(base, TIME_INDEX)).unwrap_or_default();
             let times = times.get(..index::valid_len::<TimeEntry>(&times)).unwrap_or_default();
-            let is_true = |entry: &TimeEntry| self.is_true((base, &file, size), entry);
+            let is_true =
+                |entry: &TimeEntry| self.is_true(&SegmentLog { base, file: &file, size }, entry);
             let newest =
                 index::last(times).filter(|newest: &TimeEntry| newest.timestamp < timestamp);
             if number + 1 < bases.len() && newest.as_ref().is_some_and(is_true) {
@@ -135,7 +137,9 @@ impl PartitionFiles {
             let near = index::floor(times, |entry: &TimeEntry| entry.timestamp < timestamp);
             let near = near.filter(is_true).map_or(0, |entry| i64::from(entry.delta));
             let from = start.max(base.saturating_add(near));
-            let Some(position) = self.seek(base, (&file, size), from)? else { continue };
+            let Some(position) = self.seek(&SegmentLog { base, file: &file, size }, from)? else {
+                continue;
+            };
             let mut walker = Walker::new(&file, position, size);
             let mut scratch = Vec::new();
             while let WalkStep::Batch(batch) = walker.step().map_err(fail)? {
@@ -152,16 +156,16 @@ impl PartitionFiles {
         Ok(None)
     }
 
-    /// Whether the batch that an entry of a time index names says the same.
-    fn is_true(&self, (base, file, size): (i64, &File, u64), entry: &TimeEntry) -> bool {
-        let offset = base.saturating_add(i64::from(entry.delta));
-        let Ok(Some(position)) = self.seek(base, (file, size), offset) else { return false };
-        let step = Walker::new(file, position, size).step();
+    /// Whether an entry of a time index agrees with its batch.
+    fn is_true(&self, segment: &SegmentLog<'_>, entry: &TimeEntry) -> bool {
+        let offset = segment.base.saturating_add(i64::from(entry.delta));
+        let Ok(Some(position)) = self.seek(segment, offset) else { return false };
+        let step = Walker::new(segment.file, position, segment.size).step();
         matches!(step, Ok(WalkStep::Batch(batch)) if batch.max_timestamp == entry.timestamp)
     }
 
-    /// What became of transactions: from the indexes of aborted ones, and by reading on from the
-    /// newest snapshot that the last segment has.
+    /// The transactions: from the indexes of aborted ones, and from the newest snapshot and the
+    /// batches after it.
     pub fn transactions(&self) -> Result<PartitionTransactions, StorageError> {
         steady(|| self.find_transactions())
     }
@@ -188,7 +192,7 @@ impl PartitionFiles {
         let (from, mut producers) = newest.unwrap_or_default();
         let first = bases.partition_point(|base| *base <= from).saturating_sub(1);
         for base in bases.iter().skip(first) {
-            self.replay((*base, from), &mut producers, &mut found.aborted)?;
+            self.replay(*base, from, &mut producers, &mut found.aborted)?;
         }
         producers.advance(i64::MAX);
         found.first_unstable = producers.first_unstable();
@@ -197,14 +201,17 @@ impl PartitionFiles {
 
     fn replay(
         &self,
-        (base, from): (i64, i64),
+        base: i64,
+        from: i64,
         producers: &mut Producers,
         aborted: &mut Vec<AbortedTxn>,
     ) -> Result<(), StorageError> {
         let file = self.open(base)?;
         let fail = |error| StorageError::io("read", &self.file(base, LOG), error);
         let size = file.metadata().map_err(fail)?.len();
-        let Some(position) = self.seek(base, (&file, size), from)? else { return Ok(()) };
+        let Some(position) = self.seek(&SegmentLog { base, file: &file, size }, from)? else {
+            return Ok(());
+        };
         let mut walker = Walker::new(&file, position, size);
         let mut scratch = Vec::new();
         while let WalkStep::Batch(at) = walker.step().map_err(fail)? {
@@ -222,9 +229,9 @@ impl PartitionFiles {
         Ok(())
     }
 
-    /// The base offsets of the segments, ascending. A file that is about to take the place of
-    /// others counts: it is whole, and they may be gone already. The names of a directory are not
-    /// read in one moment, so they are read until they stay.
+    /// The base offsets of the segments, ascending. A `.swap` file counts: it is complete, and the
+    /// files that it replaces may be gone. A directory is not read atomically, so the names are
+    /// read until two readings agree.
     fn segments(&self) -> Result<Vec<i64>, StorageError> {
         let look = || {
             let mut bases = self.offsets_of(LOG)?;
@@ -260,7 +267,7 @@ impl PartitionFiles {
         self.path.join(format!("{base:020}.{kind}"))
     }
 
-    /// A segment's log, or the one that is about to be that.
+    /// Opens a segment's log, or its `.swap` file.
     fn open(&self, base: i64) -> Result<File, StorageError> {
         self.open_any(base).map(|(file, _)| file)
     }
@@ -278,7 +285,7 @@ impl PartitionFiles {
         }
     }
 
-    /// Where the index says that a batch begins that ends at `offset` or below, the last such.
+    /// The position of the last batch that ends at or below `offset`, according to the index.
     fn floor(&self, base: i64, offset: i64) -> u64 {
         let bytes = std::fs::read(self.file(base, INDEX)).unwrap_or_default();
         let bytes = bytes.get(..index::valid_len::<OffsetEntry>(&bytes)).unwrap_or_default();
@@ -288,13 +295,9 @@ impl PartitionFiles {
         entry.and_then(|entry| u64::try_from(entry.position).ok()).unwrap_or(0)
     }
 
-    /// Where the first batch begins that ends at `offset` or above.
-    fn seek(
-        &self,
-        base: i64,
-        (file, size): (&File, u64),
-        offset: i64,
-    ) -> Result<Option<u64>, StorageError> {
+    /// The position of the first batch that ends at or above `offset`.
+    fn seek(&self, segment: &SegmentLog<'_>, offset: i64) -> Result<Option<u64>, StorageError> {
+        let SegmentLog { base, file, size } = *segment;
         if offset <= base {
             return Ok((size > 0).then_some(0));
         }
@@ -319,18 +322,25 @@ impl PartitionFiles {
     }
 }
 
-/// What a [`PartitionReader`] came to.
+/// An open segment file.
+struct SegmentLog<'f> {
+    base: i64,
+    file: &'f File,
+    size: u64,
+}
+
+/// What a [`PartitionReader`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// Whole batches, or messages, of this magic.
     To(i8),
-    /// The offset that is due is gone: the log begins at this one.
+    /// The next offset was deleted: the log begins at this one.
     TooLate(i64),
     /// The end of the log.
     End,
 }
 
-/// A place in a partition that moves on.
+/// Reads a partition from an offset on.
 #[derive(Debug)]
 pub struct PartitionReader {
     partition: PartitionFiles,
@@ -345,7 +355,7 @@ struct OpenSegment {
     base: i64,
     inode: u64,
     position: u64,
-    /// Offsets from `position` on are not below this one, and all are below `limit`.
+    /// The least offset at `position`; all offsets are below `limit`.
     due: i64,
     limit: i64,
     last: bool,
@@ -357,17 +367,17 @@ impl PartitionReader {
         Self { partition, next: offset, open: None }
     }
 
-    /// The offset that is due.
+    /// The next offset.
     pub const fn next(&self) -> i64 {
         self.next
     }
 
-    /// Goes on from a later offset.
+    /// Continues at a later offset.
     pub fn skip_to(&mut self, offset: i64) {
         (self.next, self.open) = (offset, None);
     }
 
-    /// Reads the next batches into `out`; the first may begin below the offset that is due.
+    /// Reads the next batches into `out`; the first may begin below the next offset.
     pub fn read(&mut self, out: &mut Vec<u8>) -> Result<ReadOutcome, StorageError> {
         let mut finished: Option<OpenSegment> = None;
         loop {
@@ -387,7 +397,7 @@ impl PartitionReader {
                 return Ok(ReadOutcome::End);
             }
             if std::mem::take(&mut opened.last) {
-                self.open = Some(opened); // it may have grown before the newer one was made
+                self.open = Some(opened); // it may have grown before the newer segment was created
             } else {
                 finished = Some(opened);
             }
@@ -399,7 +409,7 @@ impl PartitionReader {
         Ok(last.is_some_and(|base| base > opened.base))
     }
 
-    /// The file that has the offset that is due, or the first one above it; not `finished`.
+    /// The file with the next offset, or with the first one above it; not `finished`.
     fn locate(
         &self,
         finished: Option<&OpenSegment>,
@@ -413,13 +423,15 @@ impl PartitionReader {
         for base in bases.into_iter().skip(first) {
             let (file, kind) = self.partition.open_any(base)?;
             let path = self.partition.file(base, kind);
-            let facts = file.metadata().map_err(|error| StorageError::io("read", &path, error))?;
-            let inode = facts.ino();
+            let metadata =
+                file.metadata().map_err(|error| StorageError::io("read", &path, error))?;
+            let inode = metadata.ino();
+            let opened_log = SegmentLog { base, file: &file, size: metadata.len() };
             if finished.is_some_and(|finished| finished.inode == inode) {
                 continue;
             }
-            if let Some(position) = self.partition.seek(base, (&file, facts.len()), self.next)? {
-                // Only what is there now tells where this file ends: it may be a newer one.
+            if let Some(position) = self.partition.seek(&opened_log, self.next)? {
+                // The file may be a newer one, so its end comes from the current listing.
                 let above = self.partition.segments()?.into_iter().find(|other| *other > base);
                 let (due, last) = (base, above.is_none());
                 let whole = base.saturating_add(1 << 31);
@@ -432,7 +444,7 @@ impl PartitionReader {
 }
 
 impl OpenSegment {
-    /// Reads whole batches of one magic, and moves behind them; `None`: there are no more.
+    /// Reads whole batches of one magic and moves past them; `None`: there are no more.
     fn read(&mut self, next: &mut i64, out: &mut Vec<u8>) -> Result<Option<i8>, StorageError> {
         let fail = |error| StorageError::io("read", &self.path, error);
         let size = self.file.metadata().map_err(fail)?.len();
@@ -445,7 +457,7 @@ impl OpenSegment {
             let mut due = self.due;
             while let Some(rest) = out.get(whole..).filter(|rest| !rest.is_empty()) {
                 if rest.len() < HEAD && whole + rest.len() < left {
-                    break; // the header goes on behind this piece
+                    break; // the header continues after this piece
                 }
                 match scan::read_head(rest, self.position + whole as u64, size) {
                     WalkStep::Batch(at) if *magic.get_or_insert(at.magic) != at.magic => break,
@@ -489,12 +501,12 @@ impl OpenSegment {
     }
 }
 
-/// The length of a batch that is all there.
+/// The size of a batch, if it is complete in `rest`.
 fn fits(at: &BatchAt, rest: &[u8]) -> Option<usize> {
     usize::try_from(at.size).ok().filter(|size| *size <= rest.len())
 }
 
-/// Does again what met a file that was deleted or replaced after it was listed.
+/// Repeats `work` if a file was deleted or replaced after it was listed.
 fn steady<R>(work: impl Fn() -> Result<R, StorageError>) -> Result<R, StorageError> {
     let mut tries = 0;
     loop {

@@ -15,15 +15,15 @@ use std::io;
 use std::sync::Arc;
 
 use super::aborted;
-use super::consistency;
-use super::cut::cut;
+use super::consistency::{self, LastBatch};
+use super::cut::{BadBatch, cut};
 use super::epochs::Epochs;
 use super::errors::StorageError;
 use super::file_names::LOG;
 use super::indexing::IndexBuilder;
 use super::listing;
 use super::partition_dir::PartitionDir;
-use super::producer_replay::{drop_snapshots_above, load_producers};
+use super::producer_replay::{ProducerReplay, drop_snapshots_above, load_producers};
 use super::progress::STEP;
 use super::recovered::{Recovered, RecoveryRequest};
 use super::scan::{BatchAt, HEAD, WalkStep, Walker};
@@ -51,8 +51,7 @@ pub(crate) fn recover(
     }
     let first = found.segments.first().map(|segment| segment.base_offset);
     let epochs = read_epochs(partition_dir);
-    let begin = (first, epochs.as_ref().unwrap_or(&found.epochs));
-    found.log_start = consistency::log_start(partition_dir, request, begin);
+    found.log_start = consistency::log_start(partition_dir, request, first, epochs.as_ref());
     found.epochs_saved = epochs.is_some();
     let mut has_epochs = epochs.is_some();
     found.epochs = epochs.unwrap_or_default();
@@ -65,19 +64,16 @@ pub(crate) fn recover(
             if consistency::lost_its_end(partition_dir, request, end) {
                 found.report_damage(partition_dir, "the log ends too early");
             }
-            let facts = (&found.segments[..], found.log_start);
-            let last = epoch.map(|epoch| (end, epoch));
-            has_epochs = has_epochs
-                && consistency::has_right_epochs(partition_dir, facts, &found.epochs, last)?;
+            let last = epoch.map(|epoch| LastBatch { end, epoch });
+            has_epochs = has_epochs && consistency::has_right_epochs(partition_dir, &found, last);
         }
         None => {
             let wrong = check(partition_dir, request, &mut found)?;
             let read_whole = first_to_check(&found.segments, request.recovery_point) == 0;
-            let facts = (&found.segments[..], found.log_start);
             has_epochs = read_whole
                 || (has_epochs
                     && !wrong
-                    && consistency::has_right_epochs(partition_dir, facts, &found.epochs, None)?);
+                    && consistency::has_right_epochs(partition_dir, &found, None));
         }
     }
     if found.log_end < found.log_start && found.damage.is_none() {
@@ -85,7 +81,7 @@ pub(crate) fn recover(
     }
     found.log_start = found.log_start.min(found.log_end);
     finish(partition_dir, (request, has_epochs, end.is_some()), &mut found)?;
-    aborted::check(partition_dir, (&found.segments, found.log_end), &listing.txn_indexes)?;
+    aborted::check(partition_dir, &found, &listing.txn_indexes)?;
     Ok(found)
 }
 
@@ -122,7 +118,8 @@ fn finish(
     let checked = if clean { found.segments.len() } else { first_to_check(&found.segments, point) };
     let limit = found.segments.get(checked).map_or(found.log_end, |segment| segment.base_offset);
     let end = if found.without_producers { limit } else { found.log_end };
-    let replayed = load_producers(partition_dir, &found.segments, (limit, end, false))?;
+    let replay = ProducerReplay { snapshot_limit: limit, end, check_crc: false };
+    let replayed = load_producers(partition_dir, &found.segments, &replay)?;
     for (index, segment) in found.segments.iter().enumerate().skip(checked) {
         let next = found.segments.get(index + 1).map_or(i64::MAX, |next| next.base_offset);
         let here = |entry: &&AbortedTxn| (segment.base_offset..next).contains(&entry.last_offset);
@@ -234,7 +231,12 @@ fn check(
         segment.install_indexes(walk.builder.finish());
         found.log_end = next;
         if let Some(reason) = bad {
-            cut(partition_dir, (request, found), (index, end, reason))?;
+            cut(
+                partition_dir,
+                request,
+                found,
+                &BadBatch { segment: index, position: end, reason },
+            )?;
             break;
         }
         index += 1;
@@ -365,7 +367,7 @@ fn rebuild_epochs(partition_dir: &PartitionDir, found: &mut Recovered) -> Result
     }
     found.epochs_saved = false;
     if !found.segments.is_empty() {
-        tracing::info!(log = %partition_dir.name, "leader epochs made anew from the log");
+        tracing::info!(log = %partition_dir.name, "leader epochs rebuilt from the log");
     }
     Ok(())
 }
@@ -376,7 +378,7 @@ fn read_epochs(partition_dir: &PartitionDir) -> Option<Epochs> {
     let epochs = std::str::from_utf8(&bytes).ok().and_then(Epochs::parse);
     if epochs.is_none() {
         let log = &partition_dir.name;
-        tracing::warn!(%log, "leader-epoch-checkpoint is not readable: it is made anew");
+        tracing::warn!(%log, "leader-epoch-checkpoint is not readable: it is rebuilt");
     }
     epochs
 }

@@ -15,7 +15,7 @@ use super::scan::{BatchAt, WalkStep, Walker};
 use super::segment::Segment;
 
 impl Segment {
-    /// The entry, if it is right. If not, the indexes are made anew, and the search begins where
+    /// The entry, if it is right. If not, the indexes are rebuilt, and the search begins where
     /// the segment does.
     pub(crate) fn checked_time(
         self: &Arc<Self>,
@@ -62,6 +62,6 @@ impl Segment {
 
     fn warn_of_times(&self) {
         let base = self.base_offset;
-        tracing::warn!(log = %self.log_name(), base, "the time index is wrong, it is made anew");
+        tracing::warn!(log = %self.log_name(), base, "the time index is wrong, it is rebuilt");
     }
 }

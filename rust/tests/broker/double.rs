@@ -111,7 +111,7 @@ impl TestBroker {
         Self::at(Arc::new(tempfile::tempdir().unwrap()), settings)
     }
 
-    /// Closes in order and opens again; topics have to be made anew, with their old ids.
+    /// Closes in order and opens again; topics have to be created again, with their old ids.
     pub fn again(self) -> Self {
         self.again_after(|_| {})
     }

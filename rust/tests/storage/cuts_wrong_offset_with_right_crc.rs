@@ -99,7 +99,7 @@ fn epochs_follow_the_log() {
     log.flush().unwrap();
     drop(log);
     std::fs::write(home.partition().join("leader-epoch-checkpoint"), "0\n1\n9 0\n").unwrap();
-    assert_eq!(home.open().epochs(), epochs, "a wrong file is made anew");
+    assert_eq!(home.open().epochs(), epochs, "a wrong file is rebuilt");
     std::fs::remove_file(home.partition().join("leader-epoch-checkpoint")).unwrap();
-    assert_eq!(home.open().epochs(), epochs, "a missing file is made anew");
+    assert_eq!(home.open().epochs(), epochs, "a missing file is rebuilt");
 }

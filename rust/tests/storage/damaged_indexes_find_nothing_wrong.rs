@@ -1,5 +1,5 @@
 //! Indexes bear no checksum. Whatever byte of them is damaged: a search by time and the list of
-//! aborted transactions are right, or an error; what is made anew is named.
+//! aborted transactions are right, or an error; the log names what is rebuilt.
 
 use std::path::{Path, PathBuf};
 
@@ -119,7 +119,9 @@ fn of_aborted_transactions() {
         each_byte(&path, |at| {
             let lines = Lines::default();
             assert_eq!(lines.collect(aborted), due, "byte {at} of {path:?}");
-            named += usize::from(lines.all().iter().any(|it| it.contains("made anew")));
+            named += usize::from(
+                lines.all().iter().any(|it| it.contains("aborted transactions are rebuilt")),
+            );
         });
     }
     assert!(named > 100, "{named} named");
@@ -133,7 +135,10 @@ fn of_aborted_transactions() {
             }
             let lines = Lines::default();
             assert_eq!(lines.collect(aborted), due, "{left} bytes of {path:?}");
-            assert!(lines.all().iter().any(|it| it.contains("made anew")), "{left} of {path:?}");
+            assert!(
+                lines.all().iter().any(|it| it.contains("aborted transactions are rebuilt")),
+                "{left} of {path:?}"
+            );
             assert_eq!(std::fs::read(&path).unwrap(), whole, "the file is there again");
         }
     }

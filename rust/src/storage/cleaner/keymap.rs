@@ -46,7 +46,7 @@ pub(super) struct KeyMap {
 impl KeyMap {
     /// A map for the offsets from `base` on, of at most `memory` bytes, and no more than `wanted`
     /// keys need.
-    pub(super) fn new(memory: usize, load_factor: f64, (base, wanted): (i64, u64)) -> Self {
+    pub(super) fn new(memory: usize, load_factor: f64, base: i64, wanted: u64) -> Self {
         use std::hash::{BuildHasher, RandomState};
         let most = (memory / SLOT_SIZE).max(FEWEST_SLOTS);
         let enough = usize::try_from(wanted.saturating_mul(2)).unwrap_or(usize::MAX);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn it_is_a_hash_map_of_last_offsets() {
-        let mut map = KeyMap::new(1 << 20, 0.9, (1000, u64::MAX));
+        let mut map = KeyMap::new(1 << 20, 0.9, 1000, u64::MAX);
         let mut model: HashMap<Vec<u8>, i64> = HashMap::new();
         for offset in 1000..60_000i64 {
             let key = (offset * 7919 % 20_011).to_string().into_bytes();
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_full_map_takes_known_keys_only() {
-        let mut map = KeyMap::new(100 * SLOT_SIZE, 0.5, (0, u64::MAX));
+        let mut map = KeyMap::new(100 * SLOT_SIZE, 0.5, 0, u64::MAX);
         let keys: Vec<Vec<u8>> = (0..60).map(|n: i32| n.to_string().into_bytes()).collect();
         let taken: Vec<bool> =
             keys.iter().zip(0..).map(|(key, offset)| put(&mut map, key, offset)).collect();
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_offset_that_its_bits_cannot_hold_is_not_put() {
-        let mut map = KeyMap::new(1 << 20, 0.9, (7, u64::MAX));
+        let mut map = KeyMap::new(1 << 20, 0.9, 7, u64::MAX);
         let last = 7 + (1 << OFFSET_BITS) - 2;
         assert!(put(&mut map, b"far", last));
         assert_eq!(map.last_offset(map.hash(b"far")), last);
@@ -217,14 +217,14 @@ mod tests {
     #[test]
     fn whatever_the_settings_one_key_goes_in_and_one_slot_stays_free() {
         for (load_factor, limit) in [(7.0, 99), (1.0, 99), (0.0, 1), (-7.0, 1), (f64::NAN, 1)] {
-            assert_eq!(KeyMap::new(1600, load_factor, (0, u64::MAX)).limit(), limit);
+            assert_eq!(KeyMap::new(1600, load_factor, 0, u64::MAX).limit(), limit);
         }
-        assert_eq!(KeyMap::new(0, 1.0, (0, 0)).limit(), FEWEST_SLOTS - 1);
+        assert_eq!(KeyMap::new(0, 1.0, 0, 0).limit(), FEWEST_SLOTS - 1);
     }
 
     #[test]
     fn a_short_range_takes_little_memory() {
-        let map = KeyMap::new(128 << 20, 0.9, (0, 500));
+        let map = KeyMap::new(128 << 20, 0.9, 0, 500);
         assert_eq!(map.slots.len(), 1000);
         assert!(map.limit() >= 500);
     }

@@ -48,7 +48,51 @@ struct RetentionRules<'r> {
     producers: HashMap<i64, (Option<i64>, i16)>,
 }
 
-/// A cleaning on its way.
+/// What mapping the dirty part of a log collects.
+struct DirtyMap {
+    map: KeyMap,
+    verdicts: Verdicts,
+    transactions: CleanedTransactions,
+}
+
+/// What decides about the records of all segments.
+struct MappedKeys<'m> {
+    map: &'m KeyMap,
+    verdicts: &'m Verdicts,
+    /// Segments of older formats keep their tombstones if they were modified after this time, ms.
+    legacy_horizon: i64,
+}
+
+/// Segments that become one.
+struct SegmentGroup<'g> {
+    segments: &'g [Arc<Segment>],
+    /// Base offset of the segment after them.
+    end: i64,
+}
+
+/// Numbers of records.
+#[derive(Clone, Copy)]
+struct RecordCounts {
+    read: usize,
+    kept: usize,
+}
+
+/// What a batch means to the transactions.
+#[derive(Clone, Copy)]
+struct TransactionCheck {
+    /// The whole batch may be dropped.
+    may_go: bool,
+    /// It is a marker.
+    is_control: bool,
+}
+
+/// The buffers that a batch is rewritten with.
+struct RewriteBuffers<'b> {
+    keep: &'b mut Vec<bool>,
+    out: &'b mut Vec<u8>,
+}
+
+/// A cleaning in progress.
 pub(super) struct Pass<'p> {
     log: &'p Log,
     config: Arc<LogConfig>,
@@ -94,14 +138,15 @@ impl<'p> Pass<'p> {
             if let [alone] = group
                 && let Some(records) = verdicts.untouched(alone.base_offset)
             {
-                self.count((records, records));
+                self.count(RecordCounts { read: records, kept: records });
                 todo = rest;
                 continue;
             }
             let next = rest.first().or(segments.get(below(end))).map_or(end, |s| s.base_offset);
             todo = rest;
-            let by = (&map, &verdicts, legacy_horizon);
-            let whole = self.group((group, next), by, &mut transactions)?;
+            let group = SegmentGroup { segments: group, end: next };
+            let mapped = MappedKeys { map: &map, verdicts: &verdicts, legacy_horizon };
+            let whole = self.group(&group, &mapped, &mut transactions)?;
             if !whole {
                 return Ok(None);
             }
@@ -115,28 +160,28 @@ impl<'p> Pass<'p> {
     /// The last offset of each key of the dirty part, or as much of it as the memory holds.
     fn map(&mut self, dirty: &Dirty) -> Result<Option<(KeyMap, Verdicts)>, StorageError> {
         let (start, end) = (dirty.first_dirty, dirty.first_uncleanable);
-        let wanted = (start, end.abs_diff(start));
+        let wanted = end.abs_diff(start);
         let options = &self.worker.options;
         let memory = options.dedupe_buffer_bytes / options.threads.max(1);
-        let mut verdicts = Verdicts::new(memory, wanted);
-        let mut map = KeyMap::new(memory - verdicts.bytes(), options.load_factor, wanted);
-        let mut transactions = CleanedTransactions::default();
-        transactions.expect(self.log.aborted(Offset(start), Offset(end))?);
+        let verdicts = Verdicts::new(memory, start, wanted);
+        let map = KeyMap::new(memory - verdicts.bytes(), options.load_factor, start, wanted);
+        let mut into = DirtyMap { map, verdicts, transactions: CleanedTransactions::default() };
+        into.transactions.expect(self.log.aborted(Offset(start), Offset(end))?);
         let segments = self.view.segments.clone();
         let first = segments.partition_point(|s| s.base_offset <= start).saturating_sub(1);
         for (at, segment) in segments.iter().enumerate().skip(first) {
             if segment.base_offset >= end {
                 break;
             }
-            let into = (&mut map, &mut verdicts, &mut transactions);
-            match self.map_segment(segment, start, into)? {
+            match self.map_segment(segment, start, &mut into)? {
                 Some(true) => {}
                 Some(false) => break,
                 None => return Ok(None),
             }
             let next = segments.get(at + 1).map_or(end, |next| next.base_offset);
-            map.set_latest(next.min(end) - 1);
+            into.map.set_latest(next.min(end) - 1);
         }
+        let DirtyMap { map, mut verdicts, .. } = into;
         if map.latest() < start {
             let keys = map.limit();
             let text = format!(
@@ -155,12 +200,12 @@ impl<'p> Pass<'p> {
         &mut self,
         segment: &Arc<Segment>,
         start: i64,
-        (map, verdicts, transactions): (&mut KeyMap, &mut Verdicts, &mut CleanedTransactions),
+        into: &mut DirtyMap,
     ) -> Result<Option<bool>, StorageError> {
         let size = segment.size();
         let from = segment.find(start, size)?.map_or(size, |batch| batch.position);
         let file = segment.file()?;
-        let mut source = BatchSource::new(&file, (from, size), self.worker.piece());
+        let mut source = BatchSource::new(&file, from..size, self.worker.piece());
         let mut simple = (from == 0 && start <= segment.base_offset).then_some(0);
         loop {
             let next = source.next().map_err(|error| self.unreadable(error))?;
@@ -168,7 +213,7 @@ impl<'p> Pass<'p> {
                 NextBatch::Batch(at, bytes) => (at, bytes),
                 NextBatch::End => {
                     if let Some(records) = simple {
-                        verdicts.note_segment((segment.base_offset, map.latest()), records);
+                        into.verdicts.note_segment(segment.base_offset, into.map.latest(), records);
                     }
                     return Ok(Some(true));
                 }
@@ -177,20 +222,20 @@ impl<'p> Pass<'p> {
             let opened = self.reader.open(bytes);
             let opened = opened.map_err(|error| bad(self.log, at.base_offset, &error))?;
             self.done.bytes_mapped += at.size;
-            let skip = opened
-                .batch()
-                .is_some_and(|batch| check_transaction(batch, &opened, transactions).0);
+            let skip = opened.batch().is_some_and(|batch| {
+                check_transaction(batch, &opened, &mut into.transactions).may_go
+            });
             let data = !skip && opened.batch().is_none_or(|batch| !batch.is_control());
-            if data && !put_all(&opened, start, map) {
+            if data && !put_all(&opened, start, &mut into.map) {
                 return Ok(Some(false));
             }
             if data && is_plain(&opened) {
-                verdicts.note_plain(at.base_offset);
+                into.verdicts.note_plain(at.base_offset);
                 simple = simple.filter(|_| !opened.is_empty()).map(|held| held + opened.len());
             } else {
                 simple = None;
             }
-            map.set_latest(at.last_offset.max(start - 1));
+            into.map.set_latest(at.last_offset.max(start - 1));
             if self.worker.pause(source.take_read()) {
                 return Ok(None);
             }
@@ -200,10 +245,11 @@ impl<'p> Pass<'p> {
     /// Writes a group of segments anew and swaps; false if it was stopped, or the log changed.
     fn group(
         &mut self,
-        (group, end): (&[Arc<Segment>], i64),
-        (map, verdicts, legacy_horizon): (&KeyMap, &Verdicts, i64),
+        group: &SegmentGroup<'_>,
+        mapped: &MappedKeys<'_>,
         transactions: &mut CleanedTransactions,
     ) -> Result<bool, StorageError> {
+        let SegmentGroup { segments: group, end } = *group;
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(true) };
         let partition_dir = Arc::clone(&self.log.partition_dir());
         let interval = self.config.index_interval_bytes;
@@ -214,14 +260,14 @@ impl<'p> Pass<'p> {
             let next = group.get(at + 1).map_or(end, |next| next.base_offset);
             transactions.expect(self.log.aborted(Offset(segment.base_offset), Offset(next))?);
             let rules = RetentionRules {
-                map,
-                verdicts,
+                map: mapped.map,
+                verdicts: mapped.verdicts,
                 now_ms: self.now_ms,
                 delete_retention_ms: self.config.delete_retention_ms,
-                keep_legacy_tombstones: segment.modified_ms() > legacy_horizon,
+                keep_legacy_tombstones: segment.modified_ms() > mapped.legacy_horizon,
                 producers: self.log.last_batches()?,
             };
-            if !self.segment(segment, (&rules, transactions), &mut output)? {
+            if !self.segment(segment, &rules, transactions, &mut output)? {
                 self.log.laid_out(|| self.log.discard(base))?;
                 return Ok(false);
             }
@@ -237,11 +283,12 @@ impl<'p> Pass<'p> {
     fn segment(
         &mut self,
         segment: &Arc<Segment>,
-        (rules, transactions): (&RetentionRules<'_>, &mut CleanedTransactions),
+        rules: &RetentionRules<'_>,
+        transactions: &mut CleanedTransactions,
         output: &mut CleanedSegment<'_>,
     ) -> Result<bool, StorageError> {
         let file = segment.file()?;
-        let mut source = BatchSource::new(&file, (0, segment.size()), self.worker.piece());
+        let mut source = BatchSource::new(&file, 0..segment.size(), self.worker.piece());
         loop {
             let next = source.next().map_err(|error| self.unreadable(error))?;
             let (at, bytes) = match next {
@@ -257,14 +304,15 @@ impl<'p> Pass<'p> {
                 Some(counted) => counted,
                 None => {
                     let opened = self.reader.open(bytes).map_err(fail)?;
+                    let mut buffers = RewriteBuffers { keep: &mut self.keep, out: room };
                     let kept = match opened.batch() {
                         Some(batch) => {
-                            let judged = check_transaction(batch, &opened, transactions);
-                            rules.batch((batch, &opened), judged, (&mut self.keep, room))
+                            let checked = check_transaction(batch, &opened, transactions);
+                            rules.batch(batch, &opened, checked, &mut buffers)
                         }
-                        None => rules.message((&opened, bytes), (&mut self.keep, room)),
+                        None => rules.message(&opened, bytes, &mut buffers),
                     };
-                    (opened.len(), kept.map_err(fail)?)
+                    RecordCounts { read: opened.len(), kept: kept.map_err(fail)? }
                 }
             };
             self.count(counted);
@@ -275,9 +323,9 @@ impl<'p> Pass<'p> {
         }
     }
 
-    const fn count(&mut self, (read, kept): (usize, usize)) {
-        self.done.records_read += read as u64;
-        self.done.records_kept += kept as u64;
+    const fn count(&mut self, counts: RecordCounts) {
+        self.done.records_read += counts.read as u64;
+        self.done.records_kept += counts.kept as u64;
     }
 
     fn unreadable(&self, error: std::io::Error) -> StorageError {
@@ -292,20 +340,20 @@ impl<'p> Pass<'p> {
 impl RetentionRules<'_> {
     /// Does what the mapping has decided of a whole batch: its records, and how many stay. `None`:
     /// it must be opened. Its checksum was right when it was mapped.
-    fn unopened(&self, at: &BatchAt, bytes: &[u8], out: &mut Vec<u8>) -> Option<(usize, usize)> {
+    fn unopened(&self, at: &BatchAt, bytes: &[u8], out: &mut Vec<u8>) -> Option<RecordCounts> {
         let count = usize::try_from(at.header.as_ref()?.record_count).ok()?;
         match self.verdicts.of(at.base_offset, at.last_offset, count) {
             BatchVerdict::Mixed | BatchVerdict::Unknown => None,
             BatchVerdict::Stays => {
                 out.extend_from_slice(bytes);
-                Some((count, count))
+                Some(RecordCounts { read: count, kept: count })
             }
             BatchVerdict::Goes => {
                 let batch = Batch::parse(bytes).ok()?;
                 if self.is_last_of_producer(&batch) {
                     out.extend_from_slice(&retain::emptied(&batch));
                 }
-                Some((count, 0))
+                Some(RecordCounts { read: count, kept: 0 })
             }
         }
     }
@@ -313,10 +361,12 @@ impl RetentionRules<'_> {
     /// Appends what stays of a batch; how many records that are.
     fn batch(
         &self,
-        (batch, opened): (&Batch<'_>, &StoredBatch<'_>),
-        (may_go, is_control): (bool, bool),
-        (keep, out): (&mut Vec<bool>, &mut Vec<u8>),
+        batch: &Batch<'_>,
+        opened: &StoredBatch<'_>,
+        TransactionCheck { may_go, is_control }: TransactionCheck,
+        buffers: &mut RewriteBuffers<'_>,
     ) -> Result<usize, RecordError> {
+        let RewriteBuffers { keep, out } = buffers;
         let horizon = batch.has_delete_horizon().then_some(batch.header().base_timestamp);
         let discard = may_go && (!is_control || horizon.is_some_and(|at| at <= self.now_ms));
         let is_last = self.is_last_of_producer(batch);
@@ -349,9 +399,11 @@ impl RetentionRules<'_> {
     /// The same for a message of magic 0 or 1.
     fn message(
         &self,
-        (opened, bytes): (&StoredBatch<'_>, &[u8]),
-        (keep, out): (&mut Vec<bool>, &mut Vec<u8>),
+        opened: &StoredBatch<'_>,
+        bytes: &[u8],
+        buffers: &mut RewriteBuffers<'_>,
     ) -> Result<usize, RecordError> {
+        let RewriteBuffers { keep, out } = buffers;
         keep.clear();
         self.decide(opened, self.keep_legacy_tombstones, keep);
         let kept = keep.iter().filter(|keep| **keep).count();
@@ -375,24 +427,26 @@ impl RetentionRules<'_> {
             self.verdicts.of(range.0, range.1, opened.len()) != BatchVerdict::Unknown
         };
         if opened.batch().is_some_and(known) {
-            keep.extend(opened.record_summaries().map(|face| self.verdicts.is_last(face.offset)));
+            keep.extend(
+                opened.record_summaries().map(|record| self.verdicts.is_last(record.offset)),
+            );
             return false;
         }
         let mut tombstones = false;
-        let mut record_summaries = opened.record_summaries();
+        let mut records = opened.record_summaries();
         let mut block = [(None, Hashed::default()); LOOKAHEAD];
         loop {
             let mut filled = 0;
-            for (place, face) in block.iter_mut().zip(record_summaries.by_ref()) {
-                let hashed = face.key.map(|key| self.map.hash(key)).unwrap_or_default();
-                *place = (Some(face), hashed);
+            for (place, record) in block.iter_mut().zip(records.by_ref()) {
+                let hashed = record.key.map(|key| self.map.hash(key)).unwrap_or_default();
+                *place = (Some(record), hashed);
                 filled += 1;
             }
             self.map.touch(block.iter().take(filled).map(|(_, hashed)| *hashed));
-            for (face, hashed) in block.iter().take(filled) {
-                let Some(face) = face else { continue };
-                let stays = self.stays(face, *hashed, keep_tombstones);
-                tombstones |= stays && !face.has_value;
+            for (record, hashed) in block.iter().take(filled) {
+                let Some(record) = record else { continue };
+                let stays = self.stays(record, *hashed, keep_tombstones);
+                tombstones |= stays && !record.has_value;
                 keep.push(stays);
             }
             if filled < LOOKAHEAD {
@@ -402,13 +456,13 @@ impl RetentionRules<'_> {
     }
 
     #[inline]
-    fn stays(&self, face: &RecordSummary<'_>, hashed: Hashed, keep_tombstones: bool) -> bool {
-        if face.offset > self.map.latest() {
+    fn stays(&self, record: &RecordSummary<'_>, hashed: Hashed, keep_tombstones: bool) -> bool {
+        if record.offset > self.map.latest() {
             return true;
         }
-        face.key.is_some()
-            && (face.has_value || keep_tombstones)
-            && face.offset >= self.map.last_offset(hashed)
+        record.key.is_some()
+            && (record.has_value || keep_tombstones)
+            && record.offset >= self.map.last_offset(hashed)
     }
 
     fn is_last_of_producer(&self, batch: &Batch<'_>) -> bool {
@@ -422,13 +476,12 @@ impl RetentionRules<'_> {
     }
 }
 
-/// Passes a batch to the transactions. Returns whether the whole batch may be dropped, and whether
-/// it is a marker.
+/// Passes a batch to the transactions.
 fn check_transaction(
     batch: &Batch<'_>,
     opened: &StoredBatch<'_>,
     transactions: &mut CleanedTransactions,
-) -> (bool, bool) {
+) -> TransactionCheck {
     let (producer_id, last) = (batch.header().producer_id, batch.last_offset());
     if batch.is_control() {
         let kind = opened.first_key().map(|key| match key {
@@ -441,29 +494,30 @@ fn check_transaction(
             Some(COMMIT) => transactions.marker(producer_id, last, Some(true)),
             Some(_) => false,
         };
-        return (may_go, true);
+        return TransactionCheck { may_go, is_control: true };
     }
-    (batch.is_transactional() && transactions.data(producer_id, last), false)
+    let may_go = batch.is_transactional() && transactions.data(producer_id, last);
+    TransactionCheck { may_go, is_control: false }
 }
 
 /// Whether all records of a batch are alike to a cleaning: with a key, a value, no transaction.
 fn is_plain(opened: &StoredBatch<'_>) -> bool {
     let simple = |batch: &Batch<'_>| !batch.is_transactional() && !batch.has_delete_horizon();
     opened.batch().is_some_and(simple)
-        && opened.record_summaries().all(|face| face.key.is_some() && face.has_value)
+        && opened.record_summaries().all(|record| record.key.is_some() && record.has_value)
 }
 
 /// Puts all keys of a batch from `start` on; false if the map is full.
 fn put_all(opened: &StoredBatch<'_>, start: i64, map: &mut KeyMap) -> bool {
-    let mut record_summaries = opened.record_summaries().filter(|face| face.offset >= start);
+    let mut records = opened.record_summaries().filter(|record| record.offset >= start);
     let mut block = [(Hashed::default(), 0); LOOKAHEAD];
     loop {
         let mut filled = 0;
         while filled < LOOKAHEAD
-            && let Some(face) = record_summaries.next()
+            && let Some(record) = records.next()
         {
-            if let (Some(key), Some(place)) = (face.key, block.get_mut(filled)) {
-                *place = (map.hash(key), face.offset);
+            if let (Some(key), Some(place)) = (record.key, block.get_mut(filled)) {
+                *place = (map.hash(key), record.offset);
                 filled += 1;
             }
         }

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::super::scan::{self, BatchAt, WalkStep};
@@ -30,8 +31,9 @@ pub(super) enum NextBatch<'s> {
 }
 
 impl<'f> BatchSource<'f> {
-    /// Reads from `position`, where a batch begins, to `end`, `piece` bytes at a time.
-    pub(super) fn new(file: &'f File, (position, end): (u64, u64), piece: usize) -> Self {
+    /// Reads these bytes of the file, which begin with a batch, `piece` bytes at a time.
+    pub(super) fn new(file: &'f File, bytes: Range<u64>, piece: usize) -> Self {
+        let Range { start: position, end } = bytes;
         let piece = piece.max(4096);
         Self { file, end, position, buffer: Vec::new(), filled: 0, at: 0, piece, read: 0 }
     }

@@ -48,7 +48,7 @@ pub(super) enum BatchVerdict {
 
 impl Verdicts {
     /// None yet, of the offsets from `base` on: as many of those `wanted` as `memory` allows.
-    pub(super) fn new(memory: usize, (base, wanted): (i64, u64)) -> Self {
+    pub(super) fn new(memory: usize, base: i64, wanted: u64) -> Self {
         let most = memory / 16 / (2 * size_of::<u64>());
         let words = usize::try_from(wanted.div_ceil(WORD as u64)).unwrap_or(usize::MAX).min(most);
         let (last, plain) = (vec![0; words], vec![0; words]);
@@ -68,7 +68,7 @@ impl Verdicts {
 
     /// A segment has no other batches than plain ones, none of them empty, and was mapped from its
     /// first to its last offset.
-    pub(super) fn note_segment(&mut self, (base_offset, last_offset): (i64, i64), records: usize) {
+    pub(super) fn note_segment(&mut self, base_offset: i64, last_offset: i64, records: usize) {
         self.segments.push(Simple { base_offset, last_offset, records });
     }
 
@@ -145,9 +145,9 @@ mod tests {
 
     /// Keys of batches of ten records each from offset 1000 on; batch 2 has something else too.
     fn settled(keys: &[i64], memory: usize) -> Verdicts {
-        let wanted = (1000, keys.len() as u64);
-        let mut map = KeyMap::new(1 << 20, 0.9, wanted);
-        let mut verdicts = Verdicts::new(memory, wanted);
+        let wanted = keys.len() as u64;
+        let mut map = KeyMap::new(1 << 20, 0.9, 1000, wanted);
+        let mut verdicts = Verdicts::new(memory, 1000, wanted);
         for (offset, key) in (1000..).zip(keys) {
             let hashed = map.hash(&key.to_be_bytes());
             assert!(map.put(hashed, offset));
@@ -171,15 +171,15 @@ mod tests {
                 |at: usize| !batch[at + 1..].contains(&batch[at]) && !later.contains(&batch[at]);
             let stay = (0..10).filter(|at| stays(*at)).count();
             let base = 1000 + number as i64 * 10;
-            let said = verdicts.of(base, base + 9, 10);
-            found.insert(format!("{said:?}"));
+            let verdict = verdicts.of(base, base + 9, 10);
+            found.insert(format!("{verdict:?}"));
             let wanted = match stay {
                 _ if number == 2 => BatchVerdict::Unknown,
                 0 => BatchVerdict::Goes,
                 10 => BatchVerdict::Stays,
                 _ => BatchVerdict::Mixed,
             };
-            assert_eq!(said, wanted, "batch {number}");
+            assert_eq!(verdict, wanted, "batch {number}");
             assert!((0..10).all(|at| verdicts.is_last(base + at as i64) == stays(at)));
         }
         assert_eq!(found.len(), 4);

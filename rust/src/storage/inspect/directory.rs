@@ -1,8 +1,8 @@
-//! Checks the files of a whole log directory: `meta.properties`, the checkpoints, the marker of a
-//! shutdown in order, each against the partitions that lie there.
+//! Checks the files of a whole log directory: `meta.properties`, the checkpoints and the
+//! clean-shutdown marker, each against the partitions in the directory.
 //!
-//! Not promised: a checkpoint that is wrong and yet possible is not told: a recovery point or a
-//! high watermark that lies between a partition's start and end, where the broker was killed.
+//! Not promised: a wrong checkpoint that is possible is not reported: after a kill, a recovery
+//! point or a high watermark may have any value between a partition's start and end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use super::partition::{self, read_if_there};
 use super::{Problem, dump};
 use crate::ids::{Offset, TopicPartition};
 
-/// What the segments of a partition tell of its offsets.
+/// The offsets of a partition, according to its segments.
 struct OffsetExtent {
     bases: Vec<i64>,
     end: i64,
@@ -26,7 +26,7 @@ struct OffsetExtent {
     first_epoch: Option<i64>,
 }
 
-/// Checks a whole log directory, or a partition's if it is one; what is wrong with it.
+/// Checks a log directory or a partition's directory. Returns the problems.
 pub fn verify_directory(directory: &Path) -> io::Result<Vec<Problem>> {
     let mut problems = verify_files(directory)?;
     for found in names::list(directory)? {
@@ -37,7 +37,7 @@ pub fn verify_directory(directory: &Path) -> io::Result<Vec<Problem>> {
     Ok(problems)
 }
 
-/// Checks the files of a log directory that belong to no one partition.
+/// Checks the files of a log directory that belong to no partition.
 pub fn verify_files(root: &Path) -> io::Result<Vec<Problem>> {
     let mut problems = Vec::new();
     let clean = read_if_there(&root.join(CLEAN))?;
@@ -56,7 +56,7 @@ pub fn verify_files(root: &Path) -> io::Result<Vec<Problem>> {
         }
     }
     for file in checkpoints::FILES {
-        checkpoint(root, (file, clean.is_some()), &extents, &mut problems)?;
+        checkpoint(root, file, clean.is_some(), &extents, &mut problems)?;
     }
     Ok(problems)
 }
@@ -103,7 +103,8 @@ fn extent(partition: &Path) -> io::Result<Option<OffsetExtent>> {
 
 fn checkpoint(
     root: &Path,
-    (file, clean): (&'static str, bool),
+    file: &'static str,
+    clean: bool,
     extents: &BTreeMap<TopicPartition, OffsetExtent>,
     problems: &mut Vec<Problem>,
 ) -> io::Result<()> {
@@ -118,14 +119,14 @@ fn checkpoint(
         let what = "is missing: the next start checks all logs from their beginning".to_owned();
         complain(0, what, "none is needed: the broker writes it anew");
     }
-    // Where nothing was deleted there is no file of log starts either; leader epochs tell.
+    // Without deletions there is no file of log starts; the leader epochs show whether one is due.
     let bytes = match found {
         None if file == checkpoints::LOG_START => b"0\n0\n".to_vec(),
         None => return Ok(()),
         Some(bytes) => bytes,
     };
     if bytes.is_empty() && file == checkpoints::CLEANED {
-        return Ok(()); // so a Kafka leaves it that has cleaned nothing
+        return Ok(()); // Kafka leaves it empty before its first compaction
     }
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let Some(offsets) = checkpoints::parse(text) else {
@@ -142,7 +143,7 @@ fn checkpoint(
         let what = match extents.get(name) {
             None if root.join(name.to_string()).is_dir() => None,
             None => Some(format!("{name} is at {offset} here, and no such partition is there")),
-            Some(extent) => wrong_offset((file, clean), extent, *offset)
+            Some(extent) => wrong_offset(file, clean, extent, *offset)
                 .map(|what| format!("{name} is at {offset} here, {what}")),
         };
         if let Some(what) = what {
@@ -164,7 +165,8 @@ fn checkpoint(
 
 /// Why a partition cannot be at `offset` in a checkpoint.
 fn wrong_offset(
-    (file, clean): (&str, bool),
+    file: &str,
+    clean: bool,
     extent: &OffsetExtent,
     Offset(offset): Offset,
 ) -> Option<String> {
@@ -174,7 +176,7 @@ fn wrong_offset(
     }
     match file {
         checkpoints::RECOVERY if clean && offset != end => {
-            Some(format!("and was shut down in order at the end of its log, {end}"))
+            Some(format!("and was shut down cleanly at the end of its log, {end}"))
         }
         checkpoints::LOG_START => {
             let known = extent.first_epoch.filter(|known| *known != offset)?;

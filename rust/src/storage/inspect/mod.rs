@@ -1,6 +1,5 @@
-//! Reading log files without a log: for `krust log dump` and `krust log verify`. Nothing is
-//! written, locked or repaired, so a live directory may be looked at; its last batch may then look
-//! cut.
+//! Reads log files without a log, for `krust log dump` and `krust log verify`. It writes, locks and
+//! repairs nothing, so it may read a live directory; the last batch may then look cut.
 
 mod directory;
 mod partition;
@@ -15,16 +14,16 @@ use crate::record::batch::Header;
 pub use directory::{verify_directory, verify_files};
 pub use partition::verify;
 
-/// A batch, or a message of an older format, as it lies in a file.
+/// A batch in a file, or a message of an older format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DumpedBatch {
-    /// Where it begins.
+    /// Where it begins in the file.
     pub position: u64,
-    /// Its bytes, header included.
+    /// Its size in bytes, header included.
     pub size: u64,
     /// Its format.
     pub magic: i8,
-    /// Its first offset (older formats: the one it bears).
+    /// Its first offset; in older formats its only offset.
     pub base_offset: i64,
     /// Its last offset.
     pub last_offset: i64,
@@ -41,7 +40,7 @@ pub struct DumpedBatch {
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes.
+    /// Position in the file, in bytes.
     pub position: u64,
     /// What is wrong, and what it means.
     pub what: String,
@@ -49,10 +48,10 @@ pub struct Problem {
     pub remedy: &'static str,
 }
 
-/// The remedy where records are damaged.
+/// The remedy for damaged records.
 const REPAIR: &str = "fetch the partition from another replica, or cut it with krust log repair";
 
-/// The batches of one `.log` file, in order. Ends after the first place that is no batch.
+/// The batches of one `.log` file, in order. Ends at the first bytes that are no batch.
 pub struct Dump {
     path: PathBuf,
     file: File,

@@ -22,21 +22,21 @@ use super::{DumpedBatch, Problem, REPAIR, dump};
 use crate::ids::{Epoch, Offset, TopicPartition};
 use crate::record::batch::Batch;
 
-const REBUILT: &str = "delete the file: the next start makes it anew from the log";
-/// Zeros that Kafka leaves at the end of an index when it is killed are more than these.
+const REBUILT: &str = "delete the file: the next start rebuilds it from the log";
+/// A killed Kafka leaves at least this many zeros at the end of an index.
 const PREALLOCATED: usize = 64 << 10;
-/// An index that was made anew has an entry every so many bytes.
+/// A rebuilt index has an entry every so many bytes.
 const REBUILT_INTERVAL: u64 = 4096;
 const EPOCHS: &str = "leader-epoch-checkpoint";
 
 /// A partition's directory while it is checked.
 struct PartitionCheck<'p> {
     directory: &'p Path,
-    /// Whether it was shut down in order.
+    /// Whether the broker shut down cleanly.
     clean: bool,
-    /// Whether its broker wrote topic ids, and with them every file that is known.
+    /// Whether its broker wrote topic ids; such a broker writes all other files too.
     modern: bool,
-    /// Whether a cleaner may have taken batches out.
+    /// Whether compaction may have removed batches.
     gaps: bool,
     bases: Vec<i64>,
     batches: Vec<Vec<DumpedBatch>>,
@@ -44,7 +44,7 @@ struct PartitionCheck<'p> {
     problems: Vec<Problem>,
 }
 
-/// Checks all segments of a partition's directory and what belongs to them; what is wrong with it.
+/// Checks all segments of a partition's directory and their other files. Returns the problems.
 pub fn verify(directory: &Path) -> io::Result<Vec<Problem>> {
     let root = directory.parent().unwrap_or(directory);
     let name = directory.file_name().and_then(|name| name.to_str()).and_then(names::parse_live);
@@ -81,12 +81,12 @@ impl PartitionCheck<'_> {
         self.directory.join(format!("{base:020}.{kind}"))
     }
 
-    /// Whether a segment is not appended to any more, so that its files are whole.
+    /// Whether a segment is sealed, so that its files are complete.
     fn is_sealed(&self, index: usize) -> bool {
         self.clean || index + 1 < self.bases.len()
     }
 
-    /// Segments whose index is left, and whose log is not.
+    /// Reports segments that have an index and no log file.
     fn missing_segments(&mut self, files: &[String]) {
         let mut gone = BTreeSet::new();
         for kind in ["index", "timeindex", "txnindex"] {
@@ -130,7 +130,9 @@ impl PartitionCheck<'_> {
                         break;
                     }
                 };
-                if let Some(what) = wrong_in(&batch, (due, limit, epoch), self.gaps) {
+                if let Some(what) =
+                    wrong_in(&batch, &BatchLimits { due, limit, epoch, gaps: self.gaps })
+                {
                     self.complain(path.clone(), batch.position, what, REPAIR);
                 }
                 epoch = epoch.max(batch.header.map_or(-1, |header| header.leader_epoch));
@@ -171,7 +173,7 @@ impl PartitionCheck<'_> {
                     path.to_owned(),
                     0,
                     what,
-                    "none is needed: the next start makes it anew",
+                    "none is needed: the next start rebuilds it",
                 );
             }
             return Ok(None);
@@ -257,7 +259,7 @@ impl PartitionCheck<'_> {
         }
     }
 
-    /// Holds the aborted transactions against a replay of all markers.
+    /// Compares the aborted transactions with a replay of all markers.
     fn transactions(&mut self) -> io::Result<()> {
         let first = self.bases.first().copied().unwrap_or(0);
         let snapshot = read_if_there(&self.file(first, "snapshot"))?;
@@ -313,8 +315,8 @@ impl PartitionCheck<'_> {
             .collect();
         let Some(bytes) = read_if_there(&path)? else {
             if self.clean && self.modern && !due.is_empty() {
-                let what = "is missing: the next start makes it anew from the log".to_owned();
-                self.complain(path, 0, what, "none is needed: the next start makes it anew");
+                let what = "is missing: the next start rebuilds it from the log".to_owned();
+                self.complain(path, 0, what, "none is needed: the next start rebuilds it");
             }
             return Ok(());
         };
@@ -323,7 +325,7 @@ impl PartitionCheck<'_> {
             self.complain(path, 0, what, REBUILT);
             return Ok(());
         };
-        if let Some(what) = wrong_in_epochs(&epochs, &due, (self.clean, self.gaps)) {
+        if let Some(what) = wrong_in_epochs(&epochs, &due, self.clean, self.gaps) {
             self.complain(path, 0, what, REBUILT);
         }
         Ok(())
@@ -364,13 +366,22 @@ impl PartitionCheck<'_> {
     }
 }
 
-/// What is wrong with a batch that may not begin below `due` nor reach `limit`.
-fn wrong_in(
-    batch: &DumpedBatch,
-    (due, limit, epoch): (i64, i64, i32),
+/// What a batch must fit into.
+struct BatchLimits {
+    /// Its first offset must not be below this one.
+    due: i64,
+    /// Its last offset must be below this one.
+    limit: i64,
+    /// Its leader epoch must not be below this one.
+    epoch: i32,
+    /// Whether it may begin above `due`.
     gaps: bool,
-) -> Option<String> {
+}
+
+/// What is wrong with a batch, if anything.
+fn wrong_in(batch: &DumpedBatch, limits: &BatchLimits) -> Option<String> {
     let DumpedBatch { base_offset, last_offset, .. } = *batch;
+    let BatchLimits { due, limit, epoch, gaps } = *limits;
     if !batch.crc_ok {
         return Some(format!("wrong checksum: offsets {base_offset} to {last_offset} are damaged"));
     }
@@ -391,12 +402,8 @@ fn wrong_in(
         .then(|| format!("leader epoch {found} after {epoch}: one of them is wrong"))
 }
 
-/// What is wrong with epochs, beside those of the batches: (epoch, base offset), in order.
-fn wrong_in_epochs(
-    epochs: &Epochs,
-    due: &[(i32, i64)],
-    (clean, gaps): (bool, bool),
-) -> Option<String> {
+/// What is wrong with the leader epochs. `due`: epoch and base offset of the batches, in order.
+fn wrong_in_epochs(epochs: &Epochs, due: &[(i32, i64)], clean: bool, gaps: bool) -> Option<String> {
     let latest = due.last().map_or(-1, |last| last.0);
     let end = due.last().map_or(0, |last| last.1);
     for (number, (Epoch(epoch), Offset(start))) in epochs.entries().iter().enumerate() {
@@ -445,15 +452,15 @@ fn replay(
     Ok(aborted)
 }
 
-/// Whether both name the same transactions; where one began may lie below the log's start.
+/// Whether both lists hold the same transactions; one may begin below the log start.
 fn same(found: &[AbortedTxn], due: &[AbortedTxn]) -> bool {
     let of =
         |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset, it.last_stable_offset);
     found.len() == due.len() && found.iter().map(of).eq(due.iter().map(of))
 }
 
-/// Whether an index may say `offset` of the batch at `index`: its last one; brokers that wrote the
-/// older formats said the first one, which a compressed message does not bear.
+/// Whether an index may have `offset` for the batch at `index`: the last offset. Brokers that wrote
+/// the older formats used the first one, which a compressed message does not have.
 fn indexed(batches: &[DumpedBatch], index: usize, offset: i64) -> bool {
     let before = index.checked_sub(1).and_then(|before| batches.get(before));
     batches.get(index).is_some_and(|batch| {
@@ -473,7 +480,7 @@ fn names_in(directory: &Path) -> io::Result<Vec<String>> {
     std::fs::read_dir(directory)?.map(name).collect()
 }
 
-/// The offsets that files of `kind` are named by, ascending.
+/// The offsets in the names of the files of `kind`, ascending.
 fn offsets_of(files: &[String], kind: &str) -> Vec<i64> {
     let parsed = files.iter().filter_map(|name| parse_name(name));
     let mut found: Vec<i64> = parsed.filter(|it| it.1 == kind).map(|it| it.0).collect();

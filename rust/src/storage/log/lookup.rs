@@ -136,11 +136,11 @@ impl Log {
     ) -> Result<(), StorageError> {
         match segment.with_aborted(|_| ()) {
             Err(StorageError::Damaged { log, offset, reason }) => {
-                tracing::warn!(%log, offset, "aborted transactions are made anew: {reason}");
+                tracing::warn!(%log, offset, "aborted transactions are rebuilt: {reason}");
             }
             other => return other,
         }
-        aborted::make_anew(&self.partition_dir(), segments, (segment, self.log_end_offset().0))
+        aborted::rebuild(&self.partition_dir(), segments, segment, self.log_end_offset().0)
     }
 
     /// The first record of a segment at or after a time, and not below `start`. Batches between the

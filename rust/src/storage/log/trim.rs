@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::super::errors::{ReadError, StorageError};
 use super::super::file_names::LOG_LAST;
 use super::super::files;
-use super::super::producer_replay::{drop_snapshots_above, load_producers};
+use super::super::producer_replay::{ProducerReplay, drop_snapshots_above, load_producers};
 use super::super::segment::Segment;
 use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer};
@@ -162,8 +162,9 @@ impl Log {
         }
         let segments = self.segments.load_full();
         drop_snapshots_above(&self.partition_dir(), next_offset)?;
-        let found =
-            load_producers(&self.partition_dir(), &segments, (next_offset, next_offset, false))?;
+        let replay =
+            ProducerReplay { snapshot_limit: next_offset, end: next_offset, check_crc: false };
+        let found = load_producers(&self.partition_dir(), &segments, &replay)?;
         writer.producers = found.producers;
         writer.snapshot = found.snapshot;
         self.publish_transactions(writer);

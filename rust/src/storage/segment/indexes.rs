@@ -2,8 +2,8 @@
 //!
 //! The active segment's are in memory. A sealed one's are read through the cache of indexes: pages
 //! of `.index` and `.timeindex`, and the list of `.txnindex` as a whole.
-//! An index that is missing or none is made anew from the log; one that the disk refuses to read is
-//! a failure of the disk. Neither is ever an empty answer.
+//! An index that is missing or invalid is rebuilt from the log; one that the disk refuses to read
+//! is a failure of the disk. Neither is ever an empty answer.
 //! Threads: as the segment; nothing is locked while a file is read.
 
 use std::io;
@@ -73,7 +73,7 @@ impl Segment {
         self.in_index((&self.times, TIME_INDEX), f)
     }
 
-    /// Asks an index, made anew if its file is none.
+    /// Asks an index, which is rebuilt if its file is invalid.
     fn in_index<E: Entry, R>(
         self: &Arc<Self>,
         (index, kind): (&Index<E>, &str),
@@ -124,7 +124,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Takes over indexes that were made anew.
+    /// Takes over indexes that were rebuilt.
     pub(crate) fn install_indexes(&self, built: BuiltIndexes) {
         self.offsets.set(&built.offsets);
         self.times.set(&built.times);

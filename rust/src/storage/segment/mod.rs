@@ -315,10 +315,10 @@ impl Segment {
         limit: i64,
     ) -> Result<u64, StorageError> {
         let (size, base_offset) = (self.size(), self.base_offset);
-        let Some(walk) = self.order.walk_of((from, to), size, base_offset) else { return Ok(to) };
+        let Some(walk) = self.order.walk_of(from..to, size, base_offset) else { return Ok(to) };
         let file = self.file()?;
         let end = walk
-            .run(&file, (size, limit))
+            .run(&file, size, limit)
             .map_err(|error| StorageError::io("read", &self.path(LOG), error))?;
         if let Some(reason) = end.reason.filter(|_| self.order.is_first_report()) {
             let file = self.path(LOG);
