@@ -40,21 +40,21 @@ BUGS = [
         "cleaner/pass.rs",
         "        self.log.flush()?;\n",
         "",
-        "compaction_survives_crashes::of_a_log_whose_tail_was_not_flushed",
+        "compaction_survives_crashes::a_crash_during_compaction_of_an_unflushed_tail_loses_nothing",
     ),
     Planted(
         "a cleaned segment is swapped in before it is synced",
         "cleaner/output.rs",
         "self.partition_dir.log_dir.sync_data(&path, &self.file)",
         "Ok(())",
-        "compaction_survives_crashes::of_a_log_that_was_flushed",
+        "compaction_survives_crashes::a_crash_during_compaction_of_a_flushed_log_loses_nothing",
     ),
     Planted(
         "a recovery finishes a swap and leaves what it replaces",
         "listing.rs",
         "let replaced = other == base || (base..end).contains(&other);",
         "let replaced = other == base && base < end;",
-        "crash_images_by_the_thousand::of_any_run",
+        "crash_images_by_the_thousand::every_crash_image_of_a_random_run_recovers",
     ),
     Planted(
         "tombstones go at the first cleaning",
@@ -68,7 +68,7 @@ BUGS = [
         "cleaner/pass.rs",
         "let is_last = self.is_last_of_producer(batch);",
         "let is_last = self.is_last_of_producer(batch) && !discard && keep.len() > 9;",
-        "compaction_keeps_the_last_of_each_key::so_does_one_that_had_a_tombstone",
+        "compaction_keeps_the_last_of_each_key::the_last_batch_of_a_producer_stays_if_it",
     ),
     Planted(
         "a producer's last sequence is lost where a cleaning does not open its batch",
@@ -164,7 +164,7 @@ BUGS = [
         "recovery.rs",
         "self.without_producers &= batch.header",
         "let _ = batch.header",
-        "crash_images_by_the_thousand::of_any_run",
+        "crash_images_by_the_thousand::every_crash_image_of_a_random_run_recovers",
     ),
     Planted(
         "a truncation leaves the recovery point where it was",

@@ -77,7 +77,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn their_batches_are_read_here(records in records(), codec in codec()) {
+    fn batches_of_another_codec_are_read(records in records(), codec in codec()) {
         let bytes = encoded(&records, codec);
         let batch = Batch::parse(&bytes).unwrap();
         prop_assert_eq!(batch.size(), bytes.len());
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn our_batches_are_read_there(records in records(), codec in codec()) {
+    fn another_codec_reads_these_batches(records in records(), codec in codec()) {
         let bytes = build(&records, &BatchFields { codec, ..BatchFields::default() });
         let set = RecordBatchDecoder::decode(&mut Bytes::from(bytes)).unwrap();
         prop_assert_eq!(ours(set.records), records);

@@ -75,7 +75,7 @@ fn a_flipped_bit_never_passes_the_checksum() {
 }
 
 #[test]
-fn records_flipped_or_cut_under_a_right_checksum_are_an_answer_not_a_panic() {
+fn bad_records_under_a_right_checksum_return_an_error() {
     for codec in CODECS {
         let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for at in 21..bytes.len() {
@@ -97,7 +97,7 @@ fn records_flipped_or_cut_under_a_right_checksum_are_an_answer_not_a_panic() {
 }
 
 #[test]
-fn a_compressed_batch_that_is_accepted_can_be_read_whole() {
+fn an_accepted_compressed_batch_can_be_read_completely() {
     for codec in CODECS {
         let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for at in batch::HEADER_SIZE..bytes.len() {
@@ -117,7 +117,7 @@ fn a_compressed_batch_that_is_accepted_can_be_read_whole() {
 }
 
 #[test]
-fn records_that_inflate_to_more_than_they_may_are_refused() {
+fn records_that_inflate_beyond_the_limit_are_refused() {
     let large = Owned { value: Some(vec![0; 4 << 20]), ..records().remove(0) };
     for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
         let bytes =
@@ -132,7 +132,7 @@ fn records_that_inflate_to_more_than_they_may_are_refused() {
 }
 
 #[test]
-fn an_answer_to_an_old_consumer_ends_where_much_was_inflated_for_it() {
+fn down_conversion_ends_when_much_was_inflated() {
     let zeros =
         Owned { key: None, value: Some(vec![0; 1 << 20]), headers: vec![], ..records().remove(0) };
     let bomb = build(
@@ -146,7 +146,7 @@ fn an_answer_to_an_old_consumer_ends_where_much_was_inflated_for_it() {
 }
 
 #[test]
-fn old_sets_cut_or_flipped_are_an_answer_not_a_panic() {
+fn damaged_message_sets_return_an_error() {
     for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4] {
         let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         for magic in [0, 1] {
@@ -164,7 +164,7 @@ fn old_sets_cut_or_flipped_are_an_answer_not_a_panic() {
 }
 
 #[test]
-fn bombs_stop_at_their_budget() {
+fn inflation_stops_at_its_budget() {
     let zeros = vec![0; 64 << 20];
     for codec in CODECS {
         let mut bomb = Vec::new();
@@ -180,7 +180,7 @@ fn bombs_stop_at_their_budget() {
 }
 
 #[test]
-fn a_bomb_is_not_opened_for_compaction_either() {
+fn compaction_refuses_records_beyond_the_inflation_budget() {
     let entry =
         NewRecord { timestamp: 0, key: None, value: Some(&vec![0; 64 << 20]), headers: &[] };
     let mut builder = BatchBuilder::new();
@@ -244,7 +244,7 @@ fn headers_that_contradict_themselves_are_refused() {
 }
 
 #[test]
-fn times_beyond_the_bounds_are_refused_where_they_stand() {
+fn timestamps_beyond_the_bounds_are_refused_with_their_index() {
     for codec in CODECS {
         let bytes = build(&records(), &BatchFields { codec, ..BatchFields::default() });
         let batch = Batch::parse(&bytes).unwrap();

@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn records_come_back_from_old_consumers_and_to_old_producers(
+    fn records_survive_conversion_to_message_sets_and_back(
         records in records(),
         codec in codec(),
         magic in 0i8..2,
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_inflates_in_any_steps(
+    fn a_stream_inflates_in_steps_of_any_size(
         bytes in prop::collection::vec(any::<u8>(), 0..3000),
         repeats in 1usize..80,
         step in 1usize..5000,
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn one_codec_turns_into_another(records in records(), from in codec(), to in codec()) {
+    fn recompression_keeps_every_record(records in records(), from in codec(), to in codec()) {
         let fields = BatchFields { codec: from, producer_id: 5, ..BatchFields::default() };
         let bytes = build(&records, &fields);
         let mut out = Vec::new();
@@ -109,7 +109,7 @@ fn every_level_of_every_codec_is_read_back() {
 }
 
 #[test]
-fn raw_snappy_and_frames_in_a_row_are_read() {
+fn raw_snappy_and_consecutive_frames_are_read() {
     let text = b"one frame after the other ".repeat(9000);
     let mut raw = vec![0; snap::raw::max_compress_len(text.len())];
     let size = snap::raw::Encoder::new().compress(&text, &mut raw).unwrap();

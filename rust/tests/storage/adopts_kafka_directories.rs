@@ -9,7 +9,7 @@ use krust::record::{batch, legacy};
 use krust::storage::{DirKind, Log, ReadRequest, inspect};
 use serde_json::Value;
 
-use crate::support::{Home, append, batch as make, run};
+use crate::support::{LogFixture, append, batch as make, run};
 
 type Record = (i64, Option<Vec<u8>>, Option<Vec<u8>>);
 
@@ -90,30 +90,30 @@ fn expected(list: &Value) -> Vec<Record> {
     list.as_array().unwrap().iter().map(record).collect()
 }
 
-fn open(home: &mut Home, topic: &str, partition: &str) -> std::sync::Arc<Log> {
-    home.name = TopicPartition::new(topic, partition.parse().unwrap());
-    home.dense = false;
-    let log = home.open();
+fn open(fixture: &mut LogFixture, topic: &str, partition: &str) -> std::sync::Arc<Log> {
+    fixture.name = TopicPartition::new(topic, partition.parse().unwrap());
+    fixture.dense = false;
+    let log = fixture.open();
     log.raise_high_watermark(log.log_end_offset());
     log
 }
 
 #[test]
-fn a_directory_of_a_clean_shutdown() {
+fn a_directory_of_a_clean_shutdown_is_adopted() {
     for clean in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let path = unpack("kafka-3.9.1-clean", dir.path());
         if !clean {
             std::fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap();
         }
-        let mut home = Home::new(&path);
-        assert_eq!(home.dir.was_clean(), clean);
-        assert_eq!(home.dir.cluster_id().as_deref(), Some("tnvs0KZmSD6wgcy-KGiG3g"));
-        assert!(home.dir.partitions().unwrap().iter().all(|found| found.topic_id.is_some()));
+        let mut fixture = LogFixture::new(&path);
+        assert_eq!(fixture.dir.was_clean(), clean);
+        assert_eq!(fixture.dir.cluster_id().as_deref(), Some("tnvs0KZmSD6wgcy-KGiG3g"));
+        assert!(fixture.dir.partitions().unwrap().iter().all(|found| found.topic_id.is_some()));
         let facts = json("kafka-3.9.1-clean.json.xz");
         for (topic, partitions) in facts["topics"].as_object().unwrap() {
             for (partition, facts) in partitions.as_object().unwrap() {
-                let log = open(&mut home, topic, partition);
+                let log = open(&mut fixture, topic, partition);
                 assert_eq!(log.log_start_offset().0, facts["low"].as_i64().unwrap(), "{topic}");
                 assert_eq!(log.last_stable_offset().0, facts["high"].as_i64().unwrap(), "{topic}");
                 let all = facts.get("records").or(facts.get("read_uncommitted")).unwrap();
@@ -135,16 +135,16 @@ fn a_directory_of_a_clean_shutdown() {
 fn a_directory_of_a_killed_broker_has_all_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let path = unpack("kafka-3.9.1-killed", dir.path());
-    let mut home = Home::new(&path);
-    assert!(!home.dir.was_clean());
-    let found = home.dir.partitions().unwrap();
+    let mut fixture = LogFixture::new(&path);
+    assert!(!fixture.dir.was_clean());
+    let found = fixture.dir.partitions().unwrap();
     let going: Vec<_> = found.iter().filter(|found| found.kind == DirKind::Delete).collect();
     assert_eq!(going.len(), 1);
     assert_eq!(going[0].name, TopicPartition::new("gone", 0));
     let acked = json("kafka-3.9.1-killed.acked.json.xz");
     let mut seen: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for partition in ["0", "1", "2"] {
-        let log = open(&mut home, "orders", partition);
+        let log = open(&mut fixture, "orders", partition);
         for (offset, _, value) in read(&log, log.log_end_offset(), false) {
             seen.insert(format!("{partition}-{offset}"), value.unwrap());
         }
@@ -187,7 +187,7 @@ fn read_legacy(log: &Log) -> Vec<Record> {
 }
 
 #[test]
-fn directories_of_message_sets() {
+fn directories_of_message_sets_are_adopted() {
     for name in ["kafka-0.8.2.2", "kafka-0.10.2.2"] {
         for clean in [true, false] {
             let dir = tempfile::tempdir().unwrap();
@@ -196,12 +196,12 @@ fn directories_of_message_sets() {
                 std::fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap();
                 std::fs::remove_file(path.join("recovery-point-offset-checkpoint")).unwrap();
             }
-            let mut home = Home::new(&path);
-            assert_eq!(home.dir.was_clean(), clean);
+            let mut fixture = LogFixture::new(&path);
+            assert_eq!(fixture.dir.was_clean(), clean);
             let facts = json(&format!("{name}.json.xz"));
             for (topic, partitions) in facts["topics"].as_object().unwrap() {
                 for (partition, facts) in partitions.as_object().unwrap() {
-                    let log = open(&mut home, topic, partition);
+                    let log = open(&mut fixture, topic, partition);
                     assert_eq!(log.log_start_offset().0, facts["low"].as_i64().unwrap());
                     assert_eq!(log.log_end_offset().0, facts["high"].as_i64().unwrap(), "{topic}");
                     let all = expected(&facts["records"]);
@@ -213,7 +213,7 @@ fn directories_of_message_sets() {
                     }
                     append(&log, &make(&[b"of today"])).unwrap();
                     log.close().unwrap();
-                    assert_eq!(inspect::verify(&home.partition()).unwrap(), []);
+                    assert_eq!(inspect::verify(&fixture.partition()).unwrap(), []);
                 }
             }
         }
@@ -221,7 +221,7 @@ fn directories_of_message_sets() {
 }
 
 #[test]
-fn verify_finds_nothing_wrong_with_them() {
+fn verify_finds_nothing_wrong_with_kafka_directories() {
     for name in ["kafka-0.8.2.2", "kafka-0.10.2.2", "kafka-3.9.1-clean"] {
         let scratch = tempfile::tempdir().unwrap();
         let found = inspect::verify_directory(&unpack(name, scratch.path())).unwrap();

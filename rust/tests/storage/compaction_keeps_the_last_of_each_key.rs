@@ -11,29 +11,29 @@ use krust::record::legacy::{self, NewMessage};
 use krust::storage::{AppendError, CleanerOptions, Log};
 use proptest::prelude::*;
 
-use crate::corruption::lines::Lines;
+use crate::corruption::captured_lines::CapturedLines;
 use crate::support::{
-    Home, NOW_MS, Pair, append, append_after_roll, batch_of, bytes_of, compact, keyed, keyed_at,
-    marker, pairs_in,
+    LogFixture, NOW_MS, Pair, append, append_after_roll, batch_of, bytes_of, compact, keyed,
+    keyed_at, marker, pairs_in,
 };
 
 const RETENTION_MS: i64 = 1000;
 
-fn home(path: &std::path::Path) -> Home {
-    let mut home = Home::new(path);
-    home.config.compact = true;
-    home.config.delete = false;
-    home.config.delete_retention_ms = RETENTION_MS;
-    home.dense = false;
-    home
+fn fixture(path: &std::path::Path) -> LogFixture {
+    let mut fixture = LogFixture::new(path);
+    fixture.config.compact = true;
+    fixture.config.delete = false;
+    fixture.config.delete_retention_ms = RETENTION_MS;
+    fixture.dense = false;
+    fixture
 }
 
 fn offsets(log: &Log) -> Vec<i64> {
     pairs_in(&bytes_of(log)).iter().map(|(offset, ..)| *offset).collect()
 }
 
-fn segment_bases(home: &Home) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(home.partition())
+fn segment_bases(fixture: &LogFixture) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(fixture.partition())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(".log"))
@@ -43,25 +43,25 @@ fn segment_bases(home: &Home) -> Vec<String> {
 }
 
 #[test]
-fn superseded_records_go_and_the_rest_stays_where_it_was() {
+fn superseded_records_are_removed_and_the_others_keep_their_offsets() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     append(&log, &keyed(&[("a", Some("1")), ("b", Some("1")), ("a", Some("2"))])).unwrap();
     append(&log, &keyed(&[("a", Some("3"))])).unwrap();
     append_after_roll(&log, &keyed(&[("b", Some("2")), ("c", Some("1"))]));
     append_after_roll(&log, &keyed(&[("c", Some("2"))]));
-    let done = compact(&home, &log).unwrap();
+    let done = compact(&fixture, &log).unwrap();
     assert_eq!((done.clean_to, done.keys, done.records_kept), (Offset(6), 3, 3));
     assert_eq!(offsets(&log), [3, 4, 5, 6]);
-    assert_eq!(segment_bases(&home).len(), 2);
+    assert_eq!(segment_bases(&fixture).len(), 2);
     let second = batch::iter(&bytes_of(&log)).nth(1).unwrap().unwrap().header().base_offset;
     assert_eq!(second, 4);
-    assert_eq!(compact(&home, &log), None);
+    assert_eq!(compact(&fixture, &log), None);
     let read = pairs_in(&bytes_of(&log));
     log.close().unwrap();
-    home.dir.close().unwrap();
-    let again = Home { dir: Home::new(dir.path()).dir, ..home };
+    fixture.dir.close().unwrap();
+    let again = LogFixture { dir: LogFixture::new(dir.path()).dir, ..fixture };
     let log = again.open();
     assert_eq!(pairs_in(&bytes_of(&log)), read);
     assert_eq!(log.dirty(NOW_MS).unwrap().unwrap().first_dirty, 6);
@@ -71,8 +71,8 @@ fn superseded_records_go_and_the_rest_stays_where_it_was() {
 fn a_batch_that_loses_records_keeps_its_offsets_sequence_and_times() {
     for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
         let dir = tempfile::tempdir().unwrap();
-        let home = home(dir.path());
-        let log = home.open();
+        let fixture = fixture(dir.path());
+        let log = fixture.open();
         log.set_leader_epoch(Epoch(5));
         let fields = BatchFields {
             codec,
@@ -88,7 +88,7 @@ fn a_batch_that_loses_records_keeps_its_offsets_sequence_and_times() {
         append(&log, &keyed_at(NOW_MS, &pairs, &fields)).unwrap();
         append_after_roll(&log, &keyed(&[("x", Some("y"))]));
         let before = pairs_in(&bytes_of(&log));
-        compact(&home, &log).unwrap();
+        compact(&fixture, &log).unwrap();
         let bytes = bytes_of(&log);
         assert_eq!(pairs_in(&bytes), before[50..]);
         let batch = batch::iter(&bytes).next().unwrap().unwrap();
@@ -102,44 +102,44 @@ fn a_batch_that_loses_records_keeps_its_offsets_sequence_and_times() {
 #[test]
 fn tombstones_stay_for_delete_retention_after_the_first_cleaning() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     append(&log, &keyed(&[("a", Some("1")), ("b", Some("1"))])).unwrap();
     append(&log, &keyed_at(NOW_MS - 7, &[("a", None), ("c", Some("1"))], &BatchFields::default()))
         .unwrap();
     append_after_roll(&log, &keyed(&[("x", Some("1"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     assert_eq!(offsets(&log), [1, 2, 3, 4]);
     let bytes = bytes_of(&log);
     let batch = batch::iter(&bytes).nth(1).unwrap().unwrap();
     assert!(batch.has_delete_horizon());
     assert_eq!(batch.header().base_timestamp, NOW_MS + RETENTION_MS);
     assert!(batch.records().all(|record| record.unwrap().timestamp == NOW_MS - 7));
-    home.clock.advance(RETENTION_MS - 1);
+    fixture.clock.advance(RETENTION_MS - 1);
     append_after_roll(&log, &keyed(&[("x", Some("2"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     assert_eq!(offsets(&log), [1, 2, 3, 4, 5]);
-    home.clock.advance(1);
+    fixture.clock.advance(1);
     append_after_roll(&log, &keyed(&[("x", Some("3"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     assert_eq!(offsets(&log), [1, 3, 5, 6]);
 }
 
 #[test]
-fn the_last_batch_of_each_producer_stays_empty_if_need_be() {
+fn the_last_batch_of_each_producer_stays_even_if_it_becomes_empty() {
     keeps_the_last_batches(Some("1"));
 }
 
 #[test]
-fn so_does_one_that_had_a_tombstone_which_is_opened_to_see() {
+fn the_last_batch_of_a_producer_stays_if_it_had_a_tombstone() {
     keeps_the_last_batches(None);
 }
 
 /// Batches of two producers, of records with `value`, all of which are superseded.
 fn keeps_the_last_batches(value: Option<&str>) {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     let of = |producer_id, base_sequence, key: &str| {
         let fields =
             BatchFields { producer_id, producer_epoch: 0, base_sequence, ..BatchFields::default() };
@@ -150,7 +150,7 @@ fn keeps_the_last_batches(value: Option<&str>) {
     append(&log, &of(8, 0, "a")).unwrap();
     append(&log, &keyed(&[("a", Some("2"))])).unwrap();
     append_after_roll(&log, &keyed(&[("x", Some("1"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     let bytes = bytes_of(&log);
     let found: Vec<(i64, i32)> = batch::iter(&bytes)
         .map(|batch| batch.unwrap())
@@ -160,8 +160,8 @@ fn keeps_the_last_batches(value: Option<&str>) {
     let log = {
         log.close().unwrap();
         drop(log);
-        std::fs::remove_file(home.file(4, "snapshot")).unwrap();
-        home.open_with(false)
+        std::fs::remove_file(fixture.file(4, "snapshot")).unwrap();
+        fixture.open_with(false)
     };
     assert!(matches!(
         append(&log, &batch_of(7, 3, &[b"gap"])),
@@ -171,10 +171,10 @@ fn keeps_the_last_batches(value: Option<&str>) {
 }
 
 #[test]
-fn aborted_data_goes_at_once_and_markers_later() {
+fn aborted_data_is_removed_at_once_and_its_marker_later() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     let in_transaction = |producer_id, key: &str| {
         let base_sequence = 0;
         let fields = BatchFields {
@@ -194,7 +194,7 @@ fn aborted_data_goes_at_once_and_markers_later() {
     append(&log, &batch_of(1, 1, &[b"later"])).unwrap();
     append(&log, &batch_of(2, 1, &[b"later"])).unwrap();
     append_after_roll(&log, &keyed(&[("b", Some("2"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     let bases = |log: &Log| -> Vec<i64> {
         let bytes = bytes_of(log);
         batch::iter(&bytes).map(|batch| batch.unwrap().base_offset()).collect()
@@ -203,26 +203,26 @@ fn aborted_data_goes_at_once_and_markers_later() {
     assert_eq!(bases(&log), [0, 2, 3, 4, 5, 6, 7]);
     assert_eq!(log.aborted(Offset(0), Offset(8)).unwrap().len(), 1);
     for round in 0..4 {
-        home.clock.advance(RETENTION_MS);
+        fixture.clock.advance(RETENTION_MS);
         append_after_roll(&log, &keyed(&[("b", Some(&round.to_string()))]));
-        compact(&home, &log).unwrap();
+        compact(&fixture, &log).unwrap();
     }
     assert_eq!(bases(&log), [0, 5, 6, 10, 11]);
-    let lines = Lines::default();
+    let lines = CapturedLines::default();
     assert!(lines.collect(|| log.aborted(Offset(0), Offset(9)).unwrap()).is_empty());
     assert!(
         !lines.all().iter().any(|line| line.contains("aborted transactions are rebuilt")),
         "{:?}",
         lines.all()
     );
-    assert!(!home.partition().join("krust-aborted-transactions").exists());
+    assert!(!fixture.partition().join("krust-aborted-transactions").exists());
 }
 
 #[test]
 fn nothing_at_or_above_an_open_transaction_is_touched() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     append(&log, &keyed(&[("a", Some("1")), ("a", Some("2"))])).unwrap();
     let fields = BatchFields {
         producer_id: 3,
@@ -233,40 +233,40 @@ fn nothing_at_or_above_an_open_transaction_is_touched() {
     };
     append_after_roll(&log, &keyed_at(NOW_MS, &[("a", Some("3"))], &fields));
     append_after_roll(&log, &keyed(&[("a", Some("4"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     assert_eq!(offsets(&log), [1, 2, 3]);
     append(&log, &marker(3, true)).unwrap();
     append_after_roll(&log, &keyed(&[("z", Some("1"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     assert_eq!(offsets(&log), [3, 5]);
 }
 
 #[test]
-fn a_segment_of_which_every_record_stays_is_left_as_it_is() {
+fn a_segment_whose_records_all_stay_is_not_rewritten() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = home(dir.path());
-    home.config.segment_bytes = 700;
-    let log = home.open();
+    let mut fixture = fixture(dir.path());
+    fixture.config.segment_bytes = 700;
+    let log = fixture.open();
     let value = Some("long enough that no two segments become one".repeat(6));
     for keys in [["a", "b"], ["a", "c"], ["d", "e"], ["d", "x"]] {
         append(&log, &keyed(&keys.map(|key| (key, value.as_deref())))).unwrap();
     }
-    let file = |base| std::fs::metadata(home.file(base, "log")).unwrap().ino();
+    let file = |base| std::fs::metadata(fixture.file(base, "log")).unwrap().ino();
     let (first, second, third) = (file(0), file(2), file(4));
-    let done = compact(&home, &log).unwrap();
+    let done = compact(&fixture, &log).unwrap();
     assert_eq!((offsets(&log), done.records_kept), (vec![1, 2, 3, 4, 5, 6, 7], 5));
     assert_ne!(file(0), first);
     assert_eq!((file(2), file(4)), (second, third));
     append_after_roll(&log, &keyed(&[("c", None)]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     assert_eq!(offsets(&log), [1, 2, 3, 5, 6, 7, 8]);
 }
 
 #[test]
 fn an_empty_batch_does_not_outlive_its_use_beside_records_that_stay() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     let of = |base_sequence, key: &str| {
         let fields = BatchFields {
             producer_id: 7,
@@ -284,32 +284,32 @@ fn an_empty_batch_does_not_outlive_its_use_beside_records_that_stay() {
         batch::iter(&bytes).map(|batch| batch.unwrap().base_offset()).collect()
     };
     append_after_roll(&log, &keyed(&[("x", Some("1"))]));
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     assert_eq!(batches(&log), [0, 1, 2, 3]);
     append_after_roll(&log, &of(1, "y"));
     log.close().unwrap();
-    home.dir.close().unwrap();
+    fixture.dir.close().unwrap();
     std::fs::remove_file(dir.path().join("cleaner-offset-checkpoint")).unwrap();
-    let again = Home { dir: Home::new(dir.path()).dir, ..home };
+    let again = LogFixture { dir: LogFixture::new(dir.path()).dir, ..fixture };
     let log = again.open();
     compact(&again, &log).unwrap();
     assert_eq!(batches(&log), [1, 2, 3, 4]);
 }
 
 #[test]
-fn readers_pass_gaps_without_making_indexes_anew() {
+fn readers_pass_gaps_without_rebuilding_indexes() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = home(dir.path());
-    home.config.index_interval_bytes = 0;
-    let log = home.open();
+    let mut fixture = fixture(dir.path());
+    fixture.config.index_interval_bytes = 0;
+    let log = fixture.open();
     for n in 0..40 {
         let key = if (10..20).contains(&n) || n >= 30 { "hot".to_owned() } else { n.to_string() };
         append(&log, &keyed(&[(&key, Some("1"))])).unwrap();
     }
     append_after_roll(&log, &keyed(&[("hot", Some("2"))]));
     append_after_roll(&log, &keyed(&[("end", Some("2"))]));
-    compact(&home, &log).unwrap();
-    let index = home.file(0, "index");
+    compact(&fixture, &log).unwrap();
+    let index = fixture.file(0, "index");
     let before = std::fs::metadata(&index).unwrap().modified().unwrap();
     for from in 0..42 {
         let found = crate::support::read_from(&log, from, 1 << 20);
@@ -320,10 +320,10 @@ fn readers_pass_gaps_without_making_indexes_anew() {
 }
 
 #[test]
-fn records_without_a_key_go_and_a_small_map_takes_several_rounds() {
+fn records_without_a_key_are_removed_and_a_small_map_takes_several_rounds() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     let mut last = BTreeMap::new();
     for n in 0..3000i64 {
         let key = format!("k{}", n * 31 % 700);
@@ -345,10 +345,10 @@ fn records_without_a_key_go_and_a_small_map_takes_several_rounds() {
 }
 
 #[test]
-fn a_batch_with_more_keys_than_the_map_may_hold_ends_it() {
+fn a_batch_with_more_keys_than_the_map_may_hold_ends_the_cleaning() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     let keys: Vec<String> = (0..58).map(|n| n.to_string()).collect();
     let pairs: Vec<_> = keys.iter().map(|key| (key.as_str(), Some("v"))).collect();
     append(&log, &keyed(&pairs)).unwrap();
@@ -357,14 +357,14 @@ fn a_batch_with_more_keys_than_the_map_may_hold_ends_it() {
     let error = log.compact(NOW_MS, &none).unwrap_err().to_string();
     assert!(error.contains("57 keys that log.cleaner.dedupe.buffer.size allows"), "{error}");
     assert_eq!(offsets(&log).len(), 59);
-    assert_eq!(compact(&home, &log), None, "not before a restart");
+    assert_eq!(compact(&fixture, &log), None, "not before a restart");
 }
 
 #[test]
-fn a_log_larger_than_each_buffer_is_cleaned_through_it() {
+fn a_log_larger_than_the_buffers_is_cleaned() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home(dir.path());
-    let log = home.open();
+    let fixture = fixture(dir.path());
+    let log = fixture.open();
     let (value, mut last) = ("v".repeat(100), BTreeMap::new());
     for first in (0..20_000).step_by(100) {
         // Every key comes twice, in one batch and the next.
@@ -388,14 +388,14 @@ fn segments_of_magic_0_and_1_are_cleaned_in_their_own_format() {
     for magic in [0, 1] {
         for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4] {
             let dir = tempfile::tempdir().unwrap();
-            let home = home(dir.path());
-            std::fs::create_dir_all(home.partition()).unwrap();
-            std::fs::write(home.file(0, "log"), legacy_set(magic, codec)).unwrap();
-            let log = home.open_with(false);
+            let fixture = fixture(dir.path());
+            std::fs::create_dir_all(fixture.partition()).unwrap();
+            std::fs::write(fixture.file(0, "log"), legacy_set(magic, codec)).unwrap();
+            let log = fixture.open_with(false);
             append_after_roll(&log, &keyed(&[("key-1", Some("new")), ("x", Some("1"))]));
             append_after_roll(&log, &keyed(&[("x", Some("2"))]));
-            compact(&home, &log).unwrap();
-            let stored = std::fs::read(home.file(0, "log")).unwrap();
+            compact(&fixture, &log).unwrap();
+            let stored = std::fs::read(fixture.file(0, "log")).unwrap();
             let mut found = Vec::new();
             for message in legacy::iter(&stored).map_while(Result::ok) {
                 assert!(message.crc_ok());
@@ -456,7 +456,7 @@ struct Model(Vec<(i64, i64, Pair)>);
 
 impl Model {
     /// Records that must be there, and those that may be.
-    fn judge(&self, found: &[(i64, i64, Pair)], clean_to: i64) {
+    fn check_start(&self, found: &[(i64, i64, Pair)], clean_to: i64) {
         let mut last: HashMap<&Option<Vec<u8>>, i64> = HashMap::new();
         for (offset, _, (key, _)) in &self.0 {
             last.insert(key, *offset);
@@ -489,9 +489,9 @@ proptest! {
         slots in 40..400usize,
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let mut home = home(dir.path());
-        home.config.segment_bytes = 2000;
-        let log = home.open();
+        let mut fixture = fixture(dir.path());
+        fixture.config.segment_bytes = 2000;
+        let log = fixture.open();
         let dedupe_buffer_bytes = slots * 16;
         let options = CleanerOptions { dedupe_buffer_bytes, ..CleanerOptions::default() };
         let mut model = Model::default();
@@ -516,18 +516,18 @@ proptest! {
                 model.0.push((offset, now, pair));
             }
             if action == 0 {
-                home.clock.advance(600);
-                let now_ms = krust::clock::Clock::wall_ms(&home.clock);
+                fixture.clock.advance(600);
+                let now_ms = krust::clock::Clock::wall_ms(&fixture.clock);
                 if let Some(done) = log.compact(now_ms, &options).unwrap() {
                     clean_to = done.clean_to.0;
                 }
-                model.judge(&pairs_in(&bytes_of(&log)), clean_to);
+                model.check_start(&pairs_in(&bytes_of(&log)), clean_to);
             }
         }
-        model.judge(&pairs_in(&bytes_of(&log)), clean_to);
+        model.check_start(&pairs_in(&bytes_of(&log)), clean_to);
         log.close().unwrap();
         drop(log);
-        let log = home.open_with(false);
-        model.judge(&pairs_in(&bytes_of(&log)), clean_to);
+        let log = fixture.open_with(false);
+        model.check_start(&pairs_in(&bytes_of(&log)), clean_to);
     }
 }

@@ -12,23 +12,23 @@ use krust::storage::recording::{Crash, RecordingDisk};
 use krust::storage::{Log, ReadRequest};
 
 use crate::support::{
-    Home, NOW_MS, Pair, append, append_after_roll, bytes_from, bytes_of, compact, keyed, keyed_at,
-    pairs_in, scratch, snapshot, wanted,
+    LogFixture, NOW_MS, Pair, append, append_after_roll, bytes_from, bytes_of, compact, keyed,
+    keyed_at, pairs_in, scratch, snapshot, wanted,
 };
 
 pub type Records = Vec<(i64, i64, Pair)>;
 
-pub fn home_on(path: &Path, disk: Option<&Arc<RecordingDisk>>) -> Home {
-    let mut home = match disk {
-        Some(disk) => Home::on(path, Arc::clone(disk) as _),
-        None => Home::new(path),
+pub fn home_on(path: &Path, disk: Option<&Arc<RecordingDisk>>) -> LogFixture {
+    let mut fixture = match disk {
+        Some(disk) => LogFixture::on(path, Arc::clone(disk) as _),
+        None => LogFixture::new(path),
     };
-    home.config.compact = true;
-    home.config.delete = false;
-    home.config.segment_bytes = 900;
-    home.config.delete_retention_ms = 0;
-    home.dense = false;
-    home
+    fixture.config.compact = true;
+    fixture.config.delete = false;
+    fixture.config.segment_bytes = 900;
+    fixture.config.delete_retention_ms = 0;
+    fixture.dense = false;
+    fixture
 }
 
 pub fn write(log: &Log, rounds: std::ops::Range<i32>) {
@@ -52,8 +52,8 @@ fn lasts(records: &Records, end: i64) -> BTreeMap<Vec<u8>, (i64, bool)> {
 /// value that was durable, or a later one.
 pub fn check(image: &Path, written: &Records, durable: i64, what: &str) {
     let found = {
-        let home = home_on(image, None);
-        let log = home.open_with(false);
+        let fixture = home_on(image, None);
+        let log = fixture.open_with(false);
         assert!(log.damage().is_none(), "{what}: {:?}", log.damage());
         assert!(log.log_end_offset().0 >= durable, "{what}: ends at {}", log.log_end_offset());
         let found = pairs_in(&bytes_of(&log));
@@ -78,11 +78,11 @@ pub fn check(image: &Path, written: &Records, durable: i64, what: &str) {
     let once = snapshot(image);
     let left = |suffix| once.iter().any(|(path, _)| path.to_string_lossy().ends_with(suffix));
     assert!(![".swap", ".cleaned", ".deleted"].into_iter().any(left), "{what}: leftovers");
-    let home = home_on(image, None);
-    let log = home.open_with(false);
+    let fixture = home_on(image, None);
+    let log = fixture.open_with(false);
     assert_eq!(snapshot(image), once, "{what}: the second recovery changed something");
     append_after_roll(&log, &keyed(&[("another", Some("1"))]));
-    compact(&home, &log);
+    compact(&fixture, &log);
     let end = log.log_end_offset().0;
     let cleaned = pairs_in(&bytes_of(&log));
     for (key, (offset, has_value)) in lasts(&found, end) {
@@ -105,51 +105,51 @@ fn images(disk: &RecordingDisk, first: usize, mut check: impl FnMut(&Path, usize
 }
 
 #[test]
-fn of_a_log_that_was_flushed() {
+fn a_crash_during_compaction_of_a_flushed_log_loses_nothing() {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let home = home_on(source.path(), Some(&disk));
-    let log = home.open();
+    let fixture = home_on(source.path(), Some(&disk));
+    let log = fixture.open();
     write(&log, 0..26);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     let first = disk.ops();
     let written = pairs_in(&bytes_of(&log));
     let end = log.log_end_offset().0;
-    assert!(compact(&home, &log).is_some());
+    assert!(compact(&fixture, &log).is_some());
     assert!(pairs_in(&bytes_of(&log)).len() < written.len());
     images(&disk, first, |image, _, what| check(image, &written, end, what));
 }
 
 #[test]
-fn of_a_log_whose_tail_was_not_flushed() {
+fn a_crash_during_compaction_of_an_unflushed_tail_loses_nothing() {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let home = home_on(source.path(), Some(&disk));
-    let log = home.open();
+    let fixture = home_on(source.path(), Some(&disk));
+    let log = fixture.open();
     write(&log, 0..15);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     let durable = log.log_end_offset().0;
     write(&log, 15..24);
     let first = disk.ops();
     let written = pairs_in(&bytes_of(&log));
-    assert!(compact(&home, &log).is_some());
+    assert!(compact(&fixture, &log).is_some());
     images(&disk, first, |image, _, what| check(image, &written, durable, what));
 }
 
 #[test]
-fn of_a_recovery_that_finishes_a_swap() {
+fn a_crash_of_a_recovery_that_finishes_a_swap_loses_nothing() {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let home = home_on(source.path(), Some(&disk));
-    let log = home.open();
+    let fixture = home_on(source.path(), Some(&disk));
+    let log = fixture.open();
     write(&log, 0..12);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     let (first, written) = (disk.ops(), pairs_in(&bytes_of(&log)));
     let end = log.log_end_offset().0;
-    compact(&home, &log).unwrap();
+    compact(&fixture, &log).unwrap();
     for ops in first..=disk.ops() {
         let image = scratch();
         disk.crash(ops, Crash::Kill { torn: 0 }, image.path()).unwrap();
@@ -167,24 +167,24 @@ fn of_a_recovery_that_finishes_a_swap() {
 #[test]
 fn a_reader_that_stopped_at_an_edge_finds_it_after_the_swap() {
     let dir = tempfile::tempdir().unwrap();
-    let home = home_on(dir.path(), None);
-    let log = home.open();
+    let fixture = home_on(dir.path(), None);
+    let log = fixture.open();
     write(&log, 0..26);
     let edge = log.segment_summaries().unwrap().get(2).unwrap().base_offset;
     let offset = log.log_start_offset();
     let below = ReadRequest { offset, max_bytes: 1 << 20, upper: edge, min_one: true };
     let before = log.read(below).unwrap().to_vec().unwrap();
-    assert!(compact(&home, &log).is_some());
+    assert!(compact(&fixture, &log).is_some());
     let after = log.read(below).unwrap().to_vec().unwrap();
     assert!(after.len() < before.len());
     assert!(pairs_in(&after).iter().all(|record| record.0 < edge.0));
 }
 
 #[test]
-fn readers_go_on_through_swaps() {
+fn readers_continue_through_swaps() {
     let dir = scratch();
-    let home = home_on(dir.path(), None);
-    let log = home.open();
+    let fixture = home_on(dir.path(), None);
+    let log = fixture.open();
     let done = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..2)
         .map(|_| {
@@ -201,13 +201,13 @@ fn readers_go_on_through_swaps() {
         .collect();
     for round in 0..60 {
         write(&log, round * 20..round * 20 + 20);
-        home.clock.advance(70_000);
-        compact(&home, &log);
+        fixture.clock.advance(70_000);
+        compact(&fixture, &log);
         log.retain(NOW_MS).unwrap();
         log.flush().unwrap();
     }
     done.store(true, Ordering::Release);
     readers.into_iter().for_each(|reader| reader.join().unwrap());
-    let left: Vec<_> = snapshot(&home.partition());
+    let left: Vec<_> = snapshot(&fixture.partition());
     assert!(left.len() < 60, "{} files", left.len());
 }

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::compaction_survives_crashes as compacted;
 use crate::support::{
-    Home, append, batch, batch_of, bytes_of, compact, expected, pairs_in, read_all, scratch,
+    LogFixture, append, batch, batch_of, bytes_of, compact, expected, pairs_in, read_all, scratch,
     snapshot, value, wanted,
 };
 
@@ -87,13 +87,13 @@ impl Synced {
     }
 }
 
-fn home_of_rolls(path: &Path, disk: Option<&Arc<RecordingDisk>>, seed: u64) -> Home {
-    let mut home = match disk {
-        Some(disk) => Home::on(path, Arc::clone(disk) as _),
-        None => Home::new(path),
+fn home_of_rolls(path: &Path, disk: Option<&Arc<RecordingDisk>>, seed: u64) -> LogFixture {
+    let mut fixture = match disk {
+        Some(disk) => LogFixture::on(path, Arc::clone(disk) as _),
+        None => LogFixture::new(path),
     };
-    home.config.segment_bytes = 600 + seed % 5 * 300;
-    home
+    fixture.config.segment_bytes = 600 + seed % 5 * 300;
+    fixture
 }
 
 /// Appends, flushes, checkpoints, rolls, clean restarts, now and then a truncation.
@@ -103,8 +103,8 @@ fn plain(seed: u64) -> RecordedRun {
     let (mut rng, mut synced, mut sequences) = (Rng::new(seed), Synced::default(), Vec::new());
     let (cuts, mut epoch) = (seed.is_multiple_of(3), Epoch(0));
     {
-        let mut home = home_of_rolls(source.path(), Some(&disk), seed);
-        let mut log = home.open();
+        let mut fixture = home_of_rolls(source.path(), Some(&disk), seed);
+        let mut log = fixture.open();
         for step in 0..14 + rng.below(14) {
             let end = log.log_end_offset().0;
             match rng.below(16) {
@@ -122,14 +122,14 @@ fn plain(seed: u64) -> RecordedRun {
                     log.flush().unwrap();
                     synced.note(&disk, log.log_end_offset().0);
                 }
-                13 => home.dir.checkpoint().unwrap(),
+                13 => fixture.dir.checkpoint().unwrap(),
                 14 => {
                     log.close().unwrap();
                     synced.note(&disk, log.log_end_offset().0);
-                    home.dir.close().unwrap();
-                    drop((log, home));
-                    home = home_of_rolls(source.path(), Some(&disk), seed);
-                    log = home.open();
+                    fixture.dir.close().unwrap();
+                    drop((log, fixture));
+                    fixture = home_of_rolls(source.path(), Some(&disk), seed);
+                    log = fixture.open();
                     log.set_leader_epoch(epoch);
                 }
                 _ if cuts && end > 0 => {
@@ -155,8 +155,8 @@ fn cut_at_a_batch(offset: i64) -> i64 {
 
 fn check_plain(image: &Path, (seed, at_least): (u64, i64), sequences: &[i64], what: &str) {
     let (end, once, recovered) = {
-        let home = home_of_rolls(image, None, seed);
-        let log = home.open();
+        let fixture = home_of_rolls(image, None, seed);
+        let log = fixture.open();
         assert!(log.damage().is_none(), "{what}: {:?}", log.damage());
         let end = log.log_end_offset().0;
         assert!(end >= at_least, "{what}: ends at {end}, {at_least} were synced");
@@ -164,10 +164,10 @@ fn check_plain(image: &Path, (seed, at_least): (u64, i64), sequences: &[i64], wh
         let last = sequences.iter().rposition(|offset| *offset < end);
         let known = log.producers().first().map(|producer| producer.last_sequence);
         assert_eq!(known, last.map(|last| i32::try_from(last).unwrap()), "{what}: the producer");
-        (end, snapshot(image), !home.dir.was_clean())
+        (end, snapshot(image), !fixture.dir.was_clean())
     };
-    let home = home_of_rolls(image, None, seed);
-    let log = home.open();
+    let fixture = home_of_rolls(image, None, seed);
+    let log = fixture.open();
     assert_eq!(log.log_end_offset().0, end, "{what}");
     let again = snapshot(image);
     let is_other = |file: &&(PathBuf, Vec<u8>)| !(again.contains(file) && once.contains(file));
@@ -182,12 +182,12 @@ fn table(seed: u64) -> RecordedRun {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
     let mut rng = Rng::new(seed);
-    let home = compacted::home_on(source.path(), Some(&disk));
-    let log = home.open();
+    let fixture = compacted::home_on(source.path(), Some(&disk));
+    let log = fixture.open();
     let flushed = i32::try_from(10 + rng.below(16)).unwrap();
     compacted::write(&log, 0..flushed);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     let durable = log.log_end_offset().0;
     compacted::write(&log, flushed..flushed + i32::try_from(rng.below(8)).unwrap());
     let first = disk.ops();
@@ -195,8 +195,8 @@ fn table(seed: u64) -> RecordedRun {
     // Larger ones than they were written with: several become one.
     let segment_bytes = if rng.below(2) == 0 { 900 } else { 4000 };
     log.reconfigure(Arc::new(LogConfig { segment_bytes, ..(*log.config()).clone() }));
-    compact(&home, &log);
-    drop((log, home));
+    compact(&fixture, &log);
+    drop((log, fixture));
     let check = move |image: &Path, ops: usize, what: &str| {
         let durable = if ops >= first { durable } else { 0 };
         compacted::check(image, &written, durable, what);
@@ -206,12 +206,12 @@ fn table(seed: u64) -> RecordedRun {
 
 /// How often a crash came right after a change of each name.
 #[derive(Default)]
-struct Tally {
+struct ImageCounts {
     images: AtomicU64,
     hits: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Tally {
+impl ImageCounts {
     fn count(&self, label: &str) {
         self.images.fetch_add(1, Ordering::Relaxed);
         let hit = POINTS.iter().find(|(_, begin, end)| {
@@ -229,7 +229,7 @@ impl Tally {
 fn one_image(
     run: &RecordedRun,
     (ops, crash): (usize, Crash),
-    tally: &Tally,
+    tally: &ImageCounts,
     rng: &mut Rng,
     name: &str,
 ) {
@@ -241,7 +241,7 @@ fn one_image(
         return (run.check)(image.path(), ops, &what);
     }
     let again = Arc::new(RecordingDisk::new(image.path()).unwrap());
-    drop(Home::on(image.path(), Arc::clone(&again) as _).open());
+    drop(LogFixture::on(image.path(), Arc::clone(&again) as _).open());
     if again.ops() == 0 {
         return (run.check)(image.path(), ops, &what);
     }
@@ -255,7 +255,7 @@ fn one_image(
 
 /// Images of a run: at changes by chance, and each choice of what was not synced where that is
 /// little.
-fn images(run: &RecordedRun, count: u64, tally: &Tally, (rng, name): (&mut Rng, &str)) {
+fn images(run: &RecordedRun, count: u64, tally: &ImageCounts, (rng, name): (&mut Rng, &str)) {
     let all = run.disk.ops() as u64;
     let first = all - all.min(220);
     for _ in 0..count {
@@ -272,9 +272,9 @@ fn images(run: &RecordedRun, count: u64, tally: &Tally, (rng, name): (&mut Rng, 
 }
 
 #[test]
-fn of_any_run() {
+fn every_crash_image_of_a_random_run_recovers() {
     let (total, seed) = (wanted("KRUST_IMAGES", 43_000), wanted("KRUST_IMAGES_SEED", 1));
-    let (tally, next) = (Tally::default(), AtomicU64::new(seed));
+    let (tally, next) = (ImageCounts::default(), AtomicU64::new(seed));
     let work = || {
         while tally.images.load(Ordering::Relaxed) < total {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -298,8 +298,8 @@ fn of_any_run() {
 
 /// Every choice of what was not synced, wherever that is at most twelve changes.
 #[test]
-fn of_each_choice_of_few_changes() {
-    let tally = Tally::default();
+fn every_choice_of_unsynced_changes_recovers() {
+    let tally = ImageCounts::default();
     let mut rng = Rng::new(7);
     let run = plain(4);
     let mut seen = 0;
@@ -318,11 +318,11 @@ fn of_each_choice_of_few_changes() {
 
 /// Where the words for crash points are read from; it fails where a file gets another name.
 #[test]
-fn changes_have_names() {
+fn every_recorded_change_has_a_label() {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let home = Home::on(source.path(), Arc::clone(&disk) as _);
-    let log: Arc<Log> = home.open();
+    let fixture = LogFixture::on(source.path(), Arc::clone(&disk) as _);
+    let log: Arc<Log> = fixture.open();
     append(&log, &batch(&[b"x"])).unwrap();
     let labels: Vec<String> = (0..disk.ops()).map(|number| disk.label(number)).collect();
     assert!(labels.iter().any(|label| label == "create 00000000000000000000.log"), "{labels:?}");

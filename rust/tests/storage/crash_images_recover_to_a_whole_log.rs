@@ -10,8 +10,8 @@ use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
 
 use crate::support::{
-    Home, NOW_MS, append, batch, batch_of, build, expected, fetch, fill, marker, read_all, scratch,
-    snapshot, value, wanted,
+    LogFixture, NOW_MS, append, batch, batch_of, build, expected, fetch, fill, marker, read_all,
+    scratch, snapshot, value, wanted,
 };
 
 /// After so many changes of the disk, offsets below this were known to be durable.
@@ -19,9 +19,9 @@ type Synced = Vec<(usize, i64)>;
 
 fn write(path: &Path) -> (Arc<RecordingDisk>, Synced) {
     let disk = Arc::new(RecordingDisk::new(path).unwrap());
-    let mut home = Home::on(path, Arc::clone(&disk) as _);
-    home.config.segment_bytes = 1500;
-    let log = home.open();
+    let mut fixture = LogFixture::on(path, Arc::clone(&disk) as _);
+    fixture.config.segment_bytes = 1500;
+    let log = fixture.open();
     let mut synced = vec![(0, 0)];
     for round in 0..6 {
         fill(&log, 3);
@@ -30,7 +30,7 @@ fn write(path: &Path) -> (Arc<RecordingDisk>, Synced) {
         if round % 2 == 1 {
             log.flush().unwrap();
             synced.push((disk.ops(), log.log_end_offset().0));
-            home.dir.checkpoint().unwrap();
+            fixture.dir.checkpoint().unwrap();
         }
     }
     (disk, synced)
@@ -38,9 +38,9 @@ fn write(path: &Path) -> (Arc<RecordingDisk>, Synced) {
 
 fn check(image: &Path, at_least: i64, what: &str) {
     let end = {
-        let mut home = Home::new(image);
-        home.config.segment_bytes = 1500;
-        let log = home.open_with(false);
+        let mut fixture = LogFixture::new(image);
+        fixture.config.segment_bytes = 1500;
+        let log = fixture.open_with(false);
         assert!(log.damage().is_none(), "{what}: {:?}", log.damage());
         let end = log.log_end_offset().0;
         assert!(end >= at_least, "{what}: {end} < {at_least}");
@@ -48,9 +48,9 @@ fn check(image: &Path, at_least: i64, what: &str) {
         end
     };
     let once = snapshot(image);
-    let mut home = Home::new(image);
-    home.config.segment_bytes = 1500;
-    let log = home.open_with(false);
+    let mut fixture = LogFixture::new(image);
+    fixture.config.segment_bytes = 1500;
+    let log = fixture.open_with(false);
     assert_eq!(log.log_end_offset().0, end, "{what}");
     assert_eq!(snapshot(image), once, "{what}: the second recovery changed something");
     fill(&log, 2);
@@ -62,7 +62,7 @@ fn synced_at(synced: &Synced, ops: usize) -> i64 {
 }
 
 #[test]
-fn after_a_kill_at_any_change() {
+fn a_kill_at_any_change_leaves_a_whole_log() {
     let source = scratch();
     let (disk, synced) = write(source.path());
     for ops in 0..=disk.ops() {
@@ -79,7 +79,7 @@ fn after_a_kill_at_any_change() {
 }
 
 #[test]
-fn after_a_power_cut_at_any_change() {
+fn a_power_cut_at_any_change_leaves_a_whole_log() {
     let source = scratch();
     let (disk, synced) = write(source.path());
     let rounds = wanted("KRUST_CRASH_IMAGES", 4);
@@ -97,9 +97,9 @@ fn after_a_power_cut_at_any_change() {
 fn aborted_transactions_are_known_after_a_power_cut() {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let mut home = Home::on(source.path(), Arc::clone(&disk) as _);
-    home.config.segment_bytes = 700;
-    let log = home.open();
+    let mut fixture = LogFixture::on(source.path(), Arc::clone(&disk) as _);
+    fixture.config.segment_bytes = 700;
+    let log = fixture.open();
     let mut markers = Vec::new();
     for round in 0..12 {
         fill(&log, 2);
@@ -114,13 +114,13 @@ fn aborted_transactions_are_known_after_a_power_cut() {
         markers.push(append(&log, &marker(5, false)).unwrap().base_offset.0);
         if round % 3 == 1 {
             log.flush().unwrap();
-            home.dir.checkpoint().unwrap();
+            fixture.dir.checkpoint().unwrap();
         }
     }
     for ops in 0..=disk.ops() {
         let image = scratch();
         disk.crash(ops, Crash::PowerCut { seed: ops as u64 * 31 + 5 }, image.path()).unwrap();
-        let log = Home::new(image.path()).open_with(false);
+        let log = LogFixture::new(image.path()).open_with(false);
         let end = log.log_end_offset();
         let found: Vec<i64> = log
             .aborted(Offset(0), end)
@@ -142,7 +142,7 @@ fn a_recovery_that_is_killed_is_repeated() {
         let image = scratch();
         disk.crash(ops, Crash::PowerCut { seed: seed * 7919 + 3 }, image.path()).unwrap();
         let again = Arc::new(RecordingDisk::new(image.path()).unwrap());
-        drop(Home::on(image.path(), Arc::clone(&again) as _).open_with(false));
+        drop(LogFixture::on(image.path(), Arc::clone(&again) as _).open_with(false));
         for ops in 0..=again.ops() {
             let second = scratch();
             again.crash(ops, Crash::Kill { torn: 5 }, second.path()).unwrap();
@@ -155,12 +155,12 @@ fn a_recovery_that_is_killed_is_repeated() {
 fn a_truncation_that_is_killed_leaves_no_hole() {
     let source = scratch();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let mut home = Home::on(source.path(), Arc::clone(&disk) as _);
-    home.config.segment_bytes = 700;
-    let log = home.open();
+    let mut fixture = LogFixture::on(source.path(), Arc::clone(&disk) as _);
+    fixture.config.segment_bytes = 700;
+    let log = fixture.open();
     fill(&log, 30);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     let before = disk.ops();
     log.truncate_to(Offset(11)).unwrap();
     let cut = disk.ops();
@@ -185,19 +185,19 @@ fn numbered(what: &str, number: i64) -> Vec<u8> {
     format!("{what} {number:04}").into_bytes()
 }
 
-fn small(source: &Path, dense: bool, disk: Option<&Arc<RecordingDisk>>) -> Home {
-    let mut home = match disk {
-        Some(disk) => Home::on(source, Arc::clone(disk) as _),
-        None => Home::new(source),
+fn small(source: &Path, dense: bool, disk: Option<&Arc<RecordingDisk>>) -> LogFixture {
+    let mut fixture = match disk {
+        Some(disk) => LogFixture::on(source, Arc::clone(disk) as _),
+        None => LogFixture::new(source),
     };
-    home.config.segment_bytes = 1500;
-    home.dense = dense;
-    home
+    fixture.config.segment_bytes = 1500;
+    fixture.dense = dense;
+    fixture
 }
 
 /// A log of sixty batches, one `old` record each.
-fn write_old(home: &Home) -> Arc<Log> {
-    let log = home.open();
+fn write_old(fixture: &LogFixture) -> Arc<Log> {
+    let log = fixture.open();
     for number in 0..60 {
         append(&log, &batch(&[&numbered("old", number)])).unwrap();
     }
@@ -205,9 +205,9 @@ fn write_old(home: &Home) -> Arc<Log> {
 }
 
 /// Makes the batch of a record bad; those behind it stay whole.
-fn spoil(home: &Home, number: i64) {
+fn spoil(fixture: &LogFixture, number: i64) {
     let value = numbered("old", number);
-    for entry in std::fs::read_dir(home.partition()).unwrap() {
+    for entry in std::fs::read_dir(fixture.partition()).unwrap() {
         let path = entry.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
         if let Some(at) = bytes.windows(value.len()).position(|window| window == value) {
@@ -257,8 +257,8 @@ fn what_a_truncation_has_cut_does_not_come_back_with_the_next_power_cut() {
     for (end, dense) in cuts() {
         let source = scratch();
         let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-        let home = small(source.path(), dense, Some(&disk));
-        let log = write_old(&home);
+        let fixture = small(source.path(), dense, Some(&disk));
+        let log = write_old(&fixture);
         log.flush().unwrap();
         log.truncate_to(Offset(end)).unwrap();
         check_new_ones(&disk, &log, dense, (end, disk.ops()));

@@ -2,7 +2,7 @@
 
 use krust::record::batch::{Batch, BatchFields, HeaderPatch, patch_header};
 
-use crate::support::{Home, NOW_MS, append, batch, build, expected, fill, read_all};
+use crate::support::{LogFixture, NOW_MS, append, batch, build, expected, fill, read_all};
 
 fn moved(bytes: &[u8], base_offset: i64, leader_epoch: i32) -> Vec<u8> {
     let batch = Batch::parse(bytes).unwrap();
@@ -15,16 +15,16 @@ fn moved(bytes: &[u8], base_offset: i64, leader_epoch: i32) -> Vec<u8> {
 
 fn ends_at(tail: &[u8], dense: bool) -> i64 {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.dense = dense;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.dense = dense;
+    let log = fixture.open();
     log.set_leader_epoch(krust::ids::Epoch(3));
     fill(&log, 5);
-    let path = home.file(0, "log");
+    let path = fixture.file(0, "log");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes.extend_from_slice(tail);
     std::fs::write(&path, bytes).unwrap();
-    let log = home.open();
+    let log = fixture.open();
     assert_eq!(read_all(&log)[..5], expected(0..5));
     log.log_end_offset().0
 }
@@ -44,27 +44,27 @@ fn an_offset_that_jumps_is_cut_where_offsets_are_dense() {
 /// Where a log of seven batches ends whose fifth bears another offset; whether it is damaged.
 fn with_a_wrong_fifth(base_offset: i64, synced: bool) -> (i64, bool) {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.dense = false;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.dense = false;
+    let log = fixture.open();
     fill(&log, 7);
     if synced {
         log.flush().unwrap();
-        home.dir.checkpoint().unwrap();
+        fixture.dir.checkpoint().unwrap();
     }
-    let path = home.file(0, "log");
+    let path = fixture.file(0, "log");
     let mut bytes = std::fs::read(&path).unwrap();
     let fifth = bytes.len() / 7 * 4;
     bytes[fifth..fifth + 8].copy_from_slice(&base_offset.to_be_bytes());
     std::fs::write(&path, bytes).unwrap();
-    let log = home.open();
+    let log = fixture.open();
     assert_eq!(read_all(&log)[..4], expected(0..4));
     assert_eq!(read_all(&log).len(), 4);
     (log.log_end_offset().0, log.damage().is_some())
 }
 
 #[test]
-fn an_offset_ahead_of_those_behind_it_is_cut_and_below_the_recovery_point_it_is_damage() {
+fn an_offset_above_the_next_one_is_cut_or_damage_below_the_recovery_point() {
     for base_offset in [5, 6, 4 + (1 << 14), 4 + (1 << 40)] {
         assert_eq!(with_a_wrong_fifth(base_offset, false), (4, false), "{base_offset}");
         assert_eq!(with_a_wrong_fifth(base_offset, true), (4, true), "{base_offset}");
@@ -87,10 +87,10 @@ fn a_wrong_checksum_is_cut() {
 }
 
 #[test]
-fn epochs_follow_the_log() {
+fn leader_epochs_are_rebuilt_from_the_log() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     fill(&log, 2);
     log.set_leader_epoch(krust::ids::Epoch(7));
     append(&log, &batch(&[b"x"])).unwrap();
@@ -98,8 +98,8 @@ fn epochs_follow_the_log() {
     assert_eq!(epochs.len(), 2);
     log.flush().unwrap();
     drop(log);
-    std::fs::write(home.partition().join("leader-epoch-checkpoint"), "0\n1\n9 0\n").unwrap();
-    assert_eq!(home.open().epochs(), epochs, "a wrong file is rebuilt");
-    std::fs::remove_file(home.partition().join("leader-epoch-checkpoint")).unwrap();
-    assert_eq!(home.open().epochs(), epochs, "a missing file is rebuilt");
+    std::fs::write(fixture.partition().join("leader-epoch-checkpoint"), "0\n1\n9 0\n").unwrap();
+    assert_eq!(fixture.open().epochs(), epochs, "a wrong file is rebuilt");
+    std::fs::remove_file(fixture.partition().join("leader-epoch-checkpoint")).unwrap();
+    assert_eq!(fixture.open().epochs(), epochs, "a missing file is rebuilt");
 }

@@ -1,17 +1,17 @@
 //! Zeros or garbage behind the last batch, as a file system leaves them after a power cut, are cut.
 
-use crate::support::{Home, expected, fill, read_all};
+use crate::support::{LogFixture, expected, fill, read_all};
 
 fn with_tail(tail: &[u8]) {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    fill(&home.open(), 7);
-    let path = home.file(0, "log");
+    let fixture = LogFixture::new(dir.path());
+    fill(&fixture.open(), 7);
+    let path = fixture.file(0, "log");
     let mut bytes = std::fs::read(&path).unwrap();
     let size = bytes.len();
     bytes.extend_from_slice(tail);
     std::fs::write(&path, bytes).unwrap();
-    let log = home.open();
+    let log = fixture.open();
     assert_eq!(read_all(&log), expected(0..7));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), size as u64);
 }

@@ -3,26 +3,26 @@
 use krust::ids::Offset;
 use krust::storage::{AppendError, ReadError, ReadRequest, StorageError};
 
-use crate::support::{Home, append, batch, delete, expected, fill, snapshot};
+use crate::support::{LogFixture, append, batch, delete, expected, fill, snapshot};
 
 #[test]
 fn a_flipped_bit_below_the_recovery_point_is_damage() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     fill(&log, 10);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     fill(&log, 5);
-    let path = home.file(0, "log");
+    let path = fixture.file(0, "log");
     let mut bytes = std::fs::read(&path).unwrap();
     let size = bytes.len() / 15;
     bytes[size * 6 + 80] ^= 4;
     std::fs::write(&path, &bytes).unwrap();
-    drop((log, home));
+    drop((log, fixture));
 
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     assert!(matches!(log.damage(), Some(StorageError::Damaged { offset: 6, .. })));
     assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing is cut");
     let refused = append(&log, &batch(&[b"x"]));
@@ -33,44 +33,49 @@ fn a_flipped_bit_below_the_recovery_point_is_damage() {
     };
     assert_eq!(read(0).unwrap().size, size * 6);
     assert!(matches!(read(6), Err(ReadError::Storage(StorageError::Damaged { .. }))));
-    let before = snapshot(&home.partition());
+    let before = snapshot(&fixture.partition());
     drop(log);
-    home.open();
-    assert_eq!(snapshot(&home.partition()), before);
+    fixture.open();
+    assert_eq!(snapshot(&fixture.partition()), before);
 }
 
 #[test]
 fn a_log_that_is_shorter_than_its_recovery_point_is_damage() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     fill(&log, 4);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
-    std::fs::File::options().write(true).open(home.file(0, "log")).unwrap().set_len(300).unwrap();
-    drop((log, home));
-    let home = Home::new(dir.path());
-    assert!(home.open().damage().is_some());
+    fixture.dir.checkpoint().unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(fixture.file(0, "log"))
+        .unwrap()
+        .set_len(300)
+        .unwrap();
+    drop((log, fixture));
+    let fixture = LogFixture::new(dir.path());
+    assert!(fixture.open().damage().is_some());
 }
 
 #[test]
 fn a_log_that_was_cut_on_purpose_is_not_damaged() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     fill(&log, 10);
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     assert_eq!(log.truncate_to(Offset(4)).unwrap(), Offset(4));
-    drop((log, home));
-    let home = Home::new(dir.path());
-    let log = home.open();
+    drop((log, fixture));
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     assert!(log.damage().is_none());
     assert_eq!(crate::support::read_all(&log), expected(0..4));
     delete(&log);
-    drop((log, home));
-    let home = Home::new(dir.path());
-    let log = home.open();
+    drop((log, fixture));
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     assert!(log.damage().is_none());
     fill(&log, 2);
     assert_eq!(crate::support::read_all(&log), expected(0..2));

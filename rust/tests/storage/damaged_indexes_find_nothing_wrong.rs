@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use krust::storage::txnindex::ENTRY_SIZE;
 use krust::storage::{AbortedTxn, LogDir, StorageError};
 
+use crate::corruption::captured_lines::CapturedLines;
 use crate::corruption::image;
-use crate::corruption::lines::Lines;
-use crate::support::{Home, NOW_MS, append, append_after_roll, batch_at, scratch, value};
+use crate::support::{LogFixture, NOW_MS, append, append_after_roll, batch_at, scratch, value};
 
 /// The first offset that a time finds.
-fn find(home: &Home, time: i64) -> Result<Option<i64>, StorageError> {
-    let found = home.open_with(true).offset_for_timestamp(time)?;
+fn find(fixture: &LogFixture, time: i64) -> Result<Option<i64>, StorageError> {
+    let found = fixture.open_with(true).offset_for_timestamp(time)?;
     Ok(found.map(|found| found.offset.0))
 }
 
 /// A log of two segments with a record every ten milliseconds, closed in order.
-fn timed(path: &Path) -> Home {
-    let home = Home::new(path);
-    let log = home.open();
+fn timed(path: &Path) -> LogFixture {
+    let fixture = LogFixture::new(path);
+    let log = fixture.open();
     for number in 0..30 {
         let bytes = batch_at(NOW_MS + number * 10, &[value(number).as_slice()]);
         if number == 20 {
@@ -29,9 +29,9 @@ fn timed(path: &Path) -> Home {
         }
     }
     log.close().unwrap();
-    home.dir.close().unwrap();
-    drop((log, home));
-    Home::new(path)
+    fixture.dir.close().unwrap();
+    drop((log, fixture));
+    LogFixture::new(path)
 }
 
 /// Each file of a kind in the partition's directory.
@@ -56,19 +56,19 @@ fn each_byte(path: &Path, mut f: impl FnMut(usize)) {
 }
 
 #[test]
-fn of_times() {
+fn damaged_time_indexes_find_the_right_record() {
     let dir = scratch();
-    let home = timed(dir.path());
-    let indexes = files(&home.partition(), "timeindex");
+    let fixture = timed(dir.path());
+    let indexes = files(&fixture.partition(), "timeindex");
     assert!(indexes.len() == 2 && std::fs::metadata(&indexes[0]).unwrap().len() > 36);
     let mut named = 0;
     for path in indexes {
         each_byte(&path, |at| {
-            let lines = Lines::default();
+            let lines = CapturedLines::default();
             lines.collect(|| {
                 for number in [0, 9, 19, 20, 29, 30] {
                     let due = (number < 30).then_some(number);
-                    let found = find(&home, NOW_MS + number * 10);
+                    let found = find(&fixture, NOW_MS + number * 10);
                     assert_eq!(found.unwrap(), due, "byte {at} of {path:?}");
                 }
             });
@@ -79,26 +79,26 @@ fn of_times() {
 }
 
 #[test]
-fn a_damaged_batch_is_not_passed_over_by_a_search() {
+fn a_search_reports_a_damaged_batch() {
     let dir = scratch();
-    let home = timed(dir.path());
-    let path = home.file(0, "log");
+    let fixture = timed(dir.path());
+    let path = fixture.file(0, "log");
     let size = std::fs::read(&path).unwrap().len() / 20;
     let time = NOW_MS + 60;
-    assert_eq!(find(&home, time).unwrap(), Some(6));
+    assert_eq!(find(&fixture, time).unwrap(), Some(6));
     let whole = std::fs::read(&path).unwrap();
     // Its largest timestamp, a record, its magic.
     for at in [40, size - 1, 16] {
         let mut bytes = whole.clone();
         bytes[size * 6 + at] ^= 0x40;
         std::fs::write(&path, bytes).unwrap();
-        assert!(matches!(find(&home, time), Err(StorageError::Damaged { .. })), "byte {at}");
-        assert_eq!(find(&home, NOW_MS + 250).unwrap(), Some(25), "another segment");
+        assert!(matches!(find(&fixture, time), Err(StorageError::Damaged { .. })), "byte {at}");
+        assert_eq!(find(&fixture, NOW_MS + 250).unwrap(), Some(25), "another segment");
     }
 }
 
 #[test]
-fn of_aborted_transactions() {
+fn damaged_transaction_indexes_name_the_right_transactions() {
     let place = scratch();
     let [root, killed] = ["clean", "killed"].map(|name| place.path().join(name));
     image::build(&root, &killed);
@@ -117,7 +117,7 @@ fn of_aborted_transactions() {
     let mut named = 0;
     for path in files(&partition, "txnindex") {
         each_byte(&path, |at| {
-            let lines = Lines::default();
+            let lines = CapturedLines::default();
             assert_eq!(lines.collect(aborted), due, "byte {at} of {path:?}");
             named += usize::from(
                 lines.all().iter().any(|it| it.contains("aborted transactions are rebuilt")),
@@ -133,7 +133,7 @@ fn of_aborted_transactions() {
                 0 => std::fs::remove_file(&path).unwrap(),
                 _ => std::fs::write(&path, &whole[..left]).unwrap(),
             }
-            let lines = Lines::default();
+            let lines = CapturedLines::default();
             assert_eq!(lines.collect(aborted), due, "{left} bytes of {path:?}");
             assert!(
                 lines.all().iter().any(|it| it.contains("aborted transactions are rebuilt")),

@@ -10,14 +10,14 @@ use krust::ids::TopicPartition;
 use krust::storage::recording::{Crash, RecordingDisk};
 use krust::storage::{Deleted, Deletions, Intervals, LogScheduler};
 
-use crate::support::{Home, append, batch, delete, expected, fill, read_all, scratch};
+use crate::support::{LogFixture, append, batch, delete, expected, fill, read_all, scratch};
 
 #[test]
-fn after_a_power_failure() {
+fn a_deleted_log_stays_deleted_after_a_power_failure() {
     let root = scratch();
     let disk = Arc::new(RecordingDisk::new(root.path()).unwrap());
-    let home = Home::on(&root.path().join("data"), Arc::clone(&disk) as _);
-    let log = home.open();
+    let fixture = LogFixture::on(&root.path().join("data"), Arc::clone(&disk) as _);
+    let log = fixture.open();
     fill(&log, 3);
     log.flush().unwrap();
     delete(&log);
@@ -27,14 +27,14 @@ fn after_a_power_failure() {
 }
 
 #[test]
-fn a_thousand_of_them_sync_the_directory_and_the_checkpoints_once() {
+fn a_thousand_deletions_sync_the_directory_and_the_checkpoints_once() {
     let root = scratch();
     let disk = Arc::new(RecordingDisk::new(root.path()).unwrap());
-    let home = Home::on(&root.path().join("data"), Arc::clone(&disk) as _);
+    let fixture = LogFixture::on(&root.path().join("data"), Arc::clone(&disk) as _);
     let name = |number| TopicPartition::new("t", number);
-    let logs: Vec<_> = (0..1000).map(|number| home.open_named(&name(number))).collect();
+    let logs: Vec<_> = (0..1000).map(|number| fixture.open_named(&name(number))).collect();
     logs.iter().for_each(|log| fill(log, 1));
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     let before = disk.syncs();
     let mut deletions = Deletions::default();
     logs.iter().for_each(|log| log.delete(&mut deletions).unwrap());
@@ -49,24 +49,24 @@ fn a_thousand_of_them_sync_the_directory_and_the_checkpoints_once() {
 }
 
 #[test]
-fn and_a_log_of_the_same_name_may_begin_before_the_files_are_removed() {
+fn a_log_of_the_same_name_may_begin_before_the_files_are_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let old = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let old = fixture.open();
     fill(&old, 5);
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     let mut deletions = Deletions::default();
     old.delete(&mut deletions).unwrap();
     let (deleted, outcome) = deletions.sync();
     outcome.unwrap();
-    let new = home.open_with(false);
+    let new = fixture.open_with(false);
     fill(&new, 2);
     deleted.iter().for_each(Deleted::remove);
     assert_eq!(read_all(&new), expected(0..2));
     assert!(append(&old, &batch(&[b"x"])).is_err());
-    drop((new, old, deleted, home));
-    let home = Home::new(dir.path());
-    let log = home.open();
+    drop((new, old, deleted, fixture));
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     assert!(log.damage().is_none());
     assert_eq!(read_all(&log), expected(0..2));
 }
@@ -74,9 +74,9 @@ fn and_a_log_of_the_same_name_may_begin_before_the_files_are_removed() {
 #[test]
 fn a_job_of_the_log_scheduler_ends_early_when_it_stops() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let clock = Arc::new(home.clock.clone()) as Arc<dyn Clock>;
-    let dirs = vec![Arc::clone(&home.dir)];
+    let fixture = LogFixture::new(dir.path());
+    let clock = Arc::new(fixture.clock.clone()) as Arc<dyn Clock>;
+    let dirs = vec![Arc::clone(&fixture.dir)];
     let scheduler = LogScheduler::start(dirs, Intervals::default(), clock, Vec::new()).unwrap();
     let (begun, begins) = channel();
     scheduler.submit(Box::new(move |scheduler| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
 use krust::storage::{AppendError, StorageError};
 
-use crate::support::{Home, append, batch, batch_of, expected, fill, read_all, stage, value};
+use crate::support::{LogFixture, append, batch, batch_of, expected, fill, read_all, stage, value};
 
 const ENOSPC: i32 = 28;
 
@@ -18,8 +18,8 @@ fn full(skip: usize, times: usize) -> InjectedFault {
 fn a_refused_append_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    let log = home.open();
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let log = fixture.open();
     fill(&log, 5);
     disk.inject(full(0, usize::MAX));
     for _ in 0..3 {
@@ -27,20 +27,20 @@ fn a_refused_append_leaves_no_trace() {
         assert!(matches!(refused, Err(AppendError::Storage(StorageError::NoSpace(_)))));
         assert_eq!(read_all(&log), expected(0..5));
     }
-    assert!(!home.dir.is_offline());
+    assert!(!fixture.dir.is_offline());
     disk.heal();
     fill(&log, 3);
     assert_eq!(read_all(&log), expected(0..8));
     drop(log);
-    assert_eq!(read_all(&home.open()), expected(0..8));
+    assert_eq!(read_all(&fixture.open()), expected(0..8));
 }
 
 #[test]
-fn every_stage_of_a_failed_write_is_told() {
+fn every_staged_append_of_a_failed_write_gets_the_error() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    let log = home.open();
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let log = fixture.open();
     let done = stage(&log, &batch_of(1, 0, &[&value(0)])).unwrap();
     log.commit(done.staged).unwrap();
     let first = stage(&log, &batch_of(1, 1, &[&value(1)])).unwrap();
@@ -59,8 +59,8 @@ fn every_stage_of_a_failed_write_is_told() {
 fn a_large_batch_that_does_not_fit_takes_small_ones_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    let log = home.open();
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let log = fixture.open();
     fill(&log, 2);
     let small = stage(&log, &batch(&[b"small"])).unwrap();
     disk.inject(full(0, 1));
@@ -70,5 +70,5 @@ fn a_large_batch_that_does_not_fit_takes_small_ones_with_it() {
     assert_eq!(read_all(&log), expected(0..2));
     append(&log, &batch(&[&large])).unwrap();
     assert_eq!(log.log_end_offset().0, 3);
-    assert_eq!(home.open().log_end_offset().0, 3);
+    assert_eq!(fixture.open().log_end_offset().0, 3);
 }

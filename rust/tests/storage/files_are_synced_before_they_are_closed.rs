@@ -13,7 +13,7 @@ use krust::storage::files::{Disk, RealDisk};
 use krust::storage::recording::{Crash, RecordingDisk};
 use krust::storage::{Descriptors, DirOptions, Syncer};
 
-use crate::support::{Home, append, batch, expected, fill, read_all, scratch};
+use crate::support::{LogFixture, append, batch, expected, fill, read_all, scratch};
 
 /// A disk that knows which files were written and not synced, and which of them were opened again.
 #[derive(Debug, Default)]
@@ -58,9 +58,9 @@ fn write_to_many(syncer: Option<&Arc<Syncer>>) {
         descriptors: Arc::clone(&descriptors),
         ..DirOptions::default()
     };
-    let home = Home::with(dir.path(), &options);
+    let fixture = LogFixture::with(dir.path(), &options);
     let logs: Vec<_> =
-        (0..20).map(|number| home.open_named(&TopicPartition::new("t", number))).collect();
+        (0..20).map(|number| fixture.open_named(&TopicPartition::new("t", number))).collect();
     for _ in 0..5 {
         for log in &logs {
             append(log, &batch(&[b"x"])).unwrap();
@@ -72,27 +72,27 @@ fn write_to_many(syncer: Option<&Arc<Syncer>>) {
 }
 
 #[test]
-fn by_whoever_opens_another_one() {
+fn the_opener_of_another_file_syncs_the_evicted_one() {
     write_to_many(None);
 }
 
 #[test]
-fn by_the_sync_threads_where_there_are_some() {
+fn the_sync_threads_sync_evicted_files() {
     let syncer = Syncer::start(Box::new(|_| ())).unwrap();
     write_to_many(Some(&syncer));
     syncer.stop();
 }
 
 #[test]
-fn and_new_log_directories_are_known_to_those_above_them() {
+fn a_new_log_directory_is_synced_in_its_parent() {
     let root = scratch();
     let disk = Arc::new(RecordingDisk::new(root.path()).unwrap());
-    let home = Home::on(&root.path().join("volume/data"), Arc::clone(&disk) as _);
-    let log = home.open();
+    let fixture = LogFixture::on(&root.path().join("volume/data"), Arc::clone(&disk) as _);
+    let log = fixture.open();
     fill(&log, 3);
     log.flush().unwrap();
     let image = scratch();
     disk.crash(disk.ops(), Crash::Chosen { mask: 0 }, image.path()).unwrap();
-    let home = Home::new(&image.path().join("volume/data"));
-    assert_eq!(read_all(&home.open_with(false)), expected(0..3));
+    let fixture = LogFixture::new(&image.path().join("volume/data"));
+    assert_eq!(read_all(&fixture.open_with(false)), expected(0..3));
 }

@@ -14,7 +14,8 @@ use krust::storage::files::Disk;
 use krust::storage::{DirOptions, INDEX_CACHE_BYTES, IndexCache, Log, StorageError};
 
 use crate::support::{
-    Home, NOW_MS, append, append_after_roll, batch, build, expected, fetch, fill, marker, read_from,
+    LogFixture, NOW_MS, append, append_after_roll, batch, build, expected, fetch, fill, marker,
+    read_from,
 };
 
 /// A disk that counts how often derived files are read, and may have a bad sector.
@@ -34,30 +35,30 @@ impl Disk for Reads {
     }
 }
 
-struct Opened {
-    home: Home,
+struct CountedOpens {
+    fixture: LogFixture,
     log: Arc<Log>,
     disk: Arc<Reads>,
     cache: Arc<IndexCache>,
 }
 
-impl Opened {
+impl CountedOpens {
     /// What `write` wrote and shut down in order, opened again.
-    fn after(path: &Path, limit: usize, write: impl Fn(&mut Home) -> Arc<Log>) -> Self {
-        let mut home = Home::new(path);
-        let log = write(&mut home);
+    fn after(path: &Path, limit: usize, write: impl Fn(&mut LogFixture) -> Arc<Log>) -> Self {
+        let mut fixture = LogFixture::new(path);
+        let log = write(&mut fixture);
         log.close().unwrap();
-        home.dir.close().unwrap();
-        drop((log, home));
+        fixture.dir.close().unwrap();
+        drop((log, fixture));
         let (disk, cache) = (Arc::new(Reads::default()), IndexCache::new(limit));
         let options = DirOptions {
             disk: Arc::clone(&disk) as _,
             index_cache: Arc::clone(&cache),
             ..DirOptions::default()
         };
-        let home = Home::with(path, &options);
-        let log = home.open_with(true);
-        Self { home, log, disk, cache }
+        let fixture = LogFixture::with(path, &options);
+        let log = fixture.open_with(true);
+        Self { fixture, log, disk, cache }
     }
 
     /// So many reads it costs to ask the index for `offset`.
@@ -69,17 +70,17 @@ impl Opened {
 }
 
 /// Segments of about 20 batches, a few entries each.
-fn many_segments(home: &mut Home) -> Arc<Log> {
-    home.config.segment_bytes = 3000;
-    let log = home.open();
+fn many_segments(fixture: &mut LogFixture) -> Arc<Log> {
+    fixture.config.segment_bytes = 3000;
+    let log = fixture.open();
     fill(&log, 1000);
     log
 }
 
 /// One segment whose index has more than one page.
-fn one_large_segment(home: &mut Home) -> Arc<Log> {
-    home.config.index_interval_bytes = 1;
-    let log = home.open();
+fn one_large_segment(fixture: &mut LogFixture) -> Arc<Log> {
+    fixture.config.index_interval_bytes = 1;
+    let log = fixture.open();
     for _ in 0..50 {
         let staged: Vec<_> = (0..100)
             .map(|_| crate::support::stage(&log, &batch(&[b"value"])).unwrap().staged)
@@ -93,7 +94,7 @@ fn one_large_segment(home: &mut Home) -> Arc<Log> {
 #[test]
 fn a_cold_lookup_reads_once_or_twice_and_a_hot_one_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
-    let it = Opened::after(dir.path(), INDEX_CACHE_BYTES, many_segments);
+    let it = CountedOpens::after(dir.path(), INDEX_CACHE_BYTES, many_segments);
     let facts = it.log.segment_summaries().unwrap();
     assert!(facts.len() > 30);
     for segment in &facts[..facts.len() - 1] {
@@ -105,7 +106,7 @@ fn a_cold_lookup_reads_once_or_twice_and_a_hot_one_not_at_all() {
 #[test]
 fn a_cold_page_of_a_large_index_is_one_read() {
     let dir = tempfile::tempdir().unwrap();
-    let it = Opened::after(dir.path(), INDEX_CACHE_BYTES, one_large_segment);
+    let it = CountedOpens::after(dir.path(), INDEX_CACHE_BYTES, one_large_segment);
     it.log.index_lookup(Offset(1)).unwrap();
     for offset in [2500, 4900] {
         assert_eq!(it.reads_of(offset), 1, "the page of {offset}");
@@ -123,45 +124,45 @@ fn indexes_of_any_number_of_segments_stay_within_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     for limit in [0, 1000, 3000] {
         let dir = dir.path().join(limit.to_string());
-        let it = Opened::after(&dir, limit, many_segments);
+        let it = CountedOpens::after(&dir, limit, many_segments);
         let outline = 200;
         for offset in (0..1000).rev().chain(0..1000) {
             assert_eq!(fetch(&it.log, offset, 1).0, expected(offset..offset + 1));
             assert!(it.cache.held() <= limit + outline, "{:?}", it.cache);
         }
-        drop((it.log, it.home));
+        drop((it.log, it.fixture));
         assert_eq!(it.cache.held(), 0, "what is gone holds nothing");
     }
 }
 
 #[test]
-fn an_index_that_shrinks_while_it_is_used_is_made_anew() {
+fn an_index_that_shrinks_during_use_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
-    let it = Opened::after(dir.path(), INDEX_CACHE_BYTES, one_large_segment);
+    let it = CountedOpens::after(dir.path(), INDEX_CACHE_BYTES, one_large_segment);
     it.log.index_lookup(Offset(1)).unwrap();
     for kind in ["index", "timeindex"] {
-        let path = it.home.file(0, kind);
+        let path = it.fixture.file(0, kind);
         std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
     }
     for offset in [4999, 2500, 1] {
         assert_eq!(read_from(&it.log, offset, 1).first().unwrap().0, offset);
     }
-    assert!(std::fs::metadata(it.home.file(0, "index")).unwrap().len() > 0);
+    assert!(std::fs::metadata(it.fixture.file(0, "index")).unwrap().len() > 0);
 }
 
 #[test]
 fn a_bad_sector_under_an_index_takes_the_directory_offline() {
     let dir = tempfile::tempdir().unwrap();
-    let it = Opened::after(dir.path(), INDEX_CACHE_BYTES, many_segments);
+    let it = CountedOpens::after(dir.path(), INDEX_CACHE_BYTES, many_segments);
     it.disk.fail.store(true, Ordering::SeqCst);
     let refused = it.log.index_lookup(Offset(20));
     assert!(matches!(refused, Err(StorageError::Io { .. })), "{refused:?}");
-    assert!(it.home.dir.is_offline());
+    assert!(it.fixture.dir.is_offline());
 }
 
 /// A transaction of record 1 that was aborted, and a segment behind it.
-fn aborted(home: &mut Home) -> Arc<Log> {
-    let log = home.open();
+fn aborted(fixture: &mut LogFixture) -> Arc<Log> {
+    let log = fixture.open();
     fill(&log, 1);
     let fields = BatchFields {
         producer_id: 5,
@@ -179,18 +180,18 @@ fn aborted(home: &mut Home) -> Arc<Log> {
 #[test]
 fn aborted_transactions_that_cannot_be_read_are_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let it = Opened::after(dir.path(), INDEX_CACHE_BYTES, aborted);
+    let it = CountedOpens::after(dir.path(), INDEX_CACHE_BYTES, aborted);
     it.disk.fail.store(true, Ordering::SeqCst);
     let refused = it.log.aborted(Offset(0), Offset(3));
     assert!(matches!(refused, Err(StorageError::Io { .. })), "{refused:?}");
-    assert!(it.home.dir.is_offline());
+    assert!(it.fixture.dir.is_offline());
 }
 
 #[test]
-fn aborted_transactions_are_made_anew_where_their_file_is_noise() {
+fn aborted_transactions_are_rebuilt_if_their_file_is_noise() {
     let dir = tempfile::tempdir().unwrap();
-    let it = Opened::after(dir.path(), INDEX_CACHE_BYTES, aborted);
-    let path = it.home.file(0, "txnindex");
+    let it = CountedOpens::after(dir.path(), INDEX_CACHE_BYTES, aborted);
+    let path = it.fixture.file(0, "txnindex");
     let before = std::fs::read(&path).unwrap();
     std::fs::write(&path, b"noise").unwrap();
     for _ in 0..2 {

@@ -8,10 +8,10 @@ use krust::ids::Epoch;
 use krust::record::batch::BatchFields;
 use krust::record::compression::Codec;
 
-use crate::support::{Home, NOW_MS, append, batch_of, build, fill, marker, value};
+use crate::support::{LogFixture, NOW_MS, append, batch_of, build, fill, marker, value};
 
-fn write(home: &Home) {
-    let log = home.open();
+fn write(fixture: &LogFixture) {
+    let log = fixture.open();
     fill(&log, 100);
     for (round, codec) in
         [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd].into_iter().enumerate()
@@ -38,7 +38,7 @@ fn write(home: &Home) {
     }
     fill(&log, 30);
     log.close().unwrap();
-    home.dir.close().unwrap();
+    fixture.dir.close().unwrap();
 }
 
 fn dump(jars: &str, path: &Path, extra: &[&str]) -> String {
@@ -58,7 +58,7 @@ fn dump(jars: &str, path: &Path, extra: &[&str]) -> String {
 }
 
 #[test]
-fn without_a_complaint() {
+fn kafka_opens_a_krust_directory_without_a_complaint() {
     let Ok(jars) = std::env::var("KRUST_KAFKA_JARS") else {
         println!("skipped: KRUST_KAFKA_JARS does not name a folder of Kafka's jars");
         return;
@@ -68,10 +68,10 @@ fn without_a_complaint() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.segment_bytes = 6000;
-    write(&home);
-    let mut paths: Vec<String> = std::fs::read_dir(home.partition())
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.segment_bytes = 6000;
+    write(&fixture);
+    let mut paths: Vec<String> = std::fs::read_dir(fixture.partition())
         .unwrap()
         .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
         .filter(|path| path.contains("/000000"))

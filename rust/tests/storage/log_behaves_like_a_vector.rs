@@ -8,7 +8,7 @@ use krust::storage::Log;
 use krust::storage::recording::{Crash, RecordingDisk};
 use proptest::prelude::*;
 
-use crate::support::{Home, NOW_MS, batch, read_all, read_from, scratch, stage, wanted};
+use crate::support::{LogFixture, NOW_MS, batch, read_all, read_from, scratch, stage, wanted};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -68,8 +68,8 @@ impl Model {
     }
 }
 
-fn run(home: &Home, steps: &[Step]) -> Model {
-    let mut log = home.open_with(false);
+fn run(fixture: &LogFixture, steps: &[Step]) -> Model {
+    let mut log = fixture.open_with(false);
     let mut model = Model::default();
     for (number, step) in steps.iter().enumerate() {
         match step {
@@ -93,7 +93,7 @@ fn run(home: &Home, steps: &[Step]) -> Model {
                 log.flush().unwrap();
                 model.synced = model.synced.max(log.log_end_offset().0);
             }
-            Step::Checkpoint => home.dir.checkpoint().unwrap(),
+            Step::Checkpoint => fixture.dir.checkpoint().unwrap(),
             Step::Truncate(at) => {
                 model.commit();
                 let span = model.end() - model.start;
@@ -121,12 +121,12 @@ fn run(home: &Home, steps: &[Step]) -> Model {
                     log.close().unwrap();
                     model.commit();
                 }
-                home.dir.checkpoint().unwrap();
+                fixture.dir.checkpoint().unwrap();
                 model.show(log.log_end_offset().0);
                 model.next -= i64::try_from(std::mem::take(&mut model.staged).len()).unwrap();
                 drop(log);
                 // The directory stays open: what its checkpoints said is what a start reads.
-                log = home.open_with(*clean);
+                log = fixture.open_with(*clean);
                 log.raise_high_watermark(log.log_end_offset());
                 assert_eq!(log.log_end_offset().0.max(model.start), model.end());
             }
@@ -153,29 +153,29 @@ fn compare(log: &Log, model: &Model, when: &str) {
 fn begun_anew(ops: Option<usize>) -> (Arc<Log>, usize) {
     let dir = scratch();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    let log = home.open_with(false);
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let log = fixture.open_with(false);
     for value in [b"a", b"b"] {
         let appended = stage(&log, &batch(&[value])).unwrap();
         log.commit(appended.staged).unwrap();
     }
     log.flush().unwrap();
-    home.dir.checkpoint().unwrap();
+    fixture.dir.checkpoint().unwrap();
     assert_eq!(log.truncate_fully(Offset(7)).unwrap(), Offset(7));
     let image = scratch();
     let most = disk.ops();
     disk.crash(ops.unwrap_or(most), Crash::Kill { torn: 0 }, image.path()).unwrap();
-    (Home::new(image.path()).open_with(false), most)
+    (LogFixture::new(image.path()).open_with(false), most)
 }
 
 #[test]
-fn a_log_that_begins_anew_begins_there_after_a_kill() {
+fn a_restarted_log_keeps_its_start_offset_after_a_kill() {
     let (log, _) = begun_anew(None);
     assert_eq!((log.log_start_offset(), log.log_end_offset()), (Offset(7), Offset(7)));
 }
 
 #[test]
-fn a_kill_while_a_log_begins_anew_is_no_damage() {
+fn a_kill_during_a_log_restart_is_no_damage() {
     let (_, most) = begun_anew(None);
     for ops in 0..most {
         let (log, _) = begun_anew(Some(ops));
@@ -192,19 +192,22 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn through_any_steps(steps in steps(), segment_bytes in 500..5000u64, cut in any::<u32>()) {
+    fn any_sequence_of_steps_leaves_log_and_vector_equal(
+        steps in steps(), segment_bytes in 500..5000u64, cut in any::<u32>(),
+    ) {
         let dir = scratch();
         let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-        let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
-        home.config.segment_bytes = segment_bytes.max(100_000 * u64::from(segment_bytes % 2 == 0));
-        if home.config.segment_bytes < 100_000 {
-            home.config.segment_bytes = 95_000;
+        let mut fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+        let least = 100_000 * u64::from(segment_bytes % 2 == 0);
+        fixture.config.segment_bytes = segment_bytes.max(least);
+        if fixture.config.segment_bytes < 100_000 {
+            fixture.config.segment_bytes = 95_000;
         }
-        let model = run(&home, &steps);
+        let model = run(&fixture, &steps);
         let ops = cut as usize % (disk.ops() + 1);
         let image = scratch();
         disk.crash(ops, Crash::Kill { torn: cut as usize % 300 }, image.path()).unwrap();
-        let again = Home::new(image.path());
+        let again = LogFixture::new(image.path());
         let log = again.open_with(false);
         prop_assert!(log.damage().is_none(), "{:?}", log.damage());
         if !model.cut && log.log_start_offset().0 <= log.log_end_offset().0 {

@@ -13,29 +13,29 @@ use krust::storage::recording::{Crash, RecordingDisk};
 use krust::storage::{DirKind, FutureReplicas, Log, LogDir, StorageError, settle};
 
 use crate::support::{
-    Home, append, batch, batch_of, compact, expected, fill, keyed, marker, pairs_in, read_all,
-    scratch, snapshot, stage, value, wanted,
+    LogFixture, append, batch, batch_of, compact, expected, fill, keyed, marker, pairs_in,
+    read_all, scratch, snapshot, stage, value, wanted,
 };
 
 /// Two log directories below one, and the thread that moves between them.
 struct Pair {
-    here: Home,
-    there: Home,
+    here: LogFixture,
+    there: LogFixture,
     future_replicas: Arc<FutureReplicas>,
     arrived: Receiver<()>,
 }
 
 impl Pair {
     fn on(root: &Path, disk: Arc<dyn Disk>) -> Self {
-        let home = |name: &str| {
-            let mut home = Home::on(&root.join(name), Arc::clone(&disk));
-            home.config.segment_bytes = 900;
-            home
+        let fixture = |name: &str| {
+            let mut fixture = LogFixture::on(&root.join(name), Arc::clone(&disk));
+            fixture.config.segment_bytes = 900;
+            fixture
         };
         let (tell, arrived) = channel();
         let future_replicas =
             FutureReplicas::start(Box::new(move |_| tell.send(()).unwrap())).unwrap();
-        Self { here: home("here"), there: home("there"), future_replicas, arrived }
+        Self { here: fixture("here"), there: fixture("there"), future_replicas, arrived }
     }
 
     fn new(root: &Path) -> Self {
@@ -48,8 +48,8 @@ impl Pair {
         assert!(Arc::ptr_eq(&log.dir(), dir));
     }
 
-    /// The home whose directory has the partition.
-    fn owner(&self) -> &Home {
+    /// The fixture whose directory has the partition.
+    fn owner(&self) -> &LogFixture {
         match (self.here.partition().is_dir(), self.there.partition().is_dir()) {
             (true, false) => &self.here,
             (false, true) => &self.there,
@@ -65,7 +65,7 @@ impl Drop for Pair {
 }
 
 #[test]
-fn with_everything_that_is_known_of_them() {
+fn a_move_keeps_all_state_of_the_log() {
     let root = scratch();
     let pair = Pair::new(root.path());
     let log = pair.here.open();
@@ -100,7 +100,7 @@ fn with_everything_that_is_known_of_them() {
 }
 
 #[test]
-fn though_nothing_was_ever_appended() {
+fn an_empty_log_moves() {
     let root = scratch();
     let pair = Pair::new(root.path());
     let log = pair.here.open();
@@ -112,7 +112,7 @@ fn though_nothing_was_ever_appended() {
 }
 
 #[test]
-fn while_they_are_written_read_and_cut() {
+fn a_log_moves_during_writes_reads_and_truncations() {
     let root = scratch();
     let pair = Pair::new(root.path());
     let log = pair.here.open();
@@ -161,13 +161,13 @@ fn while_they_are_written_read_and_cut() {
 }
 
 #[test]
-fn and_are_cleaned_where_they_went_on_from_where_they_were() {
+fn cleaning_of_a_moved_log_continues_where_it_stopped() {
     let root = scratch();
     let mut pair = Pair::new(root.path());
-    for home in [&mut pair.here, &mut pair.there] {
-        home.config.compact = true;
-        home.config.delete = false;
-        home.dense = false;
+    for fixture in [&mut pair.here, &mut pair.there] {
+        fixture.config.compact = true;
+        fixture.config.delete = false;
+        fixture.dense = false;
     }
     let log = pair.here.open();
     let write = |rounds: std::ops::Range<i32>| {
@@ -193,7 +193,7 @@ fn and_are_cleaned_where_they_went_on_from_where_they_were() {
 }
 
 #[test]
-fn and_stay_where_somebody_changed_his_mind() {
+fn a_cancelled_move_leaves_the_log_in_place() {
     let root = scratch();
     let pair = Pair::new(root.path());
     let log = pair.here.open();
@@ -210,7 +210,7 @@ fn and_stay_where_somebody_changed_his_mind() {
 }
 
 #[test]
-fn but_not_over_another_one_of_their_name() {
+fn a_log_does_not_move_over_another_of_its_name() {
     let root = scratch();
     let pair = Pair::new(root.path());
     let log = pair.here.open();
@@ -276,7 +276,7 @@ fn check(image: &Path, durable: i64, what: &str) {
 }
 
 #[test]
-fn whole_after_a_crash_at_any_change() {
+fn a_crash_at_any_change_of_a_move_leaves_a_whole_log() {
     let source = scratch();
     std::fs::create_dir(source.path().join("here")).unwrap();
     std::fs::create_dir(source.path().join("there")).unwrap();

@@ -7,7 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
-mod a_recovery_tells_what_it_cuts;
+mod a_recovery_logs_what_it_cuts;
 mod adopts_kafka_directories;
 mod compaction_keeps_the_last_of_each_key;
 mod compaction_survives_crashes;

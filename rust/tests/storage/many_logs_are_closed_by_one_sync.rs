@@ -13,7 +13,7 @@ use krust::storage::files::Disk;
 use krust::storage::recording::{Call, Crash, InjectedFault, RecordingDisk};
 use krust::storage::{Log, LogDir, close_all};
 
-use crate::support::{Home, expected, fill, read_all, scratch};
+use crate::support::{LogFixture, expected, fill, read_all, scratch};
 
 /// More than are synced one by one.
 const LOGS: i32 = 70;
@@ -28,9 +28,9 @@ fn name(number: i32) -> TopicPartition {
 }
 
 /// Logs with two records each; those of even number are flushed.
-fn written(home: &Home) -> Vec<Arc<Log>> {
+fn written(fixture: &LogFixture) -> Vec<Arc<Log>> {
     let log = |number| {
-        let log = home.open_named(&name(number));
+        let log = fixture.open_named(&name(number));
         fill(&log, 2);
         if number % 2 == 0 {
             log.flush().unwrap();
@@ -40,8 +40,8 @@ fn written(home: &Home) -> Vec<Arc<Log>> {
     (0..LOGS).map(log).collect()
 }
 
-fn dirs(home: &Home) -> [Arc<LogDir>; 1] {
-    [Arc::clone(&home.dir)]
+fn dirs(fixture: &LogFixture) -> [Arc<LogDir>; 1] {
+    [Arc::clone(&fixture.dir)]
 }
 
 /// How many calls were recorded from `first` on that `label` describes.
@@ -53,32 +53,32 @@ fn count(disk: &RecordingDisk, first: usize, label: &str) -> usize {
 fn many_logs_are_synced_at_once_and_few_one_by_one() {
     let place = scratch();
     let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
-    let home = Home::on(place.path(), Arc::clone(&disk) as _);
-    let logs = written(&home);
+    let fixture = LogFixture::on(place.path(), Arc::clone(&disk) as _);
+    let logs = written(&fixture);
     let first = disk.ops();
-    close_all(&dirs(&home), logs, PATIENCE).unwrap();
+    close_all(&dirs(&fixture), logs, PATIENCE).unwrap();
     assert_eq!(count(&disk, first, "sync all"), 1);
     // The checkpoints and the marker: a file and its name each.
     assert!(count(&disk, first, "sync") < 16, "{} syncs", count(&disk, first, "sync"));
 
-    let home = Home::on(place.path(), Arc::clone(&disk) as _);
-    let log = home.open_named(&name(0));
+    let fixture = LogFixture::on(place.path(), Arc::clone(&disk) as _);
+    let log = fixture.open_named(&name(0));
     fill(&log, 1);
     let first = disk.ops();
-    close_all(&dirs(&home), vec![log], PATIENCE).unwrap();
+    close_all(&dirs(&fixture), vec![log], PATIENCE).unwrap();
     assert_eq!(count(&disk, first, "sync all"), 0);
 }
 
 #[test]
-fn a_power_cut_leaves_the_marker_beside_whole_logs_alone() {
+fn a_power_cut_leaves_the_marker_only_beside_whole_logs() {
     let place = scratch();
     let root = place.path().join("data");
     std::fs::create_dir(&root).unwrap();
     let disk = Arc::new(RecordingDisk::new(&root).unwrap());
-    let home = Home::on(&root, Arc::clone(&disk) as _);
-    let logs = written(&home);
+    let fixture = LogFixture::on(&root, Arc::clone(&disk) as _);
+    let logs = written(&fixture);
     let begin = disk.ops();
-    close_all(&dirs(&home), logs, PATIENCE).unwrap();
+    close_all(&dirs(&fixture), logs, PATIENCE).unwrap();
     let synced = (begin..disk.ops()).find(|op| disk.label(*op) == "sync all").unwrap();
     let middle = begin + (synced - begin) / 2;
     let after = (synced + 1..=disk.ops()).step_by(2);
@@ -88,7 +88,7 @@ fn a_power_cut_leaves_the_marker_beside_whole_logs_alone() {
         std::fs::create_dir(&image).unwrap();
         let seed = u64::try_from(number).unwrap() * 77 + 3;
         disk.crash(ops, Crash::PowerCut { seed }, &image).unwrap();
-        let mut found = Home::new(&image);
+        let mut found = LogFixture::new(&image);
         let clean = found.dir.was_clean();
         assert!(ops > synced || !clean, "a marker before all was synced");
         if clean {
@@ -110,26 +110,26 @@ fn a_power_cut_leaves_the_marker_beside_whole_logs_alone() {
 }
 
 #[test]
-fn a_sync_of_all_that_fails_leaves_no_marker() {
+fn a_failed_file_system_sync_leaves_no_marker() {
     let place = scratch();
     let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
-    let home = Home::on(place.path(), Arc::clone(&disk) as _);
-    let logs = written(&home);
+    let fixture = LogFixture::on(place.path(), Arc::clone(&disk) as _);
+    let logs = written(&fixture);
     disk.inject(InjectedFault { call: Call::SyncAll, code: EIO, skip: 0, times: 1 });
-    assert!(close_all(&dirs(&home), logs, PATIENCE).is_err());
-    assert!(home.dir.is_offline());
+    assert!(close_all(&dirs(&fixture), logs, PATIENCE).is_err());
+    assert!(fixture.dir.is_offline());
     assert!(!place.path().join(MARKER).exists());
 }
 
 #[test]
-fn where_a_file_system_cannot_be_synced_as_a_whole_each_log_is() {
+fn without_a_file_system_sync_each_log_is_synced() {
     let place = scratch();
     let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
-    let home = Home::on(place.path(), Arc::clone(&disk) as _);
-    let logs = written(&home);
+    let fixture = LogFixture::on(place.path(), Arc::clone(&disk) as _);
+    let logs = written(&fixture);
     disk.inject(InjectedFault { call: Call::SyncAll, code: EOPNOTSUPP, skip: 0, times: 1 });
     let first = disk.ops();
-    close_all(&dirs(&home), logs, PATIENCE).unwrap();
+    close_all(&dirs(&fixture), logs, PATIENCE).unwrap();
     let files = count(&disk, first, "sync 00000000000000000000.log");
     assert!(files >= usize::try_from(LOGS).unwrap(), "{files} files");
     assert!(place.path().join(MARKER).exists());
@@ -147,11 +147,14 @@ impl Disk for Hanging {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_no_other() {
+fn a_disk_that_hangs_does_not_delay_other_disks() {
     let (good, bad) = (scratch(), scratch());
     let (let_go, held) = channel();
-    let homes = [Home::on(bad.path(), Arc::new(Hanging(Mutex::new(held)))), Home::new(good.path())];
-    let dirs = homes.each_ref().map(|home| Arc::clone(&home.dir));
+    let homes = [
+        LogFixture::on(bad.path(), Arc::new(Hanging(Mutex::new(held)))),
+        LogFixture::new(good.path()),
+    ];
+    let dirs = homes.each_ref().map(|fixture| Arc::clone(&fixture.dir));
     let logs = homes.iter().flat_map(written).collect();
     assert!(close_all(&dirs, logs, Duration::from_millis(100)).is_err());
     let has_marker = |path: &Path| path.join(MARKER).exists();

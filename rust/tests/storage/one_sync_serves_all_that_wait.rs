@@ -9,19 +9,19 @@ use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
 use krust::storage::{Log, Syncer};
 use parking_lot::{Condvar, Mutex};
 
-use crate::support::{Home, batch, stage};
+use crate::support::{LogFixture, batch, stage};
 
 const PRODUCERS: usize = 8;
 const ROUNDS: usize = 40;
 
 /// Wakes who waits for a flushed offset.
 #[derive(Default)]
-struct Bell {
+struct WakerBell {
     rung: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Bell {
+impl WakerBell {
     fn ring(&self) {
         *self.rung.lock() += 1;
         self.changed.notify_all();
@@ -35,20 +35,20 @@ impl Bell {
     }
 }
 
-fn bell_and_syncer() -> (Arc<Bell>, Arc<Syncer>) {
-    let bell = Arc::new(Bell::default());
+fn bell_and_syncer() -> (Arc<WakerBell>, Arc<Syncer>) {
+    let bell = Arc::new(WakerBell::default());
     let ringer = Arc::clone(&bell);
     (bell, Syncer::start(Box::new(move |_| ringer.ring())).unwrap())
 }
 
 #[test]
-fn and_every_producer_hears_of_its_own() {
+fn one_sync_answers_every_waiting_producer() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.ack_flush = true;
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
     let logs: Vec<Arc<Log>> =
-        (0..6).map(|n| home.open_synced(&TopicPartition::new("t", n), &syncer)).collect();
+        (0..6).map(|n| fixture.open_synced(&TopicPartition::new("t", n), &syncer)).collect();
     let producers: Vec<_> = (0..PRODUCERS * logs.len())
         .map(|number| {
             let (bell, log) = (Arc::clone(&bell), Arc::clone(&logs[number % logs.len()]));
@@ -65,38 +65,38 @@ fn and_every_producer_hears_of_its_own() {
     syncer.stop();
     let answers = (PRODUCERS * ROUNDS) as i64;
     assert!(logs.iter().all(|log| log.flushed_offset() == Offset(answers)));
-    let syncs = home.dir.syncs();
+    let syncs = fixture.dir.syncs();
     assert!(syncs.count >= 6 && syncs.longest_ns <= syncs.total_ns, "{syncs:?}");
 }
 
 #[test]
-fn and_what_comes_while_the_disk_is_full_for_epochs_is_synced_later() {
+fn appends_on_a_disk_too_full_for_epochs_are_synced_later() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    home.config.ack_flush = true;
+    let mut fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    fixture.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     let full = InjectedFault { call: Call::Rename, code: 28, skip: 0, times: usize::MAX };
     disk.inject(full);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
     log.commit(appended.staged).unwrap();
-    bell.until(|| home.dir.syncs().count > 0);
+    bell.until(|| fixture.dir.syncs().count > 0);
     assert_eq!(log.flushed_offset(), Offset(0));
     disk.heal();
     bell.until(|| log.flushed_offset() == Offset(1));
-    assert!(!home.dir.is_offline());
+    assert!(!fixture.dir.is_offline());
     syncer.stop();
 }
 
 #[test]
-fn and_nobody_hears_anything_after_one_that_failed() {
+fn after_a_failed_sync_no_append_is_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    home.config.ack_flush = true;
+    let mut fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    fixture.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     let (stopped, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let producers: Vec<_> = (0..PRODUCERS)
         .map(|_| {
@@ -116,7 +116,7 @@ fn and_nobody_hears_anything_after_one_that_failed() {
         .collect();
     bell.until(|| heard.load(Ordering::Acquire) > PRODUCERS);
     disk.inject(InjectedFault { call: Call::SyncData, code: 5, skip: 0, times: 1 });
-    bell.until(|| home.dir.is_offline());
+    bell.until(|| fixture.dir.is_offline());
     let flushed = log.flushed_offset();
     stopped.store(true, Ordering::Release);
     bell.ring();

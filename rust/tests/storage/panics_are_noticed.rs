@@ -17,7 +17,7 @@ use krust::storage::{
     ScheduledTask, StorageError, Syncer,
 };
 
-use crate::support::{Home, append, batch, expected, fill, keyed, read_all, stage};
+use crate::support::{LogFixture, append, batch, expected, fill, keyed, read_all, stage};
 
 /// For how long a test waits for a thread, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -61,9 +61,9 @@ impl Disk for Panics {
     }
 }
 
-fn home(path: &Path) -> (Home, Arc<Panics>) {
+fn fixture(path: &Path) -> (LogFixture, Arc<Panics>) {
     let disk = Arc::new(Panics::default());
-    (Home::on(path, Arc::clone(&disk) as _), disk)
+    (LogFixture::on(path, Arc::clone(&disk) as _), disk)
 }
 
 fn other() -> TopicPartition {
@@ -80,17 +80,17 @@ impl<F: FnMut()> Drop for Stop<F> {
 }
 
 #[test]
-fn of_a_sync_by_those_who_wait_for_it() {
+fn a_panic_of_a_sync_reaches_those_who_wait_for_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut home, disk) = home(dir.path());
-    home.config.ack_flush = true;
+    let (mut fixture, disk) = fixture(dir.path());
+    fixture.config.ack_flush = true;
     let (tell, told) = channel();
     let syncer = Syncer::start(Box::new(move |name| tell.send(name.clone()).unwrap())).unwrap();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     disk.in_sync.store(true, Ordering::SeqCst);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
     log.commit(appended.staged).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), home.name, "who waits is told");
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), fixture.name, "who waits is told");
     assert!(log.is_offline());
     assert_eq!(log.flushed_offset(), Offset(0));
     disk.in_sync.store(false, Ordering::SeqCst);
@@ -101,17 +101,17 @@ fn of_a_sync_by_those_who_wait_for_it() {
 }
 
 #[test]
-fn of_whoever_is_told_of_syncs_as_the_end_of_the_thread() {
+fn a_panic_of_the_waker_ends_the_sync_thread() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut home, _) = home(dir.path());
-    home.config.ack_flush = true;
+    let (mut fixture, _) = fixture(dir.path());
+    fixture.config.ack_flush = true;
     let (tell, told) = channel();
     let waker = move |_: &TopicPartition| {
         tell.send(()).unwrap();
         panic!("planted");
     };
     let syncer = Syncer::start(Box::new(waker)).unwrap();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     append(&log, &batch(&[b"x"])).unwrap();
     told.recv_timeout(PATIENCE).unwrap();
     syncer.stop();
@@ -120,7 +120,7 @@ fn of_whoever_is_told_of_syncs_as_the_end_of_the_thread() {
 
 /// A log scheduler with tasks every millisecond. The first one panics in its first rounds; each
 /// round of the second is told.
-fn log_scheduler(home: &Home, panics: usize) -> (Arc<LogScheduler>, Receiver<()>) {
+fn log_scheduler(fixture: &LogFixture, panics: usize) -> (Arc<LogScheduler>, Receiver<()>) {
     let (left, (tell, told)) = (AtomicUsize::new(panics), channel());
     let less = move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     let bad = ScheduledTask {
@@ -130,18 +130,18 @@ fn log_scheduler(home: &Home, panics: usize) -> (Arc<LogScheduler>, Receiver<()>
     let tell = move || tell.send(()).unwrap_or_default();
     let good = ScheduledTask { interval_ms: 1, run: Box::new(tell) };
     let intervals = Intervals { retention_ms: 1, ..Intervals::default() };
-    let clock = Arc::new(home.clock.clone()) as Arc<dyn Clock>;
+    let clock = Arc::new(fixture.clock.clone()) as Arc<dyn Clock>;
     let log_scheduler =
-        LogScheduler::start(vec![Arc::clone(&home.dir)], intervals, clock, vec![bad, good])
+        LogScheduler::start(vec![Arc::clone(&fixture.dir)], intervals, clock, vec![bad, good])
             .unwrap();
     (log_scheduler, told)
 }
 
 #[test]
-fn of_a_chore_twice_as_a_delay() {
+fn a_task_that_panics_twice_runs_later() {
     let dir = tempfile::tempdir().unwrap();
-    let (home, _) = home(dir.path());
-    let (log_scheduler, told) = log_scheduler(&home, 2);
+    let (fixture, _) = fixture(dir.path());
+    let (log_scheduler, told) = log_scheduler(&fixture, 2);
     for _ in 0..20 {
         told.recv_timeout(PATIENCE).unwrap();
     }
@@ -150,24 +150,24 @@ fn of_a_chore_twice_as_a_delay() {
 }
 
 #[test]
-fn of_a_chore_three_times_in_a_row_as_the_end_of_the_thread() {
+fn a_task_that_panics_three_times_in_a_row_ends_the_thread() {
     let dir = tempfile::tempdir().unwrap();
-    let (home, _) = home(dir.path());
-    let (log_scheduler, told) = log_scheduler(&home, usize::MAX);
+    let (fixture, _) = fixture(dir.path());
+    let (log_scheduler, told) = log_scheduler(&fixture, usize::MAX);
     while told.recv_timeout(PATIENCE).is_ok() {}
     log_scheduler.stop();
     assert!(log_scheduler.has_failed());
 }
 
 #[test]
-fn of_a_retention_by_that_log_alone() {
+fn a_panic_of_a_retention_affects_only_its_log() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut home, disk) = home(dir.path());
-    home.config = LogConfig { segment_bytes: 300, retention_bytes: 600, ..home.config };
-    let logs = [home.open(), home.open_named(&other())];
+    let (mut fixture, disk) = fixture(dir.path());
+    fixture.config = LogConfig { segment_bytes: 300, retention_bytes: 600, ..fixture.config };
+    let logs = [fixture.open(), fixture.open_named(&other())];
     logs.iter().for_each(|log| fill(log, 30));
     disk.over("t-0/");
-    let (log_scheduler, told) = log_scheduler(&home, 0);
+    let (log_scheduler, told) = log_scheduler(&fixture, 0);
     let _stop = Stop(|| log_scheduler.stop());
     while logs[1].log_start_offset() == Offset(0) {
         told.recv_timeout(PATIENCE).unwrap();
@@ -184,12 +184,13 @@ fn dirty(log: &Log) {
 }
 
 #[test]
-fn of_a_cleaning_by_that_log_alone() {
+fn a_panic_of_a_cleaning_affects_only_its_log() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut home, disk) = home(dir.path());
-    home.config = LogConfig { segment_bytes: 300, compact: true, delete: false, ..home.config };
-    home.dense = false;
-    let logs = [home.open(), home.open_named(&other())];
+    let (mut fixture, disk) = fixture(dir.path());
+    fixture.config =
+        LogConfig { segment_bytes: 300, compact: true, delete: false, ..fixture.config };
+    fixture.dense = false;
+    let logs = [fixture.open(), fixture.open_named(&other())];
     logs.iter().for_each(|log| dirty(log));
     let before = [logs[0].size(), logs[1].size()];
     disk.over("t-0/");
@@ -199,8 +200,8 @@ fn of_a_cleaning_by_that_log_alone() {
         backoff_ms: 1,
         ..CleanerOptions::default()
     };
-    let clock = Arc::new(home.clock.clone()) as Arc<dyn Clock>;
-    let cleaner = Cleaner::start(vec![Arc::clone(&home.dir)], options, clock).unwrap();
+    let clock = Arc::new(fixture.clock.clone()) as Arc<dyn Clock>;
+    let cleaner = Cleaner::start(vec![Arc::clone(&fixture.dir)], options, clock).unwrap();
     let _stop = Stop(|| cleaner.stop());
     while logs[1].size() == before[1] {
         std::thread::yield_now();
@@ -208,30 +209,30 @@ fn of_a_cleaning_by_that_log_alone() {
     assert_eq!(logs[0].size(), before[0]);
     assert!(!cleaner.has_failed());
     cleaner.stop();
-    let again = logs[0].compact(home.clock.wall_ms(), &CleanerOptions::default());
+    let again = logs[0].compact(fixture.clock.wall_ms(), &CleanerOptions::default());
     assert!(matches!(again, Ok(None)), "given up: {again:?}");
-    assert!(!home.dir.is_offline());
+    assert!(!fixture.dir.is_offline());
 }
 
 #[test]
-fn of_a_swap_of_a_cleaned_segment_by_its_directory() {
+fn a_panic_of_a_segment_swap_takes_its_directory_offline() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut home, disk) = home(dir.path());
-    home.config = LogConfig { segment_bytes: 300, compact: true, ..home.config };
-    home.dense = false;
-    let log = home.open();
+    let (mut fixture, disk) = fixture(dir.path());
+    fixture.config = LogConfig { segment_bytes: 300, compact: true, ..fixture.config };
+    fixture.dense = false;
+    let log = fixture.open();
     dirty(&log);
     disk.over(".swap");
-    let outcome = log.compact(home.clock.wall_ms(), &CleanerOptions::default());
+    let outcome = log.compact(fixture.clock.wall_ms(), &CleanerOptions::default());
     assert!(matches!(outcome, Err(StorageError::Meta(_))), "{outcome:?}");
-    assert!(home.dir.is_offline());
+    assert!(fixture.dir.is_offline());
 }
 
 /// A log that shall move to another directory of a disk that panics over `word`.
-fn moved(word: &'static str) -> (Home, Home, Arc<Log>, tempfile::TempDir) {
+fn moved(word: &'static str) -> (LogFixture, LogFixture, Arc<Log>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let (here, disk) = home(&dir.path().join("here"));
-    let there = Home::on(&dir.path().join("there"), Arc::clone(&disk) as _);
+    let (here, disk) = fixture(&dir.path().join("here"));
+    let there = LogFixture::on(&dir.path().join("there"), Arc::clone(&disk) as _);
     let log = here.open();
     fill(&log, 10);
     disk.over(word);
@@ -247,7 +248,7 @@ fn moved(word: &'static str) -> (Home, Home, Arc<Log>, tempfile::TempDir) {
 }
 
 #[test]
-fn of_a_move_as_its_end() {
+fn a_panic_of_a_move_ends_the_move() {
     let (here, there, log, _dir) = moved("0.log");
     assert!(Arc::ptr_eq(&log.dir(), &here.dir));
     assert!(!here.dir.is_offline() && !there.dir.is_offline());
@@ -257,7 +258,7 @@ fn of_a_move_as_its_end() {
 }
 
 #[test]
-fn of_a_log_that_changes_its_place_by_both_directories() {
+fn a_panic_of_a_directory_switch_takes_both_directories_offline() {
     let (here, there, log, _dir) = moved("there/t-0/");
     assert!(here.dir.is_offline() && there.dir.is_offline());
     assert!(append(&log, &batch(&[b"x"])).is_err());

@@ -4,7 +4,7 @@ use krust::ids::Offset;
 use krust::record::batch::BatchFields;
 use krust::storage::{AbortedTxn, AppendError};
 
-use crate::support::{Home, NOW_MS, append, batch, batch_of, build, marker, read_all, stage};
+use crate::support::{LogFixture, NOW_MS, append, batch, batch_of, build, marker, read_all, stage};
 
 fn in_txn(producer_id: i64, base_sequence: i32) -> Vec<u8> {
     let fields = BatchFields {
@@ -20,15 +20,15 @@ fn in_txn(producer_id: i64, base_sequence: i32) -> Vec<u8> {
 #[test]
 fn a_retry_of_the_last_five_gets_its_original_offset() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let mut log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let mut log = fixture.open();
     for n in 0..7 {
         append(&log, &batch_of(5, n * 2, &[b"a", b"b"])).unwrap();
         append(&log, &batch(&[b"other"])).unwrap();
     }
     for reopened in [false, true] {
         if reopened {
-            log = home.open();
+            log = fixture.open();
         }
         for n in 2..7 {
             let again = append(&log, &batch_of(5, n * 2, &[b"a", b"b"])).unwrap();
@@ -45,8 +45,8 @@ fn a_retry_of_the_last_five_gets_its_original_offset() {
 #[test]
 fn a_retry_within_one_event_is_recognised() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     let first = stage(&log, &batch_of(5, 0, &[b"a"])).unwrap();
     let again = stage(&log, &batch_of(5, 0, &[b"a"])).unwrap();
     let next = stage(&log, &batch_of(5, 1, &[b"b"])).unwrap();
@@ -58,10 +58,10 @@ fn a_retry_within_one_event_is_recognised() {
 }
 
 #[test]
-fn gaps_old_epochs_and_strangers_are_judged() {
+fn gaps_old_epochs_and_unknown_producers_get_the_right_error() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     append(&log, &batch_of(5, 17, &[b"unknown: any first sequence"])).unwrap();
     let gap = append(&log, &batch_of(5, 19, &[b"x"]));
     assert!(matches!(gap, Err(AppendError::OutOfOrderSequence { last: 17, found: 19, .. })));
@@ -78,10 +78,10 @@ fn gaps_old_epochs_and_strangers_are_judged() {
 }
 
 #[test]
-fn sequences_wrap() {
+fn sequence_numbers_wrap() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     append(&log, &batch_of(5, i32::MAX - 1, &[b"a", b"b", b"c"])).unwrap();
     append(&log, &batch_of(5, 1, &[b"d"])).unwrap();
     assert!(append(&log, &batch_of(5, i32::MAX - 1, &[b"a", b"b", b"c"])).unwrap().duplicate);
@@ -90,8 +90,8 @@ fn sequences_wrap() {
 #[test]
 fn silent_producers_are_forgotten() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     append(&log, &batch_of(5, 0, &[b"x"])).unwrap();
     append(&log, &in_txn(6, 0)).unwrap();
     log.retain(NOW_MS + 86_400_000 - 1).unwrap();
@@ -102,11 +102,11 @@ fn silent_producers_are_forgotten() {
 }
 
 #[test]
-fn a_partition_remembers_only_so_many_producers_and_those_that_wrote_last() {
+fn a_partition_remembers_a_bounded_number_of_the_latest_producers() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.producers_max = 1000;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.producers_max = 1000;
+    let log = fixture.open();
     append(&log, &in_txn(0, 0)).unwrap();
     for producer_id in 1..=1200 {
         let fields = BatchFields {
@@ -127,8 +127,8 @@ fn a_partition_remembers_only_so_many_producers_and_those_that_wrote_last() {
 #[test]
 fn open_transactions_hold_back_the_last_stable_offset() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let mut log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let mut log = fixture.open();
     append(&log, &batch(&[b"plain"])).unwrap();
     append(&log, &in_txn(5, 0)).unwrap();
     append(&log, &in_txn(6, 0)).unwrap();
@@ -141,14 +141,14 @@ fn open_transactions_hold_back_the_last_stable_offset() {
     let aborted =
         AbortedTxn { producer_id: 5, first_offset: 1, last_offset: 4, last_stable_offset: 2 };
     assert_eq!(log.aborted(Offset(0), Offset(5)).unwrap(), [aborted]);
-    log = home.open();
+    log = fixture.open();
     log.raise_high_watermark(log.log_end_offset());
     assert_eq!(log.last_stable_offset(), Offset(2));
     assert_eq!(log.aborted(Offset(0), Offset(5)).unwrap(), [aborted]);
     append(&log, &marker(6, true)).unwrap();
     assert_eq!(log.last_stable_offset(), Offset(6));
     log.close().unwrap();
-    let log = home.open_with(true);
+    let log = fixture.open_with(true);
     log.raise_high_watermark(log.log_end_offset());
     assert_eq!(log.last_stable_offset(), Offset(6));
     assert_eq!(log.aborted(Offset(0), Offset(6)).unwrap(), [aborted]);
@@ -158,8 +158,8 @@ fn open_transactions_hold_back_the_last_stable_offset() {
 #[test]
 fn a_transaction_is_unstable_until_its_marker_is_replicated() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     for bytes in [in_txn(5, 0), marker(5, true), batch(&[b"x"])] {
         let appended = stage(&log, &bytes).unwrap();
         log.commit(appended.staged).unwrap();

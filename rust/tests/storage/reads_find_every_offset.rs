@@ -3,14 +3,14 @@
 use krust::ids::Offset;
 use krust::storage::{ReadError, ReadRequest};
 
-use crate::support::{Home, append, batch, delete, expected, fill, read_from, value};
+use crate::support::{LogFixture, append, batch, delete, expected, fill, read_from, value};
 
 #[test]
-fn across_segments_and_limits() {
+fn every_offset_is_found_across_segments_and_limits() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.segment_bytes = 1000;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.segment_bytes = 1000;
+    let log = fixture.open();
     fill(&log, 60);
     let three: Vec<Vec<u8>> = (60..63).map(value).collect();
     append(&log, &batch(&three.iter().map(Vec::as_slice).collect::<Vec<_>>())).unwrap();
@@ -23,10 +23,10 @@ fn across_segments_and_limits() {
 }
 
 #[test]
-fn limits_and_bounds_hold() {
+fn reads_keep_their_limits_and_bounds() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     fill(&log, 10);
     let read = |offset, max_bytes, upper, min_one| {
         log.read(ReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one })
@@ -49,22 +49,22 @@ fn limits_and_bounds_hold() {
 #[test]
 fn an_empty_log_has_nothing_and_makes_no_files() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     let read = ReadRequest { offset: Offset(0), max_bytes: 100, upper: Offset(0), min_one: true };
     assert_eq!(log.read(read).unwrap().size, 0);
     assert_eq!(log.offset_for_timestamp(0).unwrap(), None);
     assert_eq!(log.max_timestamp().unwrap(), None);
     log.flush().unwrap();
     log.close().unwrap();
-    assert!(!home.partition().exists());
+    assert!(!fixture.partition().exists());
 }
 
 #[test]
-fn what_is_leased_stays_readable_when_the_log_is_deleted() {
+fn leased_bytes_stay_readable_when_the_log_is_deleted() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     fill(&log, 3);
     let upper = log.log_end_offset();
     let slice = log
@@ -72,7 +72,7 @@ fn what_is_leased_stays_readable_when_the_log_is_deleted() {
         .unwrap();
     let before = slice.to_vec().unwrap();
     delete(&log);
-    assert!(!home.partition().exists());
+    assert!(!fixture.partition().exists());
     assert_eq!(slice.to_vec().unwrap(), before);
     assert!(append(&log, &batch(&[b"x"])).is_err());
 }
@@ -80,9 +80,9 @@ fn what_is_leased_stays_readable_when_the_log_is_deleted() {
 #[test]
 fn few_descriptors_serve_many_segments() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.segment_bytes = 200;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.segment_bytes = 200;
+    let log = fixture.open();
     fill(&log, 200);
     assert!(log.segment_summaries().unwrap().len() >= 100);
     let links = || {
@@ -100,15 +100,15 @@ fn few_descriptors_serve_many_segments() {
 }
 
 #[test]
-fn a_follower_takes_what_continues_its_log() {
+fn a_follower_appends_batches_that_continue_its_log() {
     let dir = tempfile::tempdir().unwrap();
-    let leader = Home::new(&dir.path().join("leader"));
+    let leader = LogFixture::new(&dir.path().join("leader"));
     let log = leader.open();
     fill(&log, 10);
     let upper = log.log_end_offset();
     let read = ReadRequest { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true };
     let bytes = log.read(read).unwrap().to_vec().unwrap();
-    let follower = Home::new(&dir.path().join("follower"));
+    let follower = LogFixture::new(&dir.path().join("follower"));
     let copy = follower.open();
     let size = bytes.len() / 10;
     assert_eq!(copy.append_as_follower(&bytes[..size * 4 + 30]).unwrap(), Offset(4));

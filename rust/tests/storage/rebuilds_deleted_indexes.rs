@@ -5,26 +5,26 @@ use krust::ids::{Epoch, Offset};
 use krust::storage::inspect;
 
 use crate::support::{
-    Home, NOW_MS, append, batch, batch_at, batch_of, expected, fetch, fill, read_from, value,
+    LogFixture, NOW_MS, append, batch, batch_at, batch_of, expected, fetch, fill, read_from, value,
 };
 
-fn filled(path: &std::path::Path) -> Home {
-    let mut home = Home::new(path);
-    home.config.segment_bytes = 3000;
-    let log = home.open();
+fn filled(path: &std::path::Path) -> LogFixture {
+    let mut fixture = LogFixture::new(path);
+    fixture.config.segment_bytes = 3000;
+    let log = fixture.open();
     fill(&log, 100);
     append(&log, &batch_of(9, 4, &[&value(100)])).unwrap();
     log.close().unwrap();
-    home.dir.close().unwrap();
-    drop((log, home));
-    let mut home = Home::new(path);
-    home.config.segment_bytes = 3000;
-    assert!(home.dir.was_clean());
-    home
+    fixture.dir.close().unwrap();
+    drop((log, fixture));
+    let mut fixture = LogFixture::new(path);
+    fixture.config.segment_bytes = 3000;
+    assert!(fixture.dir.was_clean());
+    fixture
 }
 
-fn check(home: &Home, clean: bool) {
-    let log = home.open_with(clean);
+fn check(fixture: &LogFixture, clean: bool) {
+    let log = fixture.open_with(clean);
     for offset in 0..=101 {
         assert_eq!(read_from(&log, offset, 300), expected(offset..101), "from {offset}");
     }
@@ -39,13 +39,13 @@ fn check(home: &Home, clean: bool) {
     let is_index = |problem: &inspect::Problem| {
         problem.path.extension().is_some_and(|kind| kind == "index" || kind == "timeindex")
     };
-    let found = inspect::verify(&home.partition()).unwrap();
+    let found = inspect::verify(&fixture.partition()).unwrap();
     assert!(!found.iter().any(is_index), "{found:?}");
 }
 
-fn each_file(home: &Home, kinds: &[&str], change: impl Fn(&std::path::Path)) -> usize {
+fn each_file(fixture: &LogFixture, kinds: &[&str], change: impl Fn(&std::path::Path)) -> usize {
     let mut count = 0;
-    for entry in std::fs::read_dir(home.partition()).unwrap() {
+    for entry in std::fs::read_dir(fixture.partition()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if kinds.iter().any(|kind| name.ends_with(kind)) {
@@ -59,58 +59,58 @@ fn each_file(home: &Home, kinds: &[&str], change: impl Fn(&std::path::Path)) -> 
 const DERIVED: [&str; 4] = [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"];
 
 #[test]
-fn deleted_files_are_made_anew() {
+fn deleted_index_files_are_rebuilt() {
     for clean in [true, false] {
         for kind in DERIVED {
             let dir = tempfile::tempdir().unwrap();
-            let home = filled(dir.path());
-            assert!(each_file(&home, &[kind], |path| std::fs::remove_file(path).unwrap()) > 0);
-            check(&home, clean);
+            let fixture = filled(dir.path());
+            assert!(each_file(&fixture, &[kind], |path| std::fs::remove_file(path).unwrap()) > 0);
+            check(&fixture, clean);
         }
     }
 }
 
 #[test]
-fn files_of_noise_are_made_anew() {
+fn index_files_of_noise_are_rebuilt() {
     for clean in [true, false] {
         for kind in DERIVED {
             let dir = tempfile::tempdir().unwrap();
-            let home = filled(dir.path());
+            let fixture = filled(dir.path());
             let noise: Vec<u8> = (0..97u32).map(|n| (n * 151 % 251) as u8).collect();
-            each_file(&home, &[kind], |path| std::fs::write(path, &noise).unwrap());
-            check(&home, clean);
+            each_file(&fixture, &[kind], |path| std::fs::write(path, &noise).unwrap());
+            check(&fixture, clean);
         }
     }
 }
 
 #[test]
-fn an_index_that_points_nowhere_is_made_anew() {
+fn an_index_that_points_to_no_batch_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
-    let home = filled(dir.path());
-    each_file(&home, &[".index"], |path| {
+    let fixture = filled(dir.path());
+    each_file(&fixture, &[".index"], |path| {
         let mut bytes = std::fs::read(path).unwrap();
         bytes.chunks_exact_mut(8).for_each(|entry| entry[7] = entry[7].wrapping_add(13));
         std::fs::write(path, bytes).unwrap();
     });
-    let log = home.open_with(true);
+    let log = fixture.open_with(true);
     for offset in 0..101 {
         assert_eq!(read_from(&log, offset, 300), expected(offset..101));
     }
-    assert_eq!(inspect::verify(&home.partition()).unwrap(), []);
+    assert_eq!(inspect::verify(&fixture.partition()).unwrap(), []);
 }
 
 /// A log whose batches are of many sizes, above and below what the index has entries for.
-fn of_many_sizes(path: &std::path::Path) -> Home {
-    let mut home = Home::new(path);
-    (home.config.segment_bytes, home.config.index_interval_bytes) = (100_000, 4096);
-    let log = home.open();
+fn of_many_sizes(path: &std::path::Path) -> LogFixture {
+    let mut fixture = LogFixture::new(path);
+    (fixture.config.segment_bytes, fixture.config.index_interval_bytes) = (100_000, 4096);
+    let log = fixture.open();
     let sizes = [20_000, 30, 30, 12_000, 12_000, 12_000, 5000, 5000].into_iter();
     for size in sizes.chain([300; 40]).cycle().take(150) {
         append(&log, &batch(&[&vec![b'v'; size], b"2", b"3"])).unwrap();
     }
     log.close().unwrap();
-    home.dir.close().unwrap();
-    Home::new(path)
+    fixture.dir.close().unwrap();
+    LogFixture::new(path)
 }
 
 #[test]
@@ -120,8 +120,8 @@ fn batches_of_any_size_are_found_whatever_the_index_says() {
         [|this, _| this, |this, _| this + 13, |this, _| this - 70, |_, next| next];
     for (kind, position) in kinds.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
-        let home = of_many_sizes(dir.path());
-        each_file(&home, &[".index"], |path| {
+        let fixture = of_many_sizes(dir.path());
+        each_file(&fixture, &[".index"], |path| {
             let mut entries: Vec<[u8; 8]> = std::fs::read(path).unwrap().as_chunks().0.to_vec();
             let at = |entry: &[u8; 8]| i32::from_be_bytes(*entry.last_chunk().unwrap());
             for n in 0..entries.len() {
@@ -131,7 +131,7 @@ fn batches_of_any_size_are_found_whatever_the_index_says() {
             }
             std::fs::write(path, entries.as_flattened()).unwrap();
         });
-        let log = home.open_with(true);
+        let log = fixture.open_with(true);
         assert!(log.segment_summaries().unwrap().len() > 3);
         let end = log.log_end_offset().0;
         for offset in (0..end).rev().chain(0..end) {
@@ -139,33 +139,33 @@ fn batches_of_any_size_are_found_whatever_the_index_says() {
             assert_eq!(records.first().unwrap().0, offset, "kind {kind}");
             assert_eq!(next, offset / 3 * 3 + 3, "one batch, kind {kind}");
         }
-        assert_eq!(inspect::verify(&home.partition()).unwrap(), [], "kind {kind}");
+        assert_eq!(inspect::verify(&fixture.partition()).unwrap(), [], "kind {kind}");
     }
 }
 
 #[test]
-fn a_preallocated_tail_of_zeros_does_not_matter() {
+fn a_preallocated_tail_of_zeros_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
-    let home = filled(dir.path());
-    each_file(&home, &[".index", ".timeindex"], |path| {
+    let fixture = filled(dir.path());
+    each_file(&fixture, &[".index", ".timeindex"], |path| {
         let file = std::fs::File::options().write(true).open(path).unwrap();
         file.set_len(10 << 20).unwrap();
     });
-    check(&home, true);
+    check(&fixture, true);
 }
 
 #[test]
 fn times_are_found_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.segment_bytes = 2000;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.segment_bytes = 2000;
+    let log = fixture.open();
     for n in 0..60 {
         append(&log, &batch_at(NOW_MS + n * 10, &[&value(n * 2), &value(n * 2 + 1)])).unwrap();
     }
     for clean in [true, false] {
         log.flush().unwrap();
-        let log = home.open_with(clean);
+        let log = fixture.open_with(clean);
         for n in 0..60 {
             let at = |time| log.offset_for_timestamp(time).unwrap().map(|found| found.offset.0);
             assert_eq!(at(NOW_MS + n * 10), Some(n * 2));

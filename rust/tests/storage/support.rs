@@ -19,7 +19,7 @@ use krust::storage::{
 pub const NOW_MS: i64 = 1_700_000_000_000;
 
 /// A log directory and how logs in it are opened.
-pub struct Home {
+pub struct LogFixture {
     pub path: PathBuf,
     pub dir: Arc<LogDir>,
     pub clock: ManualClock,
@@ -28,7 +28,7 @@ pub struct Home {
     pub name: TopicPartition,
 }
 
-impl Home {
+impl LogFixture {
     pub fn new(path: &Path) -> Self {
         Self::on(path, Arc::new(RealDisk))
     }
@@ -334,8 +334,8 @@ pub fn pairs_in(bytes: &[u8]) -> Vec<(i64, i64, Pair)> {
 }
 
 /// Cleans all that can be cleaned now.
-pub fn compact(home: &Home, log: &Log) -> Option<Cleaned> {
-    log.compact(home.clock.wall_ms(), &CleanerOptions::default()).unwrap()
+pub fn compact(fixture: &LogFixture, log: &Log) -> Option<Cleaned> {
+    log.compact(fixture.clock.wall_ms(), &CleanerOptions::default()).unwrap()
 }
 
 /// Appends to a new segment, whatever the size of the present one.

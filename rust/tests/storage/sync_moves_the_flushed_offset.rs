@@ -7,7 +7,7 @@ use krust::ids::{Offset, TopicPartition};
 use krust::storage::recording::RecordingDisk;
 use krust::storage::{Log, Syncer};
 
-use crate::support::{Home, append, batch, stage};
+use crate::support::{LogFixture, append, batch, stage};
 
 /// For how long a test waits for the sync thread, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -20,10 +20,12 @@ fn syncer() -> (Arc<Syncer>, mpsc::Receiver<TopicPartition>) {
 }
 
 /// A log that is synced when the third record has come that no sync covers.
-fn synced_at_three(home: &mut Home) -> (Arc<Log>, Arc<Syncer>, mpsc::Receiver<TopicPartition>) {
-    home.config.flush_messages = 3;
+fn synced_at_three(
+    fixture: &mut LogFixture,
+) -> (Arc<Log>, Arc<Syncer>, mpsc::Receiver<TopicPartition>) {
+    fixture.config.flush_messages = 3;
     let (syncer, receiver) = syncer();
-    (home.open_synced(&home.name, &syncer), syncer, receiver)
+    (fixture.open_synced(&fixture.name, &syncer), syncer, receiver)
 }
 
 /// The next sync is the one that covers all below `end`.
@@ -36,15 +38,15 @@ fn hear_of_a_sync(receiver: &mpsc::Receiver<TopicPartition>, log: &Log, end: i64
 fn in_flush_mode_ack_the_high_watermark_waits_for_the_sync() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let mut home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    home.config.ack_flush = true;
+    let mut fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    fixture.config.ack_flush = true;
     let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
     assert_eq!(log.raise_high_watermark(Offset(1)), Offset(0));
     log.commit(appended.staged).unwrap();
     while log.flushed_offset() < Offset(1) {
-        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), home.name);
+        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), fixture.name);
     }
     assert_eq!(log.raise_high_watermark(Offset(1)), Offset(1));
     assert!(disk.syncs() >= 3, "data, directory, and the directory above");
@@ -54,9 +56,9 @@ fn in_flush_mode_ack_the_high_watermark_waits_for_the_sync() {
 #[test]
 fn in_flush_mode_ack_nobody_sees_what_is_not_flushed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.ack_flush = true;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.ack_flush = true;
+    let log = fixture.open();
     append(&log, &batch(&[b"x"])).unwrap();
     assert_eq!(log.raise_high_watermark(log.log_end_offset()), Offset(0));
     log.flush().unwrap();
@@ -66,13 +68,13 @@ fn in_flush_mode_ack_nobody_sees_what_is_not_flushed() {
 #[test]
 fn flush_messages_and_flush_ms_ask_for_a_sync() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    let (log, syncer, receiver) = synced_at_three(&mut home);
+    let mut fixture = LogFixture::new(dir.path());
+    let (log, syncer, receiver) = synced_at_three(&mut fixture);
     append(&log, &batch(&[b"x", b"y"])).unwrap();
     assert!(receiver.try_recv().is_err());
     append(&log, &batch(&[b"z"])).unwrap();
     hear_of_a_sync(&receiver, &log, 3);
-    let config = krust::storage::LogConfig { flush_ms: 5, ..home.config.clone() };
+    let config = krust::storage::LogConfig { flush_ms: 5, ..fixture.config.clone() };
     log.reconfigure(Arc::new(config));
     append(&log, &batch(&[b"x"])).unwrap();
     while log.flushed_offset() < Offset(4) {
@@ -84,8 +86,8 @@ fn flush_messages_and_flush_ms_ask_for_a_sync() {
 #[test]
 fn flush_messages_counts_records_that_were_staged_when_a_sync_began() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    let (log, syncer, receiver) = synced_at_three(&mut home);
+    let mut fixture = LogFixture::new(dir.path());
+    let (log, syncer, receiver) = synced_at_three(&mut fixture);
     let staged = stage(&log, &batch(&[b"x", b"y"])).unwrap().staged;
     assert_eq!(log.flush().unwrap(), Offset(0));
     log.commit(staged).unwrap();
@@ -97,9 +99,9 @@ fn flush_messages_counts_records_that_were_staged_when_a_sync_began() {
 #[test]
 fn flush_messages_counts_records_that_a_recovery_found() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    append(&home.open(), &batch(&[b"x", b"y"])).unwrap();
-    let (log, syncer, receiver) = synced_at_three(&mut home);
+    let mut fixture = LogFixture::new(dir.path());
+    append(&fixture.open(), &batch(&[b"x", b"y"])).unwrap();
+    let (log, syncer, receiver) = synced_at_three(&mut fixture);
     assert_eq!(log.flushed_offset(), Offset(0));
     append(&log, &batch(&[b"z"])).unwrap();
     hear_of_a_sync(&receiver, &log, 3);
@@ -109,8 +111,8 @@ fn flush_messages_counts_records_that_a_recovery_found() {
 #[test]
 fn flush_messages_counts_records_that_a_cut_left() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    let (log, syncer, receiver) = synced_at_three(&mut home);
+    let mut fixture = LogFixture::new(dir.path());
+    let (log, syncer, receiver) = synced_at_three(&mut fixture);
     for value in [b"x", b"y", b"z"] {
         append(&log, &batch(&[value])).unwrap();
     }
@@ -122,27 +124,27 @@ fn flush_messages_counts_records_that_a_cut_left() {
 }
 
 #[test]
-fn what_a_recovery_found_is_synced_though_nothing_is_appended() {
+fn recovered_records_are_synced_without_an_append() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    append(&home.open(), &batch(&[b"in the page cache"])).unwrap();
-    home.config.flush_messages = 1;
+    let mut fixture = LogFixture::new(dir.path());
+    append(&fixture.open(), &batch(&[b"in the page cache"])).unwrap();
+    fixture.config.flush_messages = 1;
     let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(log.flushed_offset(), Offset(1));
     syncer.stop();
 }
 
 #[test]
-fn settings_that_want_more_on_disk_get_it_though_nothing_is_appended() {
+fn stricter_flush_settings_apply_without_an_append() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
+    let mut fixture = LogFixture::new(dir.path());
     let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     append(&log, &batch(&[b"x"])).unwrap();
-    home.config.ack_flush = true;
-    log.reconfigure(Arc::new(home.config.clone()));
+    fixture.config.ack_flush = true;
+    log.reconfigure(Arc::new(fixture.config.clone()));
     receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(log.flushed_offset(), Offset(1));
     syncer.stop();
@@ -152,8 +154,8 @@ fn settings_that_want_more_on_disk_get_it_though_nothing_is_appended() {
 fn an_idle_event_costs_one_write() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    let log = home.open();
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let log = fixture.open();
     append(&log, &batch(&[b"first"])).unwrap();
     let before = disk.writes();
     let mut last = None;
@@ -170,24 +172,24 @@ fn an_idle_event_costs_one_write() {
 fn disk_reserved_ahead_is_given_back() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.preallocate = true;
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.preallocate = true;
     let (syncer, receiver) = syncer();
-    let log = home.open_synced(&home.name, &syncer);
+    let log = fixture.open_synced(&fixture.name, &syncer);
     append(&log, &batch(&[b"x"])).unwrap();
-    home.config.flush_messages = 1;
-    log.reconfigure(Arc::new(home.config.clone()));
+    fixture.config.flush_messages = 1;
+    log.reconfigure(Arc::new(fixture.config.clone()));
     append(&log, &batch(&[b"x"])).unwrap();
     receiver.recv_timeout(PATIENCE).unwrap();
     syncer.stop();
-    let facts = || std::fs::metadata(home.file(0, "log")).unwrap();
+    let facts = || std::fs::metadata(fixture.file(0, "log")).unwrap();
     let len = facts().len();
     if facts().blocks() * 512 < 1 << 20 {
         println!("this file system reserves nothing");
     }
     assert_eq!(len, log.size());
     drop(log);
-    let log = home.open_with(false);
+    let log = fixture.open_with(false);
     assert!(facts().blocks() * 512 < 1 << 20, "recovery gives it back");
     log.close().unwrap();
     assert_eq!(facts().len(), len);

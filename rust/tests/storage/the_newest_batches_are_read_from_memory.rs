@@ -3,7 +3,7 @@
 use krust::ids::Offset;
 use krust::storage::{Log, LogSlice, ReadError, ReadRequest};
 
-use crate::support::{Home, append, batch, fill, stage};
+use crate::support::{LogFixture, append, batch, fill, stage};
 
 fn read(offset: i64, max_bytes: usize, upper: i64, min_one: bool) -> ReadRequest {
     ReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one }
@@ -39,7 +39,7 @@ fn agrees_with_the_files(log: &Log) {
 #[test]
 fn a_reader_at_the_end_keeps_what_it_read() {
     let dir = tempfile::tempdir().unwrap();
-    let log = Home::new(dir.path()).open();
+    let log = LogFixture::new(dir.path()).open();
     fill(&log, 5);
     append(&log, &batch(&[b"a", b"b", b"c"])).unwrap();
     agrees_with_the_files(&log);
@@ -48,9 +48,9 @@ fn a_reader_at_the_end_keeps_what_it_read() {
 }
 
 #[test]
-fn a_commit_is_kept_only_for_who_reads_at_the_end() {
+fn a_commit_is_kept_only_while_someone_reads_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let log = Home::new(dir.path()).open();
+    let log = LogFixture::new(dir.path()).open();
     fill(&log, 3);
     assert!(log.read_recent(read(3, 100, 3, true)).unwrap().held.is_none());
     append(&log, &batch(&[b"news"])).unwrap();
@@ -68,11 +68,11 @@ fn a_commit_is_kept_only_for_who_reads_at_the_end() {
 }
 
 #[test]
-fn a_cut_and_a_roll_void_what_was_kept() {
+fn a_truncation_and_a_roll_drop_the_kept_batches() {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.segment_bytes = 400;
-    let log = home.open();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.segment_bytes = 400;
+    let log = fixture.open();
     fill(&log, 4);
     assert!(is_in_memory(&log, 3));
     log.truncate_to(Offset(3)).unwrap();
@@ -88,9 +88,9 @@ fn a_cut_and_a_roll_void_what_was_kept() {
 }
 
 #[test]
-fn what_was_staged_and_not_committed_is_not_seen() {
+fn staged_batches_are_not_read_before_the_commit() {
     let dir = tempfile::tempdir().unwrap();
-    let log = Home::new(dir.path()).open();
+    let log = LogFixture::new(dir.path()).open();
     fill(&log, 2);
     assert!(!is_in_memory(&log, 2));
     stage(&log, &batch(&[b"staged"])).unwrap();
@@ -101,7 +101,7 @@ fn what_was_staged_and_not_committed_is_not_seen() {
 #[test]
 fn large_batches_are_not_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let log = Home::new(dir.path()).open();
+    let log = LogFixture::new(dir.path()).open();
     fill(&log, 1);
     assert!(!is_in_memory(&log, 1));
     append(&log, &batch(&[&[7; 3000]])).unwrap();
@@ -110,13 +110,13 @@ fn large_batches_are_not_kept() {
 }
 
 #[test]
-fn what_is_kept_is_read_without_its_file_until_nobody_reads_it() {
+fn kept_batches_are_read_without_the_file_until_readers_stop() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::new(dir.path());
-    let log = home.open();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
     fill(&log, 2);
     assert!(is_in_memory(&log, 1));
-    let file = std::fs::OpenOptions::new().write(true).open(home.file(0, "log")).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(fixture.file(0, "log")).unwrap();
     file.set_len(0).unwrap();
     for _ in 0..2 {
         log.retain(0).unwrap();

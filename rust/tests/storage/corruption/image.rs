@@ -27,7 +27,7 @@ pub type Content = (i64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// What is true of a partition.
 #[derive(Debug, PartialEq)]
-pub struct Truth {
+pub struct ExpectedLog {
     pub id: TopicId,
     pub start: i64,
     pub end: i64,
@@ -158,7 +158,7 @@ fn values(time: i64, topic: &str, number: i32, fields: &BatchFields) -> Vec<u8> 
 }
 
 /// What is true of the partitions of an unharmed directory.
-pub fn truths(root: &Path) -> BTreeMap<&'static str, Truth> {
+pub fn expected_logs(root: &Path) -> BTreeMap<&'static str, ExpectedLog> {
     let dir = LogDir::open(root, &dir_options()).unwrap();
     let truth = |topic: &'static str| {
         let log = open(&dir, topic).unwrap();
@@ -179,7 +179,7 @@ pub fn truths(root: &Path) -> BTreeMap<&'static str, Truth> {
         records.retain(|offset, _| *offset >= start.0);
         let times = (-2..BATCHES + 2).map(|number| NOW_MS + i64::from(number) * 10 + 1);
         let find = |time| (time, log.offset_for_timestamp(time).unwrap().map(|it| it.offset.0));
-        let truth = Truth {
+        let truth = ExpectedLog {
             id: topic_id(topic),
             start: start.0,
             end: end.0,

@@ -5,9 +5,9 @@
 //! `KRUST_PLACES`: how many places (100), `KRUST_PLACES_SEED`: where they begin. A failure names
 //! the place; the same seed makes it again. `make corruption` does thousands.
 
+pub mod captured_lines;
 pub mod image;
-mod judge;
-pub mod lines;
+mod start_check;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -108,18 +108,18 @@ fn is_harmless(kind: &str, (how, file): (&str, &Path), is_named: bool) -> bool {
 }
 
 #[test]
-fn no_damage_yields_a_wrong_record_or_is_passed_over_in_silence() {
+fn no_damage_yields_a_wrong_record_or_goes_unreported() {
     let (places, seed) = (wanted("KRUST_PLACES", 100), wanted("KRUST_PLACES_SEED", 14));
-    let home = scratch();
-    let images = [home.path().join("clean"), home.path().join("killed")];
+    let fixture = scratch();
+    let images = [fixture.path().join("clean"), fixture.path().join("killed")];
     image::build(&images[0], &images[1]);
-    let truths = images.each_ref().map(|image| {
-        let copy = home.path().join("truth");
+    let expected_logs = images.each_ref().map(|image| {
+        let copy = fixture.path().join("truth");
         image::copy_tree(image, &copy);
         assert_eq!(inspect::verify_directory(&copy).unwrap(), [], "an unharmed directory");
-        let truths = image::truths(&copy);
+        let expected_logs = image::expected_logs(&copy);
         std::fs::remove_dir_all(&copy).unwrap();
-        truths
+        expected_logs
     });
     let mut tally: BTreeMap<(String, &str), [u64; 4]> = BTreeMap::new();
     let mut told = Vec::new();
@@ -130,12 +130,12 @@ fn no_damage_yields_a_wrong_record_or_is_passed_over_in_silence() {
         files(&images[which], &images[which], &mut kinds);
         let kind = kinds.keys().nth(rng.below(kinds.len())).unwrap().clone();
         let file = kinds[&kind][rng.below(kinds[&kind].len())].clone();
-        let copy = home.path().join("copy");
+        let copy = fixture.path().join("copy");
         image::copy_tree(&images[which], &copy);
         let what = damage(&copy.join(&file), &mut rng);
         let how = if which == 0 { "clean" } else { "killed" };
         let found = inspect::verify_directory(&copy).unwrap();
-        let (faults, lines) = judge::judge(&copy, &truths[which]);
+        let (faults, lines) = start_check::check_start(&copy, &expected_logs[which]);
         std::fs::remove_dir_all(&copy).unwrap();
         let row = tally.entry((kind.clone(), how)).or_default();
         row[0] += 1;

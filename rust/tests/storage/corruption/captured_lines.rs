@@ -8,14 +8,14 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Lines, shared with the subscriber that collects them.
+/// CapturedLines, shared with the subscriber that collects them.
 #[derive(Clone, Default)]
-pub struct Lines(Arc<Mutex<Vec<String>>>);
+pub struct CapturedLines(Arc<Mutex<Vec<String>>>);
 
-impl Lines {
+impl CapturedLines {
     /// Runs `f`; what it logs is kept.
     pub fn collect<R>(&self, f: impl FnOnce() -> R) -> R {
-        tracing::subscriber::with_default(Collector(self.clone()), f)
+        tracing::subscriber::with_default(LineCollector(self.clone()), f)
     }
 
     /// All lines so far.
@@ -29,7 +29,7 @@ impl Lines {
     }
 }
 
-struct Collector(Lines);
+struct LineCollector(CapturedLines);
 
 struct Text(String);
 
@@ -39,7 +39,7 @@ impl Visit for Text {
     }
 }
 
-impl Subscriber for Collector {
+impl Subscriber for LineCollector {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::WARN
     }

@@ -9,11 +9,11 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::support::{Home, expected, fill, read_all};
+use crate::support::{LogFixture, expected, fill, read_all};
 
 /// Keeps warnings, each with how many changes the disk had seen by then.
 #[derive(Clone)]
-struct Lines {
+struct CapturedLines {
     disk: Arc<RecordingDisk>,
     kept: Arc<Mutex<Vec<(usize, String)>>>,
 }
@@ -28,7 +28,7 @@ impl Visit for Text {
     }
 }
 
-impl Subscriber for Lines {
+impl Subscriber for CapturedLines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::WARN
     }
@@ -51,19 +51,19 @@ impl Subscriber for Lines {
 
 /// 100 records in segments of about ten, of which `spoil` has spoilt some; what the start that
 /// follows says, and where the log ends then.
-fn told(spoil: impl Fn(&Home)) -> (Vec<(usize, String)>, i64, RecoveryCuts) {
+fn told(spoil: impl Fn(&LogFixture)) -> (Vec<(usize, String)>, i64, RecoveryCuts) {
     let dir = tempfile::tempdir().unwrap();
-    let mut home = Home::new(dir.path());
-    home.config.segment_bytes = 1200;
-    fill(&home.open(), 100);
-    spoil(&home);
-    drop(home);
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.segment_bytes = 1200;
+    fill(&fixture.open(), 100);
+    spoil(&fixture);
+    drop(fixture);
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
-    let home = Home::on(dir.path(), Arc::clone(&disk) as _);
-    let lines = Lines { disk, kept: Arc::default() };
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let lines = CapturedLines { disk, kept: Arc::default() };
     let progress = Arc::new(Progress::default());
     let end = tracing::subscriber::with_default(lines.clone(), || {
-        let log = home.open_watched(&progress);
+        let log = fixture.open_watched(&progress);
         let end = log.log_end_offset().0;
         assert_eq!(read_all(&log), expected(0..end));
         end
@@ -73,24 +73,24 @@ fn told(spoil: impl Fn(&Home)) -> (Vec<(usize, String)>, i64, RecoveryCuts) {
 }
 
 /// Base offset and size of each segment.
-fn segments(home: &Home) -> Vec<(i64, u64)> {
-    let log = home.open();
+fn segments(fixture: &LogFixture) -> Vec<(i64, u64)> {
+    let log = fixture.open();
     log.segment_summaries().unwrap().iter().map(|it| (it.base_offset.0, it.size)).collect()
 }
 
-fn flip(home: &Home, base: i64, at: usize) {
-    let path = home.file(base, "log");
+fn flip(fixture: &LogFixture, base: i64, at: usize) {
+    let path = fixture.file(base, "log");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[at] ^= 1;
     std::fs::write(path, bytes).unwrap();
 }
 
 #[test]
-fn of_all_segments_behind_a_bad_byte_and_before_they_go() {
+fn a_recovery_logs_the_loss_in_all_segments_before_it_removes_them() {
     let sizes = Mutex::new(Vec::new());
-    let (lines, end, cuts) = told(|home| {
-        *sizes.lock().unwrap() = segments(home);
-        flip(home, sizes.lock().unwrap()[1].0, 500);
+    let (lines, end, cuts) = told(|fixture| {
+        *sizes.lock().unwrap() = segments(fixture);
+        flip(fixture, sizes.lock().unwrap()[1].0, 500);
     });
     let sizes = sizes.into_inner().unwrap();
     let [(ops, line)] = lines.as_slice() else { panic!("{lines:?}") };
@@ -111,10 +111,10 @@ fn of_all_segments_behind_a_bad_byte_and_before_they_go() {
 }
 
 #[test]
-fn of_a_batch_that_is_torn() {
-    let (lines, end, cuts) = told(|home| {
-        let (base, size) = *segments(home).last().unwrap();
-        let file = std::fs::File::options().write(true).open(home.file(base, "log")).unwrap();
+fn a_recovery_logs_the_loss_of_a_torn_batch() {
+    let (lines, end, cuts) = told(|fixture| {
+        let (base, size) = *segments(fixture).last().unwrap();
+        let file = std::fs::File::options().write(true).open(fixture.file(base, "log")).unwrap();
         file.set_len(size - 9).unwrap();
     });
     assert_eq!((end, cuts.logs, cuts.offsets), (99, 1, 0));
@@ -122,7 +122,7 @@ fn of_a_batch_that_is_torn() {
 }
 
 #[test]
-fn nothing_where_nothing_is_cut() {
+fn a_recovery_that_cuts_nothing_logs_nothing() {
     let (lines, end, cuts) = told(|_| ());
     assert_eq!((lines, end, cuts), (vec![], 100, RecoveryCuts::default()));
     log_cuts(&cuts);

@@ -12,17 +12,24 @@ use krust::record::batch;
 use krust::record::convert::each_record;
 use krust::storage::{AbortedTxn, Log, LogDir, ReadRequest};
 
-use super::image::{self, Content, Truth};
-use super::lines::Lines;
+use super::captured_lines::CapturedLines;
+use super::image::{self, Content, ExpectedLog};
 
 /// What is wrong with what a start made of the directory; empty: nothing.
-pub fn judge(root: &Path, truths: &BTreeMap<&str, Truth>) -> (Vec<String>, Vec<String>) {
-    let lines = Lines::default();
-    let faults = lines.collect(|| start(root, truths, &lines));
+pub fn check_start(
+    root: &Path,
+    expected_logs: &BTreeMap<&str, ExpectedLog>,
+) -> (Vec<String>, Vec<String>) {
+    let lines = CapturedLines::default();
+    let faults = lines.collect(|| start(root, expected_logs, &lines));
     (faults, lines.all())
 }
 
-fn start(root: &Path, truths: &BTreeMap<&str, Truth>, lines: &Lines) -> Vec<String> {
+fn start(
+    root: &Path,
+    expected_logs: &BTreeMap<&str, ExpectedLog>,
+    lines: &CapturedLines,
+) -> Vec<String> {
     let dir = match LogDir::open(root, &image::dir_options()) {
         Ok(dir) => dir,
         Err(error) => {
@@ -33,7 +40,7 @@ fn start(root: &Path, truths: &BTreeMap<&str, Truth>, lines: &Lines) -> Vec<Stri
         }
     };
     let mut faults = Vec::new();
-    for (topic, truth) in truths {
+    for (topic, truth) in expected_logs {
         let found = match image::open(&dir, topic) {
             Ok(log) => partition(&log, truth, dir.was_clean()),
             Err(error) => {
@@ -52,7 +59,7 @@ fn start(root: &Path, truths: &BTreeMap<&str, Truth>, lines: &Lines) -> Vec<Stri
 }
 
 /// What differs, and whether a line or an error that names the partition excuses it.
-fn partition(log: &Log, truth: &Truth, clean: bool) -> Vec<(String, bool)> {
+fn partition(log: &Log, truth: &ExpectedLog, clean: bool) -> Vec<(String, bool)> {
     let mut faults = Vec::new();
     let (start, end) = (log.log_start_offset().0, log.log_end_offset().0);
     if start != truth.start {
@@ -102,7 +109,7 @@ fn partition(log: &Log, truth: &Truth, clean: bool) -> Vec<(String, bool)> {
 
 /// Reads as a client does that checks checksums and goes on behind what it cannot read. The first
 /// offset that is missing.
-fn read_all(log: &Log, truth: &Truth, faults: &mut Vec<(String, bool)>) -> Option<i64> {
+fn read_all(log: &Log, truth: &ExpectedLog, faults: &mut Vec<(String, bool)>) -> Option<i64> {
     let mut got = BTreeMap::new();
     let mut at = log.log_start_offset().0;
     let mut told = Vec::new();
