@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.controller.simulator.plants import PLANTS
-from tests.unit.controller.simulator.world import remembering, simulate
+from tests.unit.controller.simulator.planted_bugs import PLANTED_BUGS
+from tests.unit.controller.simulator.simulation import caching_decodes, simulate
 
 SEEDS = int(os.environ.get("KRUST_CLUSTER_SEEDS", "2000"))
 ONE = os.environ.get("KRUST_CLUSTER_SEED")
@@ -24,7 +24,7 @@ PLANTED_SEEDS = 300
 
 @pytest.fixture(autouse=True)
 def remembered() -> Iterator[None]:
-    with remembering():
+    with caching_decodes():
         yield
 
 
@@ -46,7 +46,9 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(
-    ("check", "plant", "favoured"), PLANTS, ids=[plant.__name__ for _, plant, _ in PLANTS]
+    ("check", "plant", "favoured"),
+    PLANTED_BUGS,
+    ids=[plant.__name__ for _, plant, _ in PLANTED_BUGS],
 )
 def test_a_planted_bug_is_found_by_its_check(
     check: str, plant: Callable[[], Any], favoured: str

@@ -1,4 +1,4 @@
-"""Bugs planted in classic groups, each to be found by its own check (`simulator/plants.py`)."""
+"""Bugs planted in classic groups. Each must be found by its own check (`planted_bugs.py`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.classic_member import Member
 from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.errors import Code
-from tests.unit.coordinator.simulator.plants import Bug, Patch, Plants
-from tests.unit.coordinator.simulator.world import simulate
+from tests.unit.coordinator.simulator.planted_bugs import Bug, Patch, PlantedBugs
+from tests.unit.coordinator.simulator.simulation import simulate
 
-PLANTS = Plants(simulate)
-caught_by = PLANTS.caught_by
+PLANTED_BUGS = PlantedBugs(simulate)
+caught_by = PLANTED_BUGS.caught_by
 
 
 @caught_by("generation")
@@ -269,10 +269,10 @@ def hears_an_assignor_of_another_generation(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "on_assigned", assigned)
 
 
-@PLANTS.each()
+@PLANTED_BUGS.each()
 def test_the_check_finds_its_planted_bug(check: str, bug: Bug) -> None:
-    PLANTS.must_find(check, bug)
+    PLANTED_BUGS.must_find(check, bug)
 
 
 def test_enough_bugs_are_planted() -> None:
-    assert len(PLANTS.bugs) >= 12
+    assert len(PLANTED_BUGS.bugs) >= 12

@@ -13,10 +13,10 @@ from krust.coordinator.consumer.members import ConsumerGroupMembers
 from krust.coordinator.consumer.mixed_group import MixedGroup
 from krust.coordinator.group_coordinator import GroupCoordinator
 from tests.unit.coordinator.simulator.mixed import simulate
-from tests.unit.coordinator.simulator.plants import Bug, Patch, Plants
+from tests.unit.coordinator.simulator.planted_bugs import Bug, Patch, PlantedBugs
 
-PLANTS = Plants(simulate)
-caught_by = PLANTS.caught_by
+PLANTED_BUGS = PlantedBugs(simulate)
+caught_by = PLANTED_BUGS.caught_by
 
 
 @caught_by("owners")
@@ -195,10 +195,10 @@ def does_not_publish_who_is_new(patch: Patch) -> None:
     patch.setattr(ConsumerGroupMembers, "publish", publish)
 
 
-@PLANTS.each()
+@PLANTED_BUGS.each()
 def test_the_check_finds_its_planted_bug(check: str, bug: Bug) -> None:
-    PLANTS.must_find(check, bug)
+    PLANTED_BUGS.must_find(check, bug)
 
 
 def test_enough_bugs_are_planted() -> None:
-    assert len(PLANTS.bugs) >= 8
+    assert len(PLANTED_BUGS.bugs) >= 8

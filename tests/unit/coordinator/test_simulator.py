@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.unit.coordinator.simulator import mixed, world
+from tests.unit.coordinator.simulator import mixed, simulation
 
 SEEDS = int(os.environ.get("KRUST_SIM_SEEDS", "2000"))
 ONE = os.environ.get("KRUST_SIM_SEED")
@@ -19,7 +19,7 @@ CHUNKS = 10
 
 
 def check(seed: int) -> str:
-    simulate = world.simulate if seed % 10 < 3 else mixed.simulate
+    simulate = simulation.simulate if seed % 10 < 3 else mixed.simulate
     try:
         digest, _ = simulate(seed)
     except Exception as error:

@@ -19,12 +19,12 @@ from krust.controller.controller import Controller, ControllerOutcome
 from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Message, Request
 from krust.errors import ServerError
 from krust.metadata.store import Done, Refusal, SessionChanged, SessionState, StoreEvent
-from tests.unit.controller.simulator.zookeeper import Link
+from tests.unit.controller.simulator.zookeeper import SimulatedSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from tests.unit.controller.simulator.world import World
+    from tests.unit.controller.simulator.simulation import ControllerSimulation
 
 CONFIG = load(options={"offsets.topic.num.partitions": 2, "num.partitions": 2})
 CLUSTER = "fUc4e5toQ_utsAZFiqE2qQ"
@@ -37,24 +37,24 @@ BOOT = 1
 """the ticket of the start"""
 
 
-class Broker:
+class SimulatedBroker:
     """A broker's id, its disk and its current process."""
 
-    def __init__(self, world: World, node_id: int) -> None:
-        self.world = world
+    def __init__(self, simulation: ControllerSimulation, node_id: int) -> None:
+        self.simulation = simulation
         self.id = node_id
         self.disk: dict[tuple[str, int], str] = {}
         """topic and partition -> topic id"""
-        self.process: Process | None = None
-        self.left: Link | None = None
+        self.process: BrokerProcess | None = None
+        self.left: SimulatedSession | None = None
         self.lives = 0
 
     def start(self) -> None:
         if self.process is None:
-            if self.left is not None and self.world.rng.random() < 0.7:
+            if self.left is not None and self.simulation.rng.random() < 0.7:
                 self.left.end_by_next()
             self.lives += 1
-            self.process = Process(self, self.world)
+            self.process = BrokerProcess(self, self.simulation)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -64,11 +64,11 @@ class Broker:
             self.process = None
 
 
-class Process:
+class BrokerProcess:
     """One life of a broker."""
 
-    def __init__(self, broker: Broker, world: World) -> None:
-        self.broker, self.world = broker, world
+    def __init__(self, broker: SimulatedBroker, simulation: ControllerSimulation) -> None:
+        self.broker, self.simulation = broker, simulation
         self.alive, self.asleep_since = True, -1.0
         self.ready = self.overdue = False
         self.life = broker.lives
@@ -84,13 +84,13 @@ class Process:
         self._lateness: dict[int, float] = {}
         self._connected, self._cut = True, False
         self._due = -1.0
-        self.store = Link(world.zookeeper, self._hear)
-        self.state = ControllerState(CONFIG, world.new_id, broker.id)
+        self.store = SimulatedSession(simulation.zookeeper, self._hear)
+        self.state = ControllerState(CONFIG, simulation.new_id, broker.id)
         self.state.session = self.store.session
         self.controller = Controller(self.state)
         self.cluster = self.controller.share()
         where = [("PLAINTEXT", f"host{broker.id}", 9092)]
-        self._words = registration.Registration(where, None, int(world.now))
+        self._words = registration.Registration(where, None, int(simulation.now))
         self._answers[BOOT] = self._booted
         self.perform(self.controller.run(BOOT, self._boot()))
 
@@ -98,7 +98,7 @@ class Process:
         state, disk = self.state, self.broker.disk
         yield from registration.found(state, CLUSTER)
         yield from registration.free(state)
-        yield from self.cluster.claim(int(self.world.now))
+        yield from self.cluster.claim(int(self.simulation.now))
         if state.leading:
             found = [
                 adoption.LogOnDisk(name, index, topic_id or NO_TOPIC_ID, -1, clean=False)
@@ -111,9 +111,9 @@ class Process:
 
     def _booted(self, answer: Any) -> None:
         if isinstance(answer, ServerError):
-            self.world.note(f"broker {self.broker.id} does not start: {answer}")
+            self.simulation.note(f"broker {self.broker.id} does not start: {answer}")
             self.broker.kill()
-            self.world.at(self.world.now + 150, self.broker.start)
+            self.simulation.at(self.simulation.now + 150, self.broker.start)
         elif isinstance(answer, Exception):
             raise answer
         else:
@@ -121,21 +121,21 @@ class Process:
             if self._cut:
                 self._come_back()
             for name in self.state.topics:
-                self.world.checks.topic(self, name)
+                self.simulation.checks.topic(self, name)
 
     # Standing still.
 
     def sleep(self) -> None:
         if self.asleep_since < 0:
-            self.asleep_since = self.world.now
+            self.asleep_since = self.simulation.now
             self.store.silence()
 
     def wake(self) -> None:
         if self.asleep_since < 0 or not self.alive:
             return
-        slept, self.asleep_since = self.world.now - self.asleep_since, -1.0
+        slept, self.asleep_since = self.simulation.now - self.asleep_since, -1.0
         backlog, self._backlog = self._backlog, []
-        if self.world.rng.random() < 0.5:
+        if self.simulation.rng.random() < 0.5:
             self.store.woke(slept)
             slept = 0
         for each in backlog:
@@ -167,11 +167,11 @@ class Process:
         self, api: str, message: Message, answer: Callable[[Any], None], connection: int
     ) -> None:
         """After sleep connections are looked at in any order, each in its own."""
-        wait = self.world.rng.choice((0.0, 0.0, 10.0, 40.0))
+        wait = self.simulation.rng.choice((0.0, 0.0, 10.0, 40.0))
         if connection:
             wait = self._lateness.setdefault(connection, wait)
-        at = self.world.now + wait
-        self.world.at(at, lambda: self.ask(api, message, answer, connection))
+        at = self.simulation.now + wait
+        self.simulation.at(at, lambda: self.ask(api, message, answer, connection))
 
     def _asked(
         self, api: str, message: Message, answer: Callable[[Any], None], connection: int
@@ -184,7 +184,7 @@ class Process:
         self._tickets += 1
         self._answers[self._tickets] = answer
         client = {"connection": connection}
-        request = Request(api, VERSIONS.get(api, 99), message, client, int(self.world.now))
+        request = Request(api, VERSIONS.get(api, 99), message, client, int(self.simulation.now))
         self.perform(self.controller.request(self._tickets, request))
 
     def _hear(self, event: StoreEvent) -> None:
@@ -196,7 +196,7 @@ class Process:
     def _heard(self, event: StoreEvent) -> None:
         if not self.alive:
             return
-        now_ms = int(self.world.now)
+        now_ms = int(self.simulation.now)
         if isinstance(event, Done):
             self.perform(self.controller.done(event))
             if self.alive and Refusal.UNKNOWN in event.results and self.ready:
@@ -218,7 +218,7 @@ class Process:
         self._tickets += 1
         self._returning = self._tickets
         self._answers[self._returning] = self._returned
-        self._words = self._words._replace(now_ms=int(self.world.now))
+        self._words = self._words._replace(now_ms=int(self.simulation.now))
         self.perform(self.controller.run(self._returning, self.controller.back(self._words)))
 
     def _returned(self, answer: Any) -> None:
@@ -226,7 +226,7 @@ class Process:
         if isinstance(answer, Exception):
             if not isinstance(answer, ServerError):
                 raise answer
-            self.world.at(self.world.now + 100, lambda: self._when_awake(self._come_back))
+            self.simulation.at(self.simulation.now + 100, lambda: self._when_awake(self._come_back))
         later, self._later = self._later, []
         for each in later:
             self._asked(*each)
@@ -236,7 +236,7 @@ class Process:
     def perform(self, outcome: ControllerOutcome) -> None:
         for token, operations in outcome.submits:
             self.store.submit(operations, token)
-        self.world.checks.process(self, outcome)
+        self.simulation.checks.process(self, outcome)
         self._apply(outcome)
         for asked in outcome.requests:
             queue = self._out.setdefault(asked.broker, deque())
@@ -250,14 +250,14 @@ class Process:
 
     def _arm(self) -> None:
         """Schedule `tick` for its time."""
-        due = self.controller.due_ms(int(self.world.now))
-        at = self.world.now + due + 1
-        if due < 10_000 and (self._due <= self.world.now or at < self._due):
+        due = self.controller.due_ms(int(self.simulation.now))
+        at = self.simulation.now + due + 1
+        if due < 10_000 and (self._due <= self.simulation.now or at < self._due):
             self._due = at
-            self.world.at(at, lambda: self._when_awake(self._tick))
+            self.simulation.at(at, lambda: self._when_awake(self._tick))
 
     def _tick(self) -> None:
-        self.perform(self.controller.tick(int(self.world.now)))
+        self.perform(self.controller.tick(int(self.simulation.now)))
 
     def _apply(self, outcome: ControllerOutcome) -> None:
         """Apply changes to the directories, as the core would."""
@@ -271,24 +271,24 @@ class Process:
             for key in [each for each in disk if each[0] == name]:
                 if key not in own_logs or disk[key] != topic_id:
                     kept = key in changes.strays
-                    self.world.checks.removed(self, key, disk.pop(key), kept=kept)
+                    self.simulation.checks.removed(self, key, disk.pop(key), kept=kept)
             for key in own_logs:
                 disk.setdefault(key, topic_id)
         for key in changes.strays:
             if key[0] not in changes.topics and key in disk:
-                self.world.checks.removed(self, key, disk.pop(key), kept=True)
+                self.simulation.checks.removed(self, key, disk.pop(key), kept=True)
 
     def _send(self, broker: int) -> None:
         """Send what is first in a broker's queue."""
         if not self.alive or not self._out[broker]:
             return
-        asked, world = self._out[broker][0], self.world
+        asked, simulation = self._out[broker][0], self.simulation
         if asked.api in ORDERS and broker not in self.state.brokers:
             self._out[broker].popleft()
-            self.perform(self.controller.answered(asked, None, int(world.now)))
+            self.perform(self.controller.answered(asked, None, int(simulation.now)))
             self._send(broker)
             return
-        connection = self._lines.setdefault(broker, world.connection())
+        connection = self._lines.setdefault(broker, simulation.connection())
         first_answer: list[bool] = []
 
         def answered(message: Message | None) -> None:
@@ -297,12 +297,14 @@ class Process:
                 return
             first_answer.append(True)
             if message is not None and message.get("error_code") == 7:
-                world.at(world.now + RETRY_MS, lambda: self._when_awake(lambda: self._send(broker)))
+                simulation.at(
+                    simulation.now + RETRY_MS, lambda: self._when_awake(lambda: self._send(broker))
+                )
                 return
             if message is not None and message.get("error_code") == 77:
                 message = None
             self._out[broker].popleft()
-            self.perform(self.controller.answered(asked, message, int(world.now)))
+            self.perform(self.controller.answered(asked, message, int(simulation.now)))
             self._send(broker)
 
         def again() -> None:
@@ -312,15 +314,15 @@ class Process:
             epoch = asked.message.get("broker_epoch", -1)
             if live is None or (asked.api in ORDERS and live.epoch > epoch):
                 answered(None)
-            elif world.reachable(broker):
+            elif simulation.reachable(broker):
                 first_answer.append(True)
-                self._lines[broker] = world.connection()
+                self._lines[broker] = simulation.connection()
                 self._send(broker)
             else:
-                world.at(world.now + RETRY_MS, lambda: self._when_awake(again))
+                simulation.at(simulation.now + RETRY_MS, lambda: self._when_awake(again))
 
-        world.at(world.now + 300, lambda: self._when_awake(again))
-        world.deliver(
+        simulation.at(simulation.now + 300, lambda: self._when_awake(again))
+        simulation.deliver(
             asked, connection, lambda message: self._when_awake(lambda: answered(message))
         )
 

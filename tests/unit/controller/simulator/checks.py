@@ -6,7 +6,7 @@ C2  a broker past its session's deadline is not the controller
 C3  a live broker is registered by its own session; none takes another's ephemeral for its own
 C4  epochs and versions never go back, in the tree and in any broker's state; a leader epoch of a
     partition belongs to one leader, in one life
-C5  no work is half done when all faults are over: see `Checks.at_rest`
+C5  no work is half done when all faults are over: see `ControllerChecks.at_rest`
 D   a replica's records go only after a request to delete the topic
 """
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from krust.controller.controller import ControllerOutcome
-    from tests.unit.controller.simulator.broker import Process
-    from tests.unit.controller.simulator.world import World
+    from tests.unit.controller.simulator.broker import BrokerProcess
+    from tests.unit.controller.simulator.simulation import ControllerSimulation
 
 OF_THE_OFFICE = ("/brokers/topics/", "/latest_producer_id_block")
 STANDING = [Create("/latest_producer_id_block")]
 Key = tuple[str, int]
 
 
-class Checks:
+class ControllerChecks:
     """The observations so far."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.terms: dict[int, Process] = {}
+    def __init__(self, simulation: ControllerSimulation) -> None:
+        self.simulation = simulation
+        self.terms: dict[int, BrokerProcess] = {}
         self.leaders: dict[tuple[str, int, int], tuple[int, int]] = {}
         self.control_requests: dict[tuple[tuple[int, int], str, int], tuple[int, int]] = {}
         self.epochs: dict[tuple[int, int], int] = {}
         self.states: dict[str, int] = {}
-        self.asked_to_go: set[str] = set()
+        self.may_be_deleted: set[str] = set()
         """topic ids"""
         self.names: dict[str, str] = {}
         """topic id -> name, whatever was in the tree"""
@@ -53,12 +53,12 @@ class Checks:
         """The server executed a list, or refused it."""
         if done.refused is not None:
             return
-        epoch = self.world.epoch()
+        epoch = self.simulation.epoch()
         for each in operations:
             if isinstance(each, Create) and each.path == "/controller":
-                assert epoch not in self.world.zookeeper.offices, f"C1: {epoch} twice"
-                self.world.zookeeper.offices[epoch] = session
-            if isinstance(each, Create | SetData | Delete) and not self.world.by_tool(session):
+                assert epoch not in self.simulation.zookeeper.elected_sessions, f"C1: {epoch} twice"
+                self.simulation.zookeeper.elected_sessions[epoch] = session
+            if isinstance(each, Create | SetData | Delete) and not self.simulation.by_tool(session):
                 self._write(session, each, operations[0], epoch)
             if isinstance(each, Create | SetData) and each.path.startswith("/brokers/topics/"):
                 self._content(each)
@@ -67,14 +67,14 @@ class Checks:
         if each.path.startswith(OF_THE_OFFICE) and each not in STANDING:
             fenced = isinstance(first, Check) and first.path == "/controller_epoch"
             assert fenced, f"C1: {each.path} is written without a look at the epoch"
-            holder = self.world.zookeeper.offices.get(epoch)
+            holder = self.simulation.zookeeper.elected_sessions.get(epoch)
             assert holder == session, f"C1: {each.path} is written by {session}, not by {holder}"
 
     def _content(self, each: Create | SetData) -> None:
         if each.path.endswith("/state"):
             partition_state = PartitionState.decode(each.data)
-            if not self.world.tooling:
-                assert partition_state.controller_epoch == self.world.epoch(), f"C1: {each}"
+            if not self.simulation.tool_is_writing:
+                assert partition_state.controller_epoch == self.simulation.epoch(), f"C1: {each}"
             before = self.states.get(each.path, -1)
             fresh = isinstance(each, Create)
             assert fresh or partition_state.leader_epoch >= before, (
@@ -87,13 +87,13 @@ class Checks:
 
     # Each step of a process.
 
-    def process(self, process: Process, outcome: ControllerOutcome) -> None:
+    def process(self, process: BrokerProcess, outcome: ControllerOutcome) -> None:
         """Check after a controller's decision."""
         state, who = process.state, process.broker.id
         if state.leading:
             holder = self.terms.setdefault(state.controller_epoch, process)
             assert holder is process, f"C1: {who} and {holder.broker.id} lead one epoch"
-            elected = self.world.zookeeper.offices.get(state.controller_epoch)
+            elected = self.simulation.zookeeper.elected_sessions.get(state.controller_epoch)
             assert elected == process.store.session, f"C3: {who} leads by the node of {elected}"
         assert not (process.overdue and state.leading), f"C2: {who} leads past its deadline"
         before = self.epochs.get(process.key, 0)
@@ -105,7 +105,7 @@ class Checks:
             if topic is not None and state.topics.get(name) is topic:
                 self.topic(process, name)
 
-    def topic(self, process: Process, name: str) -> None:
+    def topic(self, process: BrokerProcess, name: str) -> None:
         """A broker has learned of a topic, or serves it."""
         topic = process.state.topics[name]
         for index, each in enumerate(topic.partitions):
@@ -122,12 +122,12 @@ class Checks:
                 holder = self.leaders.setdefault(epoch, own)
                 assert holder == own, f"C4: {name}-{index} {epoch} is led by {holder} and {own}"
 
-    def removed(self, process: Process, key: Key, topic_id: str, *, kept: bool) -> None:
+    def removed(self, process: BrokerProcess, key: Key, topic_id: str, *, kept: bool) -> None:
         """A replica's directory is deleted or made a stray."""
         if kept:
             self.strays.append((*key, topic_id))
             return
-        asked = topic_id in self.asked_to_go
+        asked = topic_id in self.may_be_deleted
         assert asked, f"D: {process.broker.id} deletes {key} that nobody asked to go"
 
     def block(self, first: int) -> None:
@@ -139,10 +139,10 @@ class Checks:
 
     def at_rest(self) -> None:
         """All brokers and ZooKeeper run and time has passed: every broker knows the same."""
-        world = self.world
-        processes = [each.process for each in world.brokers]
+        simulation = self.simulation
+        processes = [each.process for each in simulation.brokers]
         alive = [each for each in processes if each is not None and each.ready]
-        assert len(alive) == len(world.brokers), "C5: not all brokers start"
+        assert len(alive) == len(simulation.brokers), "C5: not all brokers start"
         leaders = [each for each in alive if each.state.leading]
         assert len(leaders) == 1, f"C5: {len(leaders)} are the controller"
         leader = leaders[0]
@@ -157,14 +157,14 @@ class Checks:
             assert registered.stat.owner == each.store.session, "C3: it is another's"
             assert each.state.broker_epoch == registered.stat.czxid, "C3: another epoch"
             assert each.state.controller_id == leader.broker.id, f"C5: {each.broker.id}"
-            assert each.state.controller_epoch == world.epoch(), f"C5: {each.broker.id}"
+            assert each.state.controller_epoch == simulation.epoch(), f"C5: {each.broker.id}"
             known = sorted(each.state.brokers)
-            assert len(known) == len(world.brokers), f"C5: {each.broker.id} knows {known}"
+            assert len(known) == len(simulation.brokers), f"C5: {each.broker.id} knows {known}"
         self._topics(tree, alive)
         left = [path for path in tree if path.startswith("/admin/") and path.count("/") > 2]
         assert not left, f"C5: {left} is not done"
 
-    def _topics(self, tree: dict[str, Node], alive: list[Process]) -> None:
+    def _topics(self, tree: dict[str, Node], alive: list[BrokerProcess]) -> None:
         names = {path.split("/")[3] for path in tree if path.startswith("/brokers/topics/")}
         for name in names:
             assignment = Assignment.decode(tree[f"/brokers/topics/{name}"].data)
@@ -189,12 +189,12 @@ class Checks:
                 f"C5: {each.broker.id}: {sorted(each.state.topics)}, the tree: {sorted(names)}"
             )
         for name, index, topic_id in self.strays:
-            gone = topic_id in self.asked_to_go
+            gone = topic_id in self.may_be_deleted
             assert not gone, f"C5: {name}-{index} was to go, and is a stray"
-        self._promises(tree, names)
+        self._acknowledged(tree, names)
 
     def _agrees(
-        self, process: Process, name: str, index: int, partition_state: PartitionState
+        self, process: BrokerProcess, name: str, index: int, partition_state: PartitionState
     ) -> None:
         topic = process.state.topics.get(name)
         assert topic is not None, f"C5: {process.broker.id} does not know {name}"
@@ -205,30 +205,30 @@ class Checks:
             f"C5: {process.broker.id}: {name}-{index} {known}, the tree {in_tree}"
         )
 
-    def _promises(self, tree: dict[str, Node], names: set[str]) -> None:
+    def _acknowledged(self, tree: dict[str, Node], names: set[str]) -> None:
         """Every acknowledged change is there."""
-        world = self.world
-        for name, topic_id in world.made.items():
-            if topic_id not in self.asked_to_go:
+        simulation = self.simulation
+        for name, topic_id in simulation.made.items():
+            if topic_id not in self.may_be_deleted:
                 assert name in names, f"C5: {name} was made, and is not there"
-        for name, topic_id in world.gone.items():
+        for name, topic_id in simulation.gone.items():
             node = tree.get(f"/brokers/topics/{name}")
             now = Assignment.decode(node.data).topic_id if node is not None else None
             assert now != topic_id, f"C5: {name} was deleted, and is there"
-        for name, (topic_id, value) in world.settings.items():
+        for name, (topic_id, value) in simulation.settings.items():
             node = tree.get(f"/brokers/topics/{name}")
             if node is None or Assignment.decode(node.data).topic_id != topic_id:
                 continue
             stored = json.loads(tree[f"/config/topics/{name}"].data)["config"]
             assert stored.get("retention.ms") == value, f"C5: {name}: {stored}, not {value}"
-            for broker in world.brokers:
+            for broker in simulation.brokers:
                 assert broker.process is not None
                 held = broker.process.state.topics[name].config.get("retention.ms")
                 assert held == value, f"C5: {broker.id}: {name} has {held}, not {value}"
 
     def _tree(self) -> dict[str, Node]:
         found: dict[str, Node] = {}
-        tree = self.world.zookeeper.tree
+        tree = self.simulation.zookeeper.tree
         for path in tree._nodes:
             node = tree.query(Read(path))
             assert isinstance(node, Node)

@@ -1,7 +1,7 @@
-"""A model of a ZooKeeper, over the real contract: sessions that expire, answers that get lost.
+"""A model of ZooKeeper, over the real contract: sessions that expire, answers that get lost.
 
 The tree is krust's own (`metadata/local.py`); what lies between it and a broker is modelled here.
-A `Link` is one broker's session as the broker sees it, and as the server does, which is not the
+A `session` is one broker's session as the broker sees it, and as the server does, which is not the
 same: lists are under way in both directions, in their order; a connection that is cut loses
 what is under way, whether it was done or not; the server ends a session that it has not heard of
 for its timeout, and the broker learns of that when it is back. While the server is down no session
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from krust.metadata.local import LocalStore
     from krust.metadata.store import Operation
-    from tests.unit.controller.simulator.world import World
+    from tests.unit.controller.simulator.simulation import ControllerSimulation
 
 TIMEOUT_MS = 400
 """of a session"""
 
 
-class _Asked:
+class _PendingList:
     """A list in flight."""
 
     __slots__ = ("operations", "results", "session", "token")
@@ -52,18 +52,18 @@ class _Asked:
         return isinstance(self.operations[0], Write)
 
 
-class ZooKeeper:
+class SimulatedZooKeeper:
     """The server and its connections."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, simulation: ControllerSimulation) -> None:
+        self.simulation = simulation
         self.tree = Tree()
-        self.links: list[Link] = []
+        self.links: list[SimulatedSession] = []
         self.down = False
-        self.offices: dict[int, int] = {}
+        self.elected_sessions: dict[int, int] = {}
         """controller epoch -> the session that was elected"""
 
-    def told(self) -> None:
+    def deliver_events(self) -> None:
         """Deliver fired watches and answers to the sessions that wait for them."""
         for link in self.links:
             if link.server._events:
@@ -81,12 +81,12 @@ class ZooKeeper:
             link.reconnect_soon()
 
 
-class Link:
+class SimulatedSession:
     """One broker's connection to the tree (the contract is `store.Store`)."""
 
-    def __init__(self, zookeeper: ZooKeeper, hear: Callable[[StoreEvent], None]) -> None:
+    def __init__(self, zookeeper: SimulatedZooKeeper, hear: Callable[[StoreEvent], None]) -> None:
         self._zk = zookeeper
-        self._world = zookeeper.world
+        self._world = zookeeper.simulation
         self._hear = hear
         self.server: LocalStore = zookeeper.tree.session()
         self.session = self.server.session
@@ -94,18 +94,18 @@ class Link:
         """the server still has the session"""
         self._open = True
         self._up = True
-        self._told_up = True
+        self._reported_up = True
         self.overdue = False
         self._generation = 0
-        self._waiting: list[_Asked] = []
+        self._waiting: list[_PendingList] = []
         self._arrives = self._done = 0.0
         zookeeper.links.append(self)
 
     # What the broker does.
 
     def submit(self, operations: Sequence[Operation], token: Any) -> None:
-        asked = _Asked(operations, token, self.session)
-        if not self._told_up or self.overdue or not operations:
+        asked = _PendingList(operations, token, self.session)
+        if not self._reported_up or self.overdue or not operations:
             refused = (Refusal.NO_SESSION,) * len(operations)
             self._world.at(self._next(), lambda: self._hear(Done(token, refused)))
             return
@@ -218,20 +218,20 @@ class Link:
         if self._alive:
             self._alive = False
             self._zk.tree.end(self.server)
-            self._zk.told()
+            self._zk.deliver_events()
 
-    def _execute(self, asked: _Asked, generation: int) -> None:
+    def _execute(self, asked: _PendingList, generation: int) -> None:
         if generation != self._generation or not self._alive:
             return
         self.server.submit(asked.operations, asked)
-        self._zk.told()
+        self._zk.deliver_events()
 
     def collect(self) -> None:
         """Send the server's messages to the broker."""
         for event in self.server.events():
             if isinstance(event, Done):
                 asked = event.token
-                assert isinstance(asked, _Asked)
+                assert isinstance(asked, _PendingList)
                 asked.results = event.results
                 if asked.writes:
                     self._world.executed(self.server.session, asked.operations, event)
@@ -240,7 +240,7 @@ class Link:
             elif self._up:
                 self._tell(event)
 
-    def _answer(self, asked: _Asked) -> None:
+    def _answer(self, asked: _PendingList) -> None:
         if asked in self._waiting:
             self._waiting.remove(asked)
             assert asked.results is not None
@@ -273,19 +273,19 @@ class Link:
         """The broker learns its session's state, and then the fate of its requests."""
         if not self._open:
             return
-        self._told_up = state is SessionState.CONNECTED
+        self._reported_up = state is SessionState.CONNECTED
         if state is not SessionState.SUSPENDED:
             self.overdue = False
-        if self._told_up:
+        if self._reported_up:
             self.session = self.server.session
         self._hear(SessionChanged(state))
-        lost = [each for each in self._waiting if self._told_up or not each.writes]
+        lost = [each for each in self._waiting if self._reported_up or not each.writes]
         lost = lost if state in (SessionState.SUSPENDED, SessionState.CONNECTED) else []
         for asked in lost:
             self._waiting.remove(asked)
             self._hear(Done(asked.token, self._became(asked)))
 
-    def _became(self, asked: _Asked) -> tuple[Any, ...]:
+    def _became(self, asked: _PendingList) -> tuple[Any, ...]:
         """The fate of a list whose answer was lost."""
         none: tuple[Any, ...] = (Refusal.NO_SESSION,) * len(asked.operations)
         if asked.results is None or not asked.writes:

@@ -10,8 +10,8 @@ from krust.errors import Code
 
 if TYPE_CHECKING:
     from krust.coordinator.events import Event, Outcome
-    from tests.unit.coordinator.simulator.clients import Client
-    from tests.unit.coordinator.simulator.world import World
+    from tests.unit.coordinator.simulator.clients import SimulatedMember
+    from tests.unit.coordinator.simulator.simulation import GroupSimulation
 
 Message = dict[str, Any]
 SLACK_MS = 2000
@@ -24,37 +24,39 @@ class Violation(AssertionError):  # noqa: N818 (a finding, by its name)
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingRequest:
     event: Event
-    client: Client
+    client: SimulatedMember
     since_ms: int
     bound_ms: int
 
 
-class Checks:
-    def __init__(self, world: World) -> None:
-        self.world = world
+class GroupChecks:
+    def __init__(self, simulation: GroupSimulation) -> None:
+        self.simulation = simulation
         self.given: dict[str, dict[int, ClassicGroup | None]] = {}
         self.formed: dict[tuple[str, int], str] = {}
-        self.asked: dict[int, Asked] = {}
+        self.asked: dict[int, PendingRequest] = {}
 
     def must(self, check: str, holds: bool, text: str) -> None:
         if not holds:
-            raise Violation(check, f"{text} (at {self.world.now_ms})")
+            raise Violation(check, f"{text} (at {self.simulation.now_ms})")
 
     def classic(self, group_id: str) -> ClassicGroup | None:
-        group = self.world.coordinator._groups.get(group_id)
+        group = self.simulation.coordinator._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
     # -- requests and their answers
 
-    def requested(self, event: Event, client: Client) -> None:
-        self.asked[event.ticket] = Asked(event, client, self.world.now_ms, client.rebalance_ms)
+    def requested(self, event: Event, client: SimulatedMember) -> None:
+        self.asked[event.ticket] = PendingRequest(
+            event, client, self.simulation.now_ms, client.rebalance_ms
+        )
 
     def crashed(self) -> None:
         self.asked.clear()
         for group_id in list(self.given):
-            if not self.world.core.has(group_id):
+            if not self.simulation.core.has(group_id):
                 self.forget(group_id)
 
     def forget(self, group_id: str) -> None:
@@ -69,12 +71,12 @@ class Checks:
             group = self.classic(each.client.group_id)
             if group is not None:
                 each.bound_ms = max(each.bound_ms, group.rebalance_timeout_ms())
-            waited = self.world.now_ms - each.since_ms
+            waited = self.simulation.now_ms - each.since_ms
             check = {"JoinGroup": "join waits", "SyncGroup": "sync waits"}.get(event.api, "once")
             text = f"{event.api} {event.ticket} has waited {waited} ms"
             self.must(check, waited <= each.bound_ms + SLACK_MS, text)
 
-    def answered(self, ticket: int, reply: Message) -> Client:
+    def answered(self, ticket: int, reply: Message) -> SimulatedMember:
         self.must("once", ticket in self.asked, f"{ticket} is answered that nobody asked")
         event = self.asked[ticket].event
         client = self.asked.pop(ticket).client
@@ -95,8 +97,8 @@ class Checks:
         leads = reply["leader"] == reply["member_id"]
         listed = {each["member_id"] for each in reply["members"]}
         self.must("leader", bool(listed) == leads, f"{reply['member_id']} is told {listed}")
-        row = self.world.core.rows.get(group_id)
-        if leads and row is not None and row["generation"] == generation and self.world.single:
+        row = self.simulation.core.rows.get(group_id)
+        if leads and row is not None and row["generation"] == generation and self.simulation.single:
             self.must("leader", listed == set(row["members"]), "the leader knows others")
         self._generation(group_id, generation)
 
@@ -118,11 +120,11 @@ class Checks:
 
     def _synced(self, event: Event, reply: Message) -> None:
         group_id, member_id = event.message["group_id"], event.message["member_id"]
-        value = self.world.core.log.get(group_id) or {"members": [], "generation": -1}
+        value = self.simulation.core.log.get(group_id) or {"members": [], "generation": -1}
         stored = {each["member_id"]: each["assignment"] for each in value["members"]}
         durable = stored.get(member_id) == reply["assignment"]
         later = value["generation"] > event.message["generation_id"] or member_id not in stored
-        if later and not self.world.single:
+        if later and not self.simulation.single:
             return  # the same batch went on
         self.must("durable", durable, f"{member_id} has what is not in the log")
         asked = event.message["generation_id"]
@@ -132,10 +134,10 @@ class Checks:
     def _fenced(self, event: Event, reply: Message) -> None:
         message = event.message
         instance = message.get("group_instance_id")
-        if instance is None or not message["member_id"] or not self.world.single:
+        if instance is None or not message["member_id"] or not self.simulation.single:
             return
-        row = self.world.core.rows.get(message["group_id"])
-        if row is None or message["group_id"] in self.world.unsure:
+        row = self.simulation.core.rows.get(message["group_id"])
+        if row is None or message["group_id"] in self.simulation.reloading:
             return
         holder = {each["instance_id"]: key for key, each in row["members"].items()}.get(instance)
         code = reply["error_code"]
@@ -143,14 +145,14 @@ class Checks:
             right = code not in (Code.NONE, Code.UNKNOWN_MEMBER_ID)
             self.must("fenced", right, f"{message['member_id']} is not {instance}, code {code}")
 
-    def thrown_out(self, client: Any) -> None:
+    def evicted(self, client: Any) -> None:
         """A member that follows the protocol is never removed."""
-        self.must("polite", not self.world.calm, f"{client.name} was thrown out")
+        self.must("polite", not self.simulation.fault_free, f"{client.name} was thrown out")
 
     # -- after each call
 
     def called(self, outcome: Outcome) -> None:
-        if not self.world.raises:
+        if not self.simulation.raises:
             self.must("no exception", not outcome.lines, "\n".join(outcome.lines))
         self.rows_match()
         self.waits()
@@ -159,9 +161,9 @@ class Checks:
 
     def rows_match(self) -> None:
         """The core's snapshot is what holds; it may lag only for members that wait."""
-        for group_id, row in self.world.core.rows.items():
+        for group_id, row in self.simulation.core.rows.items():
             group = self.classic(group_id)
-            if group is None or group_id in self.world.unsure:
+            if group is None or group_id in self.simulation.reloading:
                 continue
             published = (row["state"], row["generation"], row["protocol_type"])
             held = (group.state, group.generation, group.protocol_type)
@@ -178,12 +180,12 @@ class Checks:
 
     def owners(self, group_id: str) -> None:
         """G2: in Stable each partition has at most one owner that may commit."""
-        core = self.world.core
+        core = self.simulation.core
         row = core.rows.get(group_id)
         if row is None or row["state"] != "Stable":
             return
         owner: dict[int, str] = {}
-        for each in self.world.clients:
+        for each in self.simulation.clients:
             if each.group_id != group_id or not each.owned:
                 continue
             code = core.heartbeat(group_id, each.member_id, each.instance, each.generation)
@@ -195,7 +197,7 @@ class Checks:
 
     def committed(self, client: Any) -> None:
         """G3: only a member of the current generation commits."""
-        if client.group_id in self.world.unsure:
+        if client.group_id in self.simulation.reloading:
             return
         group = self.classic(client.group_id)
         real = group is not None and client.member_id in group.members
@@ -204,13 +206,13 @@ class Checks:
 
     def settled(self) -> None:
         """After the faults every member has joined and each partition has an owner."""
-        for group_id in self.world.groups:
+        for group_id in self.simulation.groups:
             alive = [
                 each
-                for each in self.world.clients
+                for each in self.simulation.clients
                 if each.group_id == group_id and each.state != "gone"
             ]
-            if self.world.max_size < 100:
+            if self.simulation.max_size < 100:
                 continue
             for each in alive:
                 text = f"{each.name} of {group_id} is {each.state}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from tests.unit.coordinator.simulator.world import World
+    from tests.unit.coordinator.simulator.simulation import GroupSimulation
 
 Message = dict[str, Any]
 PARTITIONS = 8
@@ -26,46 +26,55 @@ def shared(members: list[str]) -> dict[str, bytes]:
     }
 
 
-class Client:
+class SimulatedMember:
     """A consumer's coordinator half. `state`: joining, syncing, member, gone."""
 
     lies = False
 
-    def __init__(self, world: World, name: str, group_id: str, instance: str | None) -> None:
-        rng = world.rng
-        self.world, self.name, self.group_id, self.instance = world, name, group_id, instance
+    def __init__(
+        self, simulation: GroupSimulation, name: str, group_id: str, instance: str | None
+    ) -> None:
+        rng = simulation.rng
+        self.simulation, self.name, self.group_id, self.instance = (
+            simulation,
+            name,
+            group_id,
+            instance,
+        )
         self.version = rng.randrange(5, 10) if instance else rng.randrange(10)
         self.session_ms = rng.randrange(6000, 12_000)
         self.rebalance_ms = self.session_ms + rng.randrange(12_000)
         if self.version == 0:
             self.rebalance_ms = self.session_ms
         self.protocols = rng.choice((("range",), ("range", "sticky"), ("sticky", "range")))
-        self.connection = world.new_connection()
+        self.connection = simulation.new_connection()
         self.state = "joining"
         self.member_id = ""
         self.generation = -1
         self.owned: frozenset[Any] = frozenset()
         self.ticket = 0
-        self.slow = not world.calm and rng.random() < 0.3
+        self.slow = not simulation.fault_free and rng.random() < 0.3
         self.meta = b"0"
         self.steps = 0
-        world.later(rng.randrange(3000), self.join)
+        simulation.later(rng.randrange(3000), self.join)
 
     # -- what it says
 
     def say(self, api: str, version: int, message: Message) -> int:
-        return self.world.request(self, api, version, message)
+        return self.simulation.request(self, api, version, message)
 
     def join(self) -> None:
         if self.state == "gone":
             return
         self.state = "joining"
-        self.let_go()
+        self.release_assignment()
         self.ticket = self.say("JoinGroup", self.version, self.join_message())
-        if self.slow and self.world.chance(0.2):  # it lost patience and asks again
-            self.world.later(self.world.rng.randrange(4000), self._again(self.ticket, self.join))
+        if self.slow and self.simulation.chance(0.2):  # it lost patience and asks again
+            self.simulation.later(
+                self.simulation.rng.randrange(4000), self._again(self.ticket, self.join)
+            )
 
-    def let_go(self) -> None:
+    def release_assignment(self) -> None:
         """Called before a join: an eager member has then given up everything."""
         self.owned = frozenset()
 
@@ -75,16 +84,16 @@ class Client:
     def share(self, members: list[Message]) -> dict[str, bytes]:
         """The assignment that it makes as the leader."""
         names = [each["member_id"] for each in members]
-        self.world.rng.shuffle(names)
+        self.simulation.rng.shuffle(names)
         return shared(names)
 
-    def take(self, data: bytes) -> None:
+    def receive_assignment(self, data: bytes) -> None:
         """Take the assigned partitions."""
         self.owned = frozenset(int(each) for each in data.split(b",") if each)
 
     def _again(self, ticket: int, act: Any) -> Any:
         def unless_answered() -> None:
-            if self.ticket == ticket and not self.world.draining:
+            if self.ticket == ticket and not self.simulation.draining:
                 act()
 
         return unless_answered
@@ -96,7 +105,7 @@ class Client:
             "rebalance_timeout_ms": self.rebalance_ms if self.version else -1,
             "member_id": self.member_id,
             "group_instance_id": self.instance,
-            "protocol_type": self.world.kind,
+            "protocol_type": self.simulation.kind,
             "protocols": [{"name": each, "metadata": self.metadata()} for each in self.protocols],
             "reason": "r" if self.version >= 8 else None,
         }
@@ -110,21 +119,21 @@ class Client:
             "generation_id": self.generation,
             "member_id": self.member_id,
             "group_instance_id": self.instance,
-            "protocol_type": self.world.kind if version == 5 else None,
+            "protocol_type": self.simulation.kind if version == 5 else None,
             "protocol_name": self.protocol if version == 5 else None,
             "assignments": [
                 {"member_id": each, "assignment": data} for each, data in given.items()
             ],
         }
         self.ticket = self.say("SyncGroup", version, message)
-        if self.slow and self.world.chance(0.2):
+        if self.slow and self.simulation.chance(0.2):
             again = self._again(self.ticket, lambda: self.sync(given))
-            self.world.later(self.world.rng.randrange(4000), again)
+            self.simulation.later(self.simulation.rng.randrange(4000), again)
 
     def leave(self) -> None:
         if self.state == "gone" or not self.member_id:
             return
-        version = self.world.rng.randrange(3, 6) if self.version >= 5 else self.version % 3
+        version = self.simulation.rng.randrange(3, 6) if self.version >= 5 else self.version % 3
         message: Message = {"group_id": self.group_id, "member_id": self.member_id}
         if version >= 3:
             who = {"member_id": self.member_id, "group_instance_id": self.instance}
@@ -136,11 +145,11 @@ class Client:
         """Die without a LeaveGroup."""
         self.state, self.owned, self.ticket = "gone", frozenset(), 0
         if closes:
-            self.world.close(self.connection)
+            self.simulation.close(self.connection)
 
     # -- what it hears
 
-    def hear(self, ticket: int, reply: Message) -> None:
+    def on_reply(self, ticket: int, reply: Message) -> None:
         """Take an answer; answers to abandoned requests are ignored."""
         if ticket != self.ticket or self.state == "gone":
             return
@@ -156,8 +165,8 @@ class Client:
     def lost_connection(self) -> None:
         if self.state != "gone":
             self.ticket = 0
-            self.connection = self.world.new_connection()
-            self.world.later(self.world.rng.randrange(50, 500), self.join)
+            self.connection = self.simulation.new_connection()
+            self.simulation.later(self.simulation.rng.randrange(50, 500), self.join)
 
     def _joined(self, reply: Message) -> None:
         self.state = "syncing"
@@ -169,9 +178,9 @@ class Client:
             given = self.share(reply["members"])
         self._beats()
         longest = 0.8 * (min(self.rebalance_ms, 9000) if leads else 2000)
-        quick = self.world.chance(0.6)
-        think = self.world.rng.randrange(20 if quick else int(longest))
-        if self.slow and self.world.chance(0.3):
+        quick = self.simulation.chance(0.6)
+        think = self.simulation.rng.randrange(20 if quick else int(longest))
+        if self.slow and self.simulation.chance(0.3):
             think = 40_000  # alive, but it does not sync
         joined = (self.member_id, self.generation)
 
@@ -179,26 +188,26 @@ class Client:
             if (self.member_id, self.generation) == joined and not self.ticket:
                 self.sync(given)
 
-        self.world.later(think, act)
+        self.simulation.later(think, act)
 
     def _synced(self, reply: Message) -> None:
         self.state = "member"
-        self.take(reply["assignment"])
-        self.world.checks.owners(self.group_id)
+        self.receive_assignment(reply["assignment"])
+        self.simulation.checks.owners(self.group_id)
         pause = 0
-        if self.slow and self.world.chance(0.1):
-            pause = self.world.rng.randrange(30_000)
+        if self.slow and self.simulation.chance(0.1):
+            pause = self.simulation.rng.randrange(30_000)
         self._beats(pause)
 
     def _refused(self, code: int, reply: Message) -> None:
-        delay = self.world.rng.randrange(20, 300)
+        delay = self.simulation.rng.randrange(20, 300)
         if code == Code.MEMBER_ID_REQUIRED:
             self.member_id = reply["member_id"]
             delay = 1
         elif code == Code.FENCED_INSTANCE_ID:
             return self.die()
         elif code == Code.UNKNOWN_MEMBER_ID:
-            self.world.checks.thrown_out(self)
+            self.simulation.checks.evicted(self)
             self.member_id = ""
         elif code in RETRY:
             delay += 200
@@ -210,7 +219,7 @@ class Client:
             delay += 1000
         self.owned = frozenset()
         self.state = "joining"
-        self.world.later(delay, self._if_idle(self.join))
+        self.simulation.later(delay, self._if_idle(self.join))
         return None
 
     def _if_idle(self, act: Any) -> Any:
@@ -227,45 +236,47 @@ class Client:
         def beat() -> None:
             if self.steps != partitions or self.state not in ("member", "syncing") or self.ticket:
                 return
-            code = self.world.heartbeat(self)
+            code = self.simulation.heartbeat(self)
             if code == Code.NONE or code in RETRY:
-                if self.world.chance(0.3):
-                    self.world.commit(self)
-                calls = self.state == "member" and not self.world.draining
-                if calls and self.world.chance(0.05):
-                    self.meta = b"%d" % self.world.rng.randrange(3)
+                if self.simulation.chance(0.3):
+                    self.simulation.commit(self)
+                calls = self.state == "member" and not self.simulation.draining
+                if calls and self.simulation.chance(0.05):
+                    self.meta = b"%d" % self.simulation.rng.randrange(3)
                     self.join()
                     return
-                self.world.later(self.session_ms // 3, beat)
+                self.simulation.later(self.session_ms // 3, beat)
             elif code == Code.REBALANCE_IN_PROGRESS:
-                if self.slow and self.world.chance(0.7):  # alive, but busy with its records
-                    self.world.later(self.session_ms // 3, beat)
+                if self.slow and self.simulation.chance(0.7):  # alive, but busy with its records
+                    self.simulation.later(self.session_ms // 3, beat)
                 else:
                     self.join()
             else:
                 self._refused(code, {})
 
-        self.world.later(pause + self.session_ms // 3, beat)
+        self.simulation.later(pause + self.session_ms // 3, beat)
 
 
-class Liar(Client):
+class LyingMember(SimulatedMember):
     """Sends arbitrary requests, under ids that are not another client's."""
 
     lies = True
 
-    def __init__(self, world: World, name: str, group_id: str, instance: str | None) -> None:
-        super().__init__(world, name, group_id, instance)
-        world.later(world.rng.randrange(5000), self.lie)
+    def __init__(
+        self, simulation: GroupSimulation, name: str, group_id: str, instance: str | None
+    ) -> None:
+        super().__init__(simulation, name, group_id, instance)
+        simulation.later(simulation.rng.randrange(5000), self.lie)
 
     def lie(self) -> None:
-        rng = self.world.rng
-        if self.world.draining:
+        rng = self.simulation.rng
+        if self.simulation.draining:
             return self.die()
         generation = max(0, self.generation + rng.randrange(-2, 3))
         member_id = rng.choice((self.member_id, "", "nobody", self.member_id + "x"))
         base: Message = {"group_id": self.group_id, "member_id": member_id}
         kind = rng.randrange(4)
-        others = [each.instance for each in self.world.clients if each.instance]
+        others = [each.instance for each in self.simulation.clients if each.instance]
         if member_id not in ("", self.member_id) and others and kind < 2:
             base["group_instance_id"] = rng.choice(others)
         if kind == 0:
@@ -283,5 +294,5 @@ class Liar(Client):
             self.say("LeaveGroup", rng.randrange(3, 6), {**base, "members": [who] * 2})
         else:
             self.say("DeleteGroups", 2, {"groups_names": [self.group_id]})
-        self.world.later(rng.randrange(200, 5000), self.lie)
+        self.simulation.later(rng.randrange(200, 5000), self.lie)
         return None

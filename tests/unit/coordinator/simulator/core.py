@@ -16,7 +16,7 @@ GRACE_MS = 500
 
 
 @dataclass(slots=True)
-class Session:
+class MemberSession:
     seen_ms: int
     timed: bool
     timeout_ms: int
@@ -32,7 +32,7 @@ class Session:
         return min(times, default=None)
 
 
-class Core:
+class SimulatedCore:
     """A broker without its policy."""
 
     def __init__(self, *, grace: bool) -> None:
@@ -43,7 +43,7 @@ class Core:
         self.records = 0
         self.rows: dict[str, Message] = {}
         self.expected: set[str] = set()
-        self.sessions: dict[tuple[str, str], Session] = {}
+        self.sessions: dict[tuple[str, str], MemberSession] = {}
         self.closed: set[int] = set()
 
     def append(self, group_id: str, value: Message | str | list[Record] | None) -> None:
@@ -94,7 +94,7 @@ class Core:
             timed, timeout = member["timed"], member["session_timeout_ms"]
             if old is None:
                 static = member["instance_id"] is not None
-                old = Session(now_ms, timed, timeout, None, static)
+                old = MemberSession(now_ms, timed, timeout, None, static)
                 self.sessions[key] = old
             elif timed and not old.timed:
                 old.seen_ms = now_ms
@@ -116,7 +116,7 @@ class Core:
             if session.connection == connection:
                 self._unload(session, now_ms)
 
-    def _unload(self, session: Session, now_ms: int) -> None:
+    def _unload(self, session: MemberSession, now_ms: int) -> None:
         if self.grace and not session.static:
             session.grace_ms = now_ms + GRACE_MS
 
@@ -129,7 +129,7 @@ class Core:
                 found.setdefault(group_id, []).append(member_id)
         return found
 
-    def _who(
+    def _member_error(
         self, group_id: str, member_id: str, instance: str | None, generation: int
     ) -> Code | None:
         row = self.rows.get(group_id)
@@ -171,7 +171,7 @@ class Core:
     def heartbeat(
         self, group_id: str, member_id: str, instance: str | None, generation: int
     ) -> Code:
-        code = self._who(group_id, member_id, instance, generation)
+        code = self._member_error(group_id, member_id, instance, generation)
         if code is not None:
             return code
         row = self.rows[group_id]
@@ -181,7 +181,7 @@ class Core:
         return Code.REBALANCE_IN_PROGRESS if preparing else Code.NONE
 
     def commit(self, group_id: str, member_id: str, instance: str | None, generation: int) -> Code:
-        code = self._who(group_id, member_id, instance, generation)
+        code = self._member_error(group_id, member_id, instance, generation)
         if code is not None:
             return code
         completing = self.rows[group_id]["state"] == "CompletingRebalance"

@@ -1,6 +1,6 @@
 """Worlds with both protocols in one group, and topics that are created, grow and go.
 
-Adds to `world`: classic groups become consumer groups and back while members work, users'
+Adds to `simulation`: classic groups become consumer groups and back while members work, users'
 assignors answer late, wrong or never, and regular expressions match new topics.
 """
 
@@ -20,21 +20,25 @@ from krust.coordinator.consumer.target import BUILT_IN
 from krust.coordinator.events import AssignCall, GroupSettings
 from krust.errors import Code
 from tests.unit.coordinator.consuming import Cluster
-from tests.unit.coordinator.simulator.checks import SLACK_MS, Asked, Checks
-from tests.unit.coordinator.simulator.readers import Bilingual, LyingReader, Reader
-from tests.unit.coordinator.simulator.world import Flaky, World
+from tests.unit.coordinator.simulator.checks import SLACK_MS, PendingRequest, GroupChecks
+from tests.unit.coordinator.simulator.consumer_members import (
+    ConvertingMember,
+    LyingConsumerMember,
+    ConsumerMember,
+)
+from tests.unit.coordinator.simulator.simulation import FailingClassicGroup, GroupSimulation
 
 if TYPE_CHECKING:
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.events import Event, Outcome
-    from tests.unit.coordinator.simulator.clients import Client
+    from tests.unit.coordinator.simulator.clients import SimulatedMember
 
 Message = dict[str, Any]
 
 
-class MixedWorld(World):
+class MixedGroupSimulation(GroupSimulation):
     faults_ms, drain_ms = 40_000, 70_000
-    checks: MixedChecks
+    checks: MixedGroupChecks
 
     def _settings(self) -> GroupSettings:
         rng = self.rng
@@ -55,9 +59,9 @@ class MixedWorld(World):
             match_topics=self.cluster.match,
         )
 
-    def _checks(self) -> MixedChecks:
+    def _checks(self) -> MixedGroupChecks:
         self.kind = "consumer"
-        return MixedChecks(self)
+        return MixedGroupChecks(self)
 
     def cluster_id(self, name: str) -> str:
         shape = self.cluster.topics(name)
@@ -72,24 +76,26 @@ class MixedWorld(World):
 
     # -- clients and topics
 
-    def _arrive(self, back: Client | None = None) -> None:
+    def _add_member(self, back: SimulatedMember | None = None) -> None:
         rng = self.rng
-        name = f"c{len(self.everybody)}"
+        name = f"c{len(self.all_clients)}"
         group_id = back.group_id if back else rng.choice(self.groups)
         instance = back.instance if back else (f"i{name}" if self.chance(0.3) else None)
-        lies = not self.calm and not back and self.chance(0.1)
+        lies = not self.fault_free and not back and self.chance(0.1)
         client: Any
         if rng.random() < self.share_of_readers:
-            client = (LyingReader if lies else Reader)(self, name, group_id, instance)
+            client = (LyingConsumerMember if lies else ConsumerMember)(
+                self, name, group_id, instance
+            )
         else:
-            client = Bilingual(self, name, group_id, instance)
+            client = ConvertingMember(self, name, group_id, instance)
             if instance:  # it may be given what its forerunner had, of before the topics changed
                 self.later(rng.randrange(3000), client.notice)
-        self.everybody.append(client)
+        self.all_clients.append(client)
         self.clients = [each for each in self.clients if each.state != "gone"] + [client]
 
-    def _fate(self) -> None:
-        super()._fate()
+    def _change_membership(self) -> None:
+        super()._change_membership()
         if not self.draining and self.chance(0.15):
             self._change_topics()
 
@@ -106,14 +112,14 @@ class MixedWorld(World):
             del counts[name]
         elif counts[name] < 8:
             counts[name] += rng.randrange(1, 3)
-        self._news("TopicsChanged", {"group_id": "", "names": [name]})
+        self._notify_policy("TopicsChanged", {"group_id": "", "names": [name]})
         for each in self.clients:
-            if isinstance(each, Bilingual):
+            if isinstance(each, ConvertingMember):
                 self.later(rng.randrange(3000), each.notice)
 
     # -- requests
 
-    def quick(self, client: Reader, message: Message) -> Message | None:
+    def quick(self, client: ConsumerMember, message: Message) -> Message | None:
         """The requests that the core answers without the policy."""
         self.core.heard(client.group_id, message["member_id"], client.connection, self.now_ms)
         return self.core.beat(message)
@@ -123,8 +129,8 @@ class MixedWorld(World):
         assert call.group is not None
         topics = Topics({name: self.cluster.counts.get(name, 0) for name in call.topics or ()})
         given: Any = BUILT_IN["range"]().assign(call.group, topics)
-        if self.calm or not self.chance(0.1):
-            if not self.calm and self.chance(0.2):
+        if self.fault_free or not self.chance(0.1):
+            if not self.fault_free and self.chance(0.2):
                 given = None
             coordinator = self.coordinator
             result = {"call": call, "assignments": given, "line": None}
@@ -132,21 +138,21 @@ class MixedWorld(World):
 
             def answer() -> None:
                 if self.coordinator is coordinator:
-                    self._news("Assigned", message)
+                    self._notify_policy("Assigned", message)
 
             self.later(self.rng.randrange(100 if self.chance(0.5) else 6000), answer)
 
 
-class MixedChecks(Checks):
-    world: MixedWorld
+class MixedGroupChecks(GroupChecks):
+    simulation: MixedGroupSimulation
 
-    def __init__(self, world: MixedWorld) -> None:
-        super().__init__(world)
+    def __init__(self, simulation: MixedGroupSimulation) -> None:
+        super().__init__(simulation)
         self.numbers: dict[str, int] = {}
         self.since: dict[tuple[str, str, str], int] = {}
 
     def group(self, group_id: str) -> ConsumerGroup | None:
-        group = self.world.coordinator._groups.get(group_id)
+        group = self.simulation.coordinator._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
     def forget(self, group_id: str) -> None:
@@ -155,7 +161,7 @@ class MixedChecks(Checks):
 
     def requested(self, event: Event, client: Any) -> None:
         super().requested(event, client)
-        asked: Asked = self.asked[event.ticket]
+        asked: PendingRequest = self.asked[event.ticket]
         if event.api == "ConsumerGroupHeartbeat" or self.group(client.group_id) is not None:
             asked.bound_ms = max(asked.bound_ms, CALL_MS)
 
@@ -167,7 +173,7 @@ class MixedChecks(Checks):
 
     # -- answers
 
-    def answered(self, ticket: int, reply: Message) -> Client:
+    def answered(self, ticket: int, reply: Message) -> SimulatedMember:
         event = self.asked[ticket].event if ticket in self.asked else None
         client = super().answered(ticket, reply)
         if event is not None and event.api == "ConsumerGroupHeartbeat":
@@ -176,7 +182,7 @@ class MixedChecks(Checks):
 
     def _beat(self, event: Event, reply: Message) -> None:
         """G1, and the assignment is in the log before a member gets it."""
-        message, core = event.message, self.world.core
+        message, core = event.message, self.simulation.core
         if reply["error_code"] != Code.NONE or reply["member_epoch"] < 0:
             return
         group_id, member_id = message["group_id"], reply["member_id"]
@@ -187,11 +193,11 @@ class MixedChecks(Checks):
         self.must("epoch", known, f"{member_id} is told {reply['member_epoch']}, the log {epoch}")
         current = core.value(group_id, records.CURRENT, member_id=member_id)
         if current is None:
-            self.must("durable", not self.world.single, f"{member_id} is not in the log")
-        elif self.world.single or current["member_epoch"] == reply["member_epoch"]:
+            self.must("durable", not self.simulation.single, f"{member_id} is not in the log")
+        elif self.simulation.single or current["member_epoch"] == reply["member_epoch"]:
             same = current["member_epoch"] == reply["member_epoch"]
             self.must("durable", same, f"{member_id} has {reply}, the log {current}")
-            if reply["assignment"] is not None and self.world.single:
+            if reply["assignment"] is not None and self.simulation.single:
                 sent = unlisted(reply["assignment"]["topic_partitions"])
                 stored = unlisted(current["assigned_partitions"])
                 self.must("durable", sent == stored, f"{member_id}: {sent} is not {stored}")
@@ -205,7 +211,7 @@ class MixedChecks(Checks):
             super()._joined(event, reply)
 
     def _synced(self, event: Event, reply: Message) -> None:
-        if self.world.core.value(event.message["group_id"], records.EPOCH) is None:
+        if self.simulation.core.value(event.message["group_id"], records.EPOCH) is None:
             super()._synced(event, reply)
 
     # -- after each call
@@ -213,9 +219,9 @@ class MixedChecks(Checks):
     def called(self, outcome: Outcome) -> None:
         super().called(outcome)
         for group_id, row in outcome.snapshots:
-            if row is not None and self.world.core.rows.get(group_id) == row:
+            if row is not None and self.simulation.core.rows.get(group_id) == row:
                 self._number(group_id, row)
-        for group_id in self.world.groups:
+        for group_id in self.simulation.groups:
             self._paced(group_id)
 
     def _number(self, group_id: str, row: Message) -> None:
@@ -230,9 +236,9 @@ class MixedChecks(Checks):
 
     def rows_match(self) -> None:
         super().rows_match()
-        for group_id, row in self.world.core.rows.items():
+        for group_id, row in self.simulation.core.rows.items():
             group = self.group(group_id)
-            if group is None or group_id in self.world.unsure:
+            if group is None or group_id in self.simulation.reloading:
                 continue
             published, held = (row.get("type"), row.get("epoch")), ("consumer", group.epoch)
             self.must(
@@ -243,32 +249,32 @@ class MixedChecks(Checks):
             )
             known = row["members"]
             self.must("snapshot", set(known) == set(group.members), f"{group_id}: {set(known)}")
-            if any(each.api == "TopicsChanged" for each in self.world._inbox):
+            if any(each.api == "TopicsChanged" for each in self.simulation._inbox):
                 continue  # it sees the topics, and has not been told
             for key, each in group.members.items():
                 own = known[key]
                 self.must("snapshot", own["epoch"] == each.epoch, f"{key} is published as {own}")
                 if each.classic is None:
-                    same = own["quiet"] == group.is_quiet(each, self.world.settings)
+                    same = own["quiet"] == group.is_quiet(each, self.simulation.settings)
                 else:
-                    same = own["rejoin"] == group.must_rejoin(each, self.world.settings)
+                    same = own["rejoin"] == group.must_rejoin(each, self.simulation.settings)
                 self.must("snapshot", same, f"{group_id}: {key} is published as {own}")
 
     def _paced(self, group_id: str) -> None:
         """G4: no member delays the others for longer than its rebalance timeout."""
         group = self.group(group_id)
         now = {}
-        if group is not None and group_id not in self.world.unsure:
+        if group is not None and group_id not in self.simulation.reloading:
             for each in group.members.values():
                 if each.state == UNREVOKED and each.classic is None and each.epoch > 0:
                     now[group_id, each.id, f"revokes {sorted(each.revoking)}"] = each
-                row = self.world.core.rows.get(group_id)
+                row = self.simulation.core.rows.get(group_id)
                 if row and row["members"].get(each.id, {}).get("rejoin"):
                     now[group_id, each.id, f"is to join by {each.join_due}"] = each
         for key in [key for key in self.since if key[0] == group_id and key not in now]:
             del self.since[key]
         for key, each in now.items():
-            waited = self.world.now_ms - self.since.setdefault(key, self.world.now_ms)
+            waited = self.simulation.now_ms - self.since.setdefault(key, self.simulation.now_ms)
             text = f"{key[1]} {key[2]} for {waited} ms"
             self.must("pace", waited <= each.rebalance_timeout_ms + SLACK_MS, text)
 
@@ -278,12 +284,12 @@ class MixedChecks(Checks):
 
     def owners(self, group_id: str) -> None:
         """G2: never two owners at once in any state, except among eager members."""
-        row = self.world.core.rows.get(group_id)
+        row = self.simulation.core.rows.get(group_id)
         if row is None or row.get("type") != "consumer":
             super().owners(group_id)
             return
         owner: dict[tuple[str, int], str] = {}
-        for each in self.world.clients:
+        for each in self.simulation.clients:
             if each.group_id == group_id and each.member_id in row["members"] and not each.lies:
                 for part in each.owned:
                     other = owner.setdefault(part, each.member_id)
@@ -295,20 +301,20 @@ class MixedChecks(Checks):
         if group is None:
             super().committed(client)
             return
-        if client.group_id not in self.world.unsure:
+        if client.group_id not in self.simulation.reloading:
             member = group.members.get(client.member_id)
             real = member is not None and member.epoch == client.generation
             self.must("zombie", real, f"{client.name} commits as {client.member_id}")
 
     def settled(self) -> None:
         """After the faults every member has joined; one reads each subscribed partition."""
-        for group_id in self.world.groups:
+        for group_id in self.simulation.groups:
             alive: list[Any] = [
                 each
-                for each in self.world.clients
+                for each in self.simulation.clients
                 if each.group_id == group_id and each.state != "gone"
             ]
-            if self.world.max_size < 100 or not alive:
+            if self.simulation.max_size < 100 or not alive:
                 continue
             for each in alive:
                 text = f"{each.name} of {group_id} is {each.state}"
@@ -316,44 +322,50 @@ class MixedChecks(Checks):
             names = {
                 name
                 for each in alive
-                for name in (each.wants() if isinstance(each, Reader) else each.topics)
+                for name in (each.wants() if isinstance(each, ConsumerMember) else each.topics)
             }
-            counts = {name: n for name, n in self.world.cluster.counts.items() if name in names}
-            wanted = {(self.world.id_of(name), n) for name, k in counts.items() for n in range(k)}
+            counts = {
+                name: n for name, n in self.simulation.cluster.counts.items() if name in names
+            }
+            wanted = {
+                (self.simulation.id_of(name), n) for name, k in counts.items() for n in range(k)
+            }
             parts = [part for each in alive for part in each.owned]
-            there = [part for part in parts if self.world.name_of(part[0]) in counts]
+            there = [part for part in parts if self.simulation.name_of(part[0]) in counts]
             shared = sorted(there) == sorted(wanted)
             self.must("settled", shared, f"{group_id}: {sorted(there)} of {sorted(wanted)}")
-            group = self.world.coordinator._groups[group_id]
+            group = self.simulation.coordinator._groups[group_id]
             self.must("rest", group.state == "Stable", f"{group_id} is {group.state}")
             same = set(group.members) == {each.member_id for each in alive}
             self.must("rest", same, f"{group_id}: {set(group.members)}")
-            kinds = {isinstance(each, Reader) for each in alive}
+            kinds = {isinstance(each, ConsumerMember) for each in alive}
             if True in kinds:
                 self.must("rest", isinstance(group, ConsumerGroup), f"{group_id} is classic")
-            elif self.world.settings.downgrades:
+            elif self.simulation.settings.downgrades:
                 self.must(
                     "rest", isinstance(group, ClassicGroup), f"{group_id} is no classic group"
                 )
 
 
-class FlakyConsumer(ConsumerGroup):
+class FailingConsumerGroup(ConsumerGroup):
     """A group with planted bugs: any answer may raise."""
 
-    world: ClassVar[World]
+    simulation: ClassVar[GroupSimulation]
 
     def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
-        world = self.world
-        if world.raises and not world.draining and world.chance(world.raises):
+        simulation = self.simulation
+        if simulation.raises and not simulation.draining and simulation.chance(simulation.raises):
             raise RuntimeError("bad luck")
         super().answer(turn, ticket, reply)
 
 
 def simulate(seed: int) -> tuple[str, int]:
     """Digest and number of steps."""
-    world = FlakyConsumer.world = Flaky.world = MixedWorld(seed)
+    simulation = FailingConsumerGroup.simulation = FailingClassicGroup.simulation = (
+        MixedGroupSimulation(seed)
+    )
     with pytest.MonkeyPatch.context() as patch:
         for module in (group_coordinator, convert):
-            patch.setattr(module, "ClassicGroup", Flaky)
-            patch.setattr(module, "ConsumerGroup", FlakyConsumer)
-        return world.run(), world.steps
+            patch.setattr(module, "ClassicGroup", FailingClassicGroup)
+            patch.setattr(module, "ConsumerGroup", FailingConsumerGroup)
+        return simulation.run(), simulation.steps

@@ -2,8 +2,8 @@
 
 Time is virtual; whatever happens is a function at a time. Three brokers start, a few topics are
 made; then clients ask for things, tools write into the tree, and faults come: processes are killed
-and started, stand still, lose their connection; answers and requests between brokers get lost,
-ZooKeeper is away. At the end all is mended and the world runs until nothing is left to be done.
+and started, stop for a while, lose their connection; answers and requests between brokers get lost,
+ZooKeeper is away. At the end all faults end, and the simulation runs until nothing is pending.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from krust.controller.state import BrokerRequest, Message
 from krust.metadata import contents, znodes
 from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
 from krust.metadata.store import Create, Delete, Done, Node, Operation, Read
-from tests.unit.controller.simulator.broker import CLUSTER, Broker, fresh_id
-from tests.unit.controller.simulator.checks import Checks
-from tests.unit.controller.simulator.zookeeper import Link, ZooKeeper
+from tests.unit.controller.simulator.broker import CLUSTER, SimulatedBroker, fresh_id
+from tests.unit.controller.simulator.checks import ControllerChecks
+from tests.unit.controller.simulator.zookeeper import SimulatedSession, SimulatedZooKeeper
 
 BROKERS = 3
 STEPS = 12
@@ -42,13 +42,13 @@ DECODED: tuple[Any, ...] = (
 WAYS_MS = (0.5, 1.0, 1.0, 2.0, 5.0)
 
 
-class World:
+class ControllerSimulation:
     """The simulated brokers, ZooKeeper, clients and faults."""
 
     def __init__(self, seed: int, favoured: str = "") -> None:
         self.rng = random.Random(seed)
         self._random = self.rng.random
-        self._acts = [*ACTS, *([getattr(World, favoured)] * 20 if favoured else ())]
+        self._acts = [*ACTS, *([getattr(ControllerSimulation, favoured)] * 20 if favoured else ())]
         self._lossy = bool(favoured)
         self.now = 0.0
         self.log: list[str] = []
@@ -57,21 +57,21 @@ class World:
         self._ids = count(1)
         self._names = count(1)
         self._connections = count(1)
-        self.losing = 0.0
-        self.tooling = False
-        self.zookeeper = ZooKeeper(self)
-        self.checks = Checks(self)
+        self.loss_probability = 0.0
+        self.tool_is_writing = False
+        self.zookeeper = SimulatedZooKeeper(self)
+        self.checks = ControllerChecks(self)
         self._tool = self.zookeeper.tree.session()
-        self._found()
+        self._create_cluster()
         self.made: dict[str, str] = {}
         self.gone: dict[str, str] = {}
         self.settings: dict[str, tuple[str, str]] = {}
         self._latest: dict[str, str] = {}
         self._asking: Counter[str] = Counter()
         """how many requests for a topic's settings are not answered"""
-        self.brokers = [Broker(self, node_id) for node_id in range(1, BROKERS + 1)]
+        self.brokers = [SimulatedBroker(self, node_id) for node_id in range(1, BROKERS + 1)]
 
-    def _found(self) -> None:
+    def _create_cluster(self) -> None:
         """A cluster that was founded before: founding takes a simulated minute."""
         fields = (ClusterId(CLUSTER).encode(), Features({}).encode())
         made = [Create(path) for path in znodes.PERSISTENT]
@@ -93,7 +93,7 @@ class World:
         return self.rng.choice((10.0, 60.0, 200.0, 450.0, 900.0))
 
     def lost(self) -> bool:
-        return self.rng.random() < self.losing
+        return self.rng.random() < self.loss_probability
 
     def new_id(self) -> str:
         return fresh_id(next(self._ids))
@@ -105,7 +105,7 @@ class World:
     def note(self, text: str) -> None:
         self.log.append(f"{self.now:8.1f} {text}")
 
-    def asleep(self, link: Link) -> bool:
+    def asleep(self, link: SimulatedSession) -> bool:
         return any(
             each.process is not None
             and each.process.store is link
@@ -159,7 +159,7 @@ class World:
         for _ in range(2):
             self._create()
         self.run(40)
-        self.losing = 0.3 if self._lossy else self.rng.choice((0.0, 0.0, 0.05, 0.3))
+        self.loss_probability = 0.3 if self._lossy else self.rng.choice((0.0, 0.0, 0.05, 0.3))
         for _ in range(STEPS):
             act = self.rng.choice(self._acts)
             self.note(act.__name__)
@@ -168,7 +168,7 @@ class World:
 
     def rest(self) -> None:
         """End all faults and run until nothing is pending."""
-        self.losing = 0.0
+        self.loss_probability = 0.0
         if self.zookeeper.down:
             self.zookeeper.start()
         for broker in self.brokers:
@@ -230,17 +230,17 @@ class World:
     def _write(self, *operations: Operation) -> Done:
         self._tool.submit(list(operations), "tool")
         (done,) = [each for each in self._tool.events() if isinstance(each, Done)]
-        self.tooling = True
+        self.tool_is_writing = True
         self.checks.executed(self._tool.session, operations, done)
-        self.tooling = False
-        self.zookeeper.told()
+        self.tool_is_writing = False
+        self.zookeeper.deliver_events()
         return done
 
     def _delete(self) -> None:
         name, process = self._topic(), self._leader()
         if name is None or process is None:
             return
-        self._will_go(name)
+        self._may_be_deleted(name)
 
         def answer(message: Any) -> None:
             (result,) = message["responses"]
@@ -261,11 +261,11 @@ class World:
         found: str = json.loads(node.data)["topic_id"]
         return found
 
-    def _will_go(self, name: str) -> None:
+    def _may_be_deleted(self, name: str) -> None:
         """From now on every topic that ever had that name may be deleted."""
         for topic_id, known in self.checks.names.items():
             if known == name:
-                self.checks.asked_to_go.add(topic_id)
+                self.checks.may_be_deleted.add(topic_id)
 
     def _grow(self) -> None:
         name, process = self._topic(), self._leader()
@@ -295,10 +295,10 @@ class World:
         message = {"resources": [resource], "validate_only": False}
         process.ask("IncrementalAlterConfigs", message, answer)
 
-    def _wish(self) -> None:
+    def _auto_create(self) -> None:
         process = self._process()
         if process is not None:
-            process.ask("AutoCreate", {"topics": ["wished"]}, lambda _: None)
+            process.ask("AutoCreate", {"topics": ["auto-created"]}, lambda _: None)
 
     def _producer(self) -> None:
         process = self._process()
@@ -318,10 +318,10 @@ class World:
             path, data = "/admin/reassign_partitions", Reassignment(((name, 0, (1,)),)).encode()
         self._write(Create(path, data))
 
-    def _depose(self) -> None:
+    def _delete_controller_node(self) -> None:
         self._write(Delete("/controller"))
 
-    def _stop_well(self) -> None:
+    def _controlled_shutdown(self) -> None:
         broker = self.rng.choice(self.brokers)
         process, leader = broker.process, self._leader()
         if process is None or leader is None:
@@ -353,7 +353,7 @@ class World:
         if process is not None and not self.zookeeper.down:
             process.store.cut()
 
-    def _blink(self) -> None:
+    def _restart_unnoticed(self) -> None:
         """The controller does not notice that a broker restarted."""
         leader = self._leader()
         others = [each for each in self.brokers if each.process is not leader]
@@ -377,36 +377,36 @@ class World:
             self.zookeeper.start()
 
 
-ACTS: tuple[Callable[[World], None], ...] = (
-    World._create,
-    World._create,
-    World._delete,
-    World._delete,
-    World._grow,
-    World._configure,
-    World._configure,
-    World._wish,
-    World._producer,
-    World._tool_asks,
-    World._depose,
-    World._stop_well,
-    World._kill,
-    World._kill,
-    World._restart,
-    World._restart,
-    World._start,
-    World._sleep,
-    World._sleep,
-    World._cut,
-    World._cut,
-    World._blink,
-    World._blink,
-    World._outage,
+ACTS: tuple[Callable[[ControllerSimulation], None], ...] = (
+    ControllerSimulation._create,
+    ControllerSimulation._create,
+    ControllerSimulation._delete,
+    ControllerSimulation._delete,
+    ControllerSimulation._grow,
+    ControllerSimulation._configure,
+    ControllerSimulation._configure,
+    ControllerSimulation._auto_create,
+    ControllerSimulation._producer,
+    ControllerSimulation._tool_asks,
+    ControllerSimulation._delete_controller_node,
+    ControllerSimulation._controlled_shutdown,
+    ControllerSimulation._kill,
+    ControllerSimulation._kill,
+    ControllerSimulation._restart,
+    ControllerSimulation._restart,
+    ControllerSimulation._start,
+    ControllerSimulation._sleep,
+    ControllerSimulation._sleep,
+    ControllerSimulation._cut,
+    ControllerSimulation._cut,
+    ControllerSimulation._restart_unnoticed,
+    ControllerSimulation._restart_unnoticed,
+    ControllerSimulation._outage,
 )
 
 
 @contextmanager
-def remembering() -> Iterator[None]:
+def caching_decodes() -> Iterator[None]:
     """Decodes equal bytes once for all runs."""
     with ExitStack() as stack:
         for kind in DECODED:
@@ -420,13 +420,13 @@ def simulate(seed: int, favoured: str = "") -> str:
 
     favoured  the kind of fault that happens most
     """
-    world = World(seed, favoured)
+    simulation = ControllerSimulation(seed, favoured)
     try:
-        world.play()
-        world.rest()
-        world.checks.at_rest()
+        simulation.play()
+        simulation.rest()
+        simulation.checks.at_rest()
     except Exception as error:
-        error.add_note("\n".join(world.log))
+        error.add_note("\n".join(simulation.log))
         raise
-    paths = sorted(world.zookeeper.tree._nodes)
-    return f"{world.zookeeper.tree.zxid} {paths}"
+    paths = sorted(simulation.zookeeper.tree._nodes)
+    return f"{simulation.zookeeper.tree.zxid} {paths}"

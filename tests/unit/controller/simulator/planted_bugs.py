@@ -33,7 +33,7 @@ def watch_on_brokers_not_set_again() -> Any:
     return patch.object(brokers, "Children", lambda path, watch: Children(path, watch and not path))
 
 
-def watch_on_the_office_not_set_again() -> Any:
+def watch_on_the_controller_node_not_set_again() -> Any:
     """`/controller` is read without a watch."""
     return patch.object(
         controller_election, "Exists", lambda path, watch: Exists(path, watch and not path)
@@ -43,7 +43,7 @@ def watch_on_the_office_not_set_again() -> Any:
 def stale_ephemeral_taken_for_mine() -> Any:
     """A node that names this broker counts as its own, whichever session made it."""
 
-    def stand(state: ControllerState, now_ms: int) -> Generator[Any, Any, bool]:
+    def elect(state: ControllerState, now_ms: int) -> Generator[Any, Any, bool]:
         (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
         holder, node = read.results
         if isinstance(holder, Node) and Controller.decode(holder.data).broker == state.node_id:
@@ -54,12 +54,12 @@ def stale_ephemeral_taken_for_mine() -> Any:
 
     honest = controller_election.elect
     return _both(
-        patch.object(controller_election, "elect", stand),
+        patch.object(controller_election, "elect", elect),
         patch.object(registration, "_ours", lambda *_: None),
     )
 
 
-def office_kept_past_the_deadline() -> Any:
+def controller_does_not_resign_at_the_deadline() -> Any:
     """The controller does not resign at OVERDUE."""
     real = jobs.ControllerJobs.heard
 
@@ -70,7 +70,7 @@ def office_kept_past_the_deadline() -> Any:
     return patch.object(jobs.ControllerJobs, "heard", heard)
 
 
-def connections_given_up_are_heard() -> Any:
+def abandoned_connections_are_served() -> Any:
     """A late request on an abandoned connection is carried out."""
     real = control_request_handlers._accept_controller
 
@@ -81,7 +81,7 @@ def connections_given_up_are_heard() -> Any:
     return patch.object(control_request_handlers, "_accept_controller", spoke)
 
 
-def bounced_brokers_are_told_nothing() -> Any:
+def restarted_brokers_get_no_full_metadata() -> Any:
     """A broker that registered again counts as the old one."""
     real = control_requests.ControlRequests.after
 
@@ -93,7 +93,7 @@ def bounced_brokers_are_told_nothing() -> Any:
     return patch.object(control_requests.ControlRequests, "after", after)
 
 
-def bounced_brokers_lead_on() -> Any:
+def restarted_brokers_keep_their_leader_epoch() -> Any:
     """A leader that registered again gets no new epoch."""
 
     def read_live(state: ControllerState) -> Generator[Any, Any, set[int]]:
@@ -125,7 +125,7 @@ def marks_of_others_are_not_read() -> Any:
     return patch.object(deletion, "read_marks", read_marks)
 
 
-def notices_are_seen_once() -> Any:
+def notifications_are_seen_once() -> Any:
     """The watch on setting changes is not set again."""
     real = config_changes.ConfigChangeNotifications.look
 
@@ -149,7 +149,7 @@ def _rest(steps: Any, answers: Any) -> Generator[Any, Any, None]:
             return
 
 
-def doomed_topics_come_back() -> Any:
+def topics_marked_for_deletion_come_back() -> Any:
     """A topic that is marked for deletion counts as a topic when it is read again."""
     real = ControllerState.merge_topic
 
@@ -170,18 +170,18 @@ def _both(first: Any, second: Any) -> Generator[None, None, None]:
         yield
 
 
-PLANTS: tuple[tuple[str, Callable[[], Any], str], ...] = (
+PLANTED_BUGS: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("C1", no_epoch_check, "_sleep"),
     ("C5", watch_on_brokers_not_set_again, ""),
-    ("C5", watch_on_the_office_not_set_again, "_depose"),
+    ("C5", watch_on_the_controller_node_not_set_again, "_delete_controller_node"),
     ("C3", stale_ephemeral_taken_for_mine, "_restart"),
-    ("C2", office_kept_past_the_deadline, ""),
-    ("C5", connections_given_up_are_heard, "_delete"),
-    ("C5", bounced_brokers_are_told_nothing, "_blink"),
-    ("C4", bounced_brokers_lead_on, "_blink"),
+    ("C2", controller_does_not_resign_at_the_deadline, ""),
+    ("C5", abandoned_connections_are_served, "_delete"),
+    ("C5", restarted_brokers_get_no_full_metadata, "_restart_unnoticed"),
+    ("C4", restarted_brokers_keep_their_leader_epoch, "_restart_unnoticed"),
     ("C5", dead_brokers_keep_their_replicas, ""),
     ("C5", marks_of_others_are_not_read, ""),
-    ("C5", notices_are_seen_once, "_configure"),
-    ("C5", doomed_topics_come_back, ""),
+    ("C5", notifications_are_seen_once, "_configure"),
+    ("C5", topics_marked_for_deletion_come_back, ""),
 )
 """A bug, the check that is for it, and what happens most in the runs that are to show it."""

@@ -21,9 +21,9 @@ from krust.coordinator import group_coordinator
 from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome
 from krust.coordinator.group_coordinator import GroupCoordinator
-from tests.unit.coordinator.simulator.checks import Checks
-from tests.unit.coordinator.simulator.clients import Client, Liar, shared
-from tests.unit.coordinator.simulator.core import Core
+from tests.unit.coordinator.simulator.checks import GroupChecks
+from tests.unit.coordinator.simulator.clients import SimulatedMember, LyingMember, shared
+from tests.unit.coordinator.simulator.core import SimulatedCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,26 +35,26 @@ Message = dict[str, Any]
 START_MS, FAULTS_MS, DRAIN_MS = 1_000_000, 60_000, 120_000
 
 
-class World:
+class GroupSimulation:
     faults_ms, drain_ms = FAULTS_MS, DRAIN_MS
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
-        self.calm = rng.random() < 0.25
+        self.fault_free = rng.random() < 0.25
         self.single = rng.random() < 0.5
-        self.crashes = 0.0 if self.calm else rng.choice((0.0, 0.002, 0.01))
-        self.failures = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.05))
-        self.raises = 0.0 if self.calm else rng.choice((0.0, 0.0, 0.02))
-        self.max_size = 1000 if self.calm or rng.random() < 0.8 else 2
-        self.core = Core(grace=rng.random() < 0.5)
+        self.crashes = 0.0 if self.fault_free else rng.choice((0.0, 0.002, 0.01))
+        self.failures = 0.0 if self.fault_free else rng.choice((0.0, 0.0, 0.05))
+        self.raises = 0.0 if self.fault_free else rng.choice((0.0, 0.0, 0.02))
+        self.max_size = 1000 if self.fault_free or rng.random() < 0.8 else 2
+        self.core = SimulatedCore(grace=rng.random() < 0.5)
         self.assigns = rng.random() < 0.3
         self.kind = "consumer" if self.assigns else "test"
         self.settings = self._settings()
         self.now_ms = START_MS
         self.draining = False
-        self.clients: list[Client] = []
-        self.everybody: list[Client] = []
-        self.unsure: set[str] = set()
+        self.clients: list[SimulatedMember] = []
+        self.all_clients: list[SimulatedMember] = []
+        self.reloading: set[str] = set()
         """groups that are being read again: rows and policy differ for a while"""
         self.groups = ["g", "h"][: rng.randrange(1, 3)]
         self.steps = 0
@@ -76,15 +76,15 @@ class World:
             server_assignor=lambda name: self.assigns and name == "g",
         )
 
-    def _checks(self) -> Checks:
-        return Checks(self)
+    def _checks(self) -> GroupChecks:
+        return GroupChecks(self)
 
     def run(self) -> str:
         """Run the whole simulation; returns its digest."""
         for _ in range(self.rng.randrange(1, 7)):
-            self._arrive()
-        self.later(500, self._sweep)
-        self.later(100, self._fate)
+            self._add_member()
+        self.later(500, self._expire_sessions)
+        self.later(100, self._change_membership)
         self._until(START_MS + self.faults_ms)
         self.draining = True
         for each in self.clients:
@@ -116,10 +116,10 @@ class World:
             member_id = message["member_id"]
             self.core.heard(client.group_id, member_id, client.connection, self.now_ms)
         self.checks.requested(event, client)
-        self._hand(event)
+        self._enqueue(event)
         return event.ticket
 
-    def heartbeat(self, client: Client) -> Code:
+    def heartbeat(self, client: SimulatedMember) -> Code:
         who = (client.group_id, client.member_id)
         self.core.heard(*who, client.connection, self.now_ms)
         return self.core.heartbeat(*who, client.instance, client.generation)
@@ -138,38 +138,38 @@ class World:
             act()
         self.now_ms = end_ms
 
-    def _sweep(self) -> None:
+    def _expire_sessions(self) -> None:
         """The policy thread wakes to find expired sessions."""
-        self._rouse(20)
-        self.later(100, self._sweep)
+        self._schedule_policy(20)
+        self.later(100, self._expire_sessions)
 
-    def _fate(self) -> None:
+    def _change_membership(self) -> None:
         """Let clients join, leave or die."""
         if self.draining:
             return
         alive = [each for each in self.clients if each.state != "gone"]
         if self.chance(0.15) and len(alive) < 8:
-            self._arrive()
+            self._add_member()
         if self.chance(0.15) and alive:
             self.rng.choice(alive).leave()
-        if not self.calm and self.chance(0.15) and alive:
+        if not self.fault_free and self.chance(0.15) and alive:
             victim = self.rng.choice(alive)
             victim.die(closes=self.chance(0.7))
             if victim.instance and self.chance(0.8):
-                self._arrive(victim)
-        if not self.calm and self.chance(0.05):
+                self._add_member(victim)
+        if not self.fault_free and self.chance(0.05):
             twins = [each for each in alive if each.instance]
             if twins:
-                self._arrive(self.rng.choice(twins))
-        self.later(self.rng.randrange(500, 4000), self._fate)
+                self._add_member(self.rng.choice(twins))
+        self.later(self.rng.randrange(500, 4000), self._change_membership)
 
-    def _arrive(self, back: Client | None = None) -> None:
-        name = f"c{len(self.everybody)}"
+    def _add_member(self, back: SimulatedMember | None = None) -> None:
+        name = f"c{len(self.all_clients)}"
         group_id = back.group_id if back else self.rng.choice(self.groups)
         instance = back.instance if back else (f"i{name}" if self.chance(0.4) else None)
-        lies = not self.calm and not back and self.chance(0.1)
-        client = (Liar if lies else Client)(self, name, group_id, instance)
-        self.everybody.append(client)
+        lies = not self.fault_free and not back and self.chance(0.1)
+        client = (LyingMember if lies else SimulatedMember)(self, name, group_id, instance)
+        self.all_clients.append(client)
         self.clients = [each for each in self.clients if each.state != "gone"] + [client]
 
     # -- the policy thread
@@ -182,19 +182,19 @@ class World:
             raise RuntimeError("bad luck")
         return f"{next(self._ids):04d}"
 
-    def _news(self, api: str, message: Message) -> None:
-        self._hand(Event(0, api, 0, message, {}))
+    def _notify_policy(self, api: str, message: Message) -> None:
+        self._enqueue(Event(0, api, 0, message, {}))
 
-    def _hand(self, event: Event) -> None:
+    def _enqueue(self, event: Event) -> None:
         self._inbox.append(event)
-        self._rouse(20)
+        self._schedule_policy(20)
 
-    def _rouse(self, within_ms: int) -> None:
+    def _schedule_policy(self, within_ms: int) -> None:
         if not self._called:
             self._called = True
-            self.later(self.rng.randrange(within_ms), self._call)
+            self.later(self.rng.randrange(within_ms), self._run_policy)
 
-    def _call(self) -> None:
+    def _run_policy(self) -> None:
         """The core's way: what waits, and behind it whose session is over by now (where one event
         is a batch: when nothing waits).
         """
@@ -202,7 +202,7 @@ class World:
         size = 1 if self.single else self.rng.randrange(len(self._inbox) + 1)
         batch, self._inbox = self._inbox[:size], self._inbox[size:]
         if self._inbox:
-            self._rouse(5)
+            self._schedule_policy(5)
         if not (self.single and batch):
             batch += [
                 Event(0, "SessionExpired", 0, {"group_id": group_id, "members": members}, {})
@@ -212,7 +212,7 @@ class World:
             return
         for event in batch:
             if event.api == "GroupsLoaded":
-                self.unsure -= {each["group_id"] for each in event.message["groups"]}
+                self.reloading -= {each["group_id"] for each in event.message["groups"]}
         self._apply(self.coordinator.handle_batch(batch, self.now_ms))
 
     def _tick(self) -> None:
@@ -267,26 +267,26 @@ class World:
     def _answer(self, ticket: int, reply: Message) -> None:
         client = self.checks.answered(ticket, reply)
         if "results" not in reply:
-            self.later(self.rng.randrange(10), lambda: client.hear(ticket, reply))
+            self.later(self.rng.randrange(10), lambda: client.on_reply(ticket, reply))
 
     def _assign(self, call: AssignCall) -> None:
         """An assignor at work: it answers late, never, or with a failure."""
         given: dict[str, bytes] | None = shared([each[0] for each in call.members])
-        if not self.calm and self.chance(0.15):
+        if not self.fault_free and self.chance(0.15):
             given = None
         coordinator = self.coordinator
 
         def answer() -> None:
             if self.coordinator is coordinator:
                 result = {"call": call, "assignments": given, "line": None}
-                self._news("Assigned", {"group_id": call.group_id, **result})
+                self._notify_policy("Assigned", {"group_id": call.group_id, **result})
 
-        if self.calm or not self.chance(0.1):
+        if self.fault_free or not self.chance(0.1):
             self.later(self.rng.randrange(1 if self.chance(0.5) else 4000), answer)
 
     def _reload(self, group_ids: list[str]) -> None:
         for group_id in group_ids:
-            self.unsure.add(group_id)
+            self.reloading.add(group_id)
             self.core.expected.add(group_id)
 
             def load(
@@ -295,7 +295,7 @@ class World:
                 if self.coordinator is coordinator:
                     if not self.core.has(group_id):
                         self.checks.forget(group_id)
-                    self._news("GroupsLoaded", self.core.loaded([group_id]))
+                    self._notify_policy("GroupsLoaded", self.core.loaded([group_id]))
 
             self.later(self.rng.randrange(1500), load)
 
@@ -304,30 +304,30 @@ class World:
         self.core.restart()
         self.checks.crashed()
         self._inbox.clear()
-        self.unsure.clear()
+        self.reloading.clear()
         self.coordinator = self._new()
         names = sorted(self.core.log.keys() | self.core.live.keys())
-        self._news("GroupsLoaded", self.core.loaded(names))
+        self._notify_policy("GroupsLoaded", self.core.loaded(names))
         for each in self.clients:
             if each.ticket:
                 each.lost_connection()
 
 
-class Flaky(ClassicGroup):
+class FailingClassicGroup(ClassicGroup):
     """A group with planted bugs: any answer may raise."""
 
-    world: ClassVar[World]
+    simulation: ClassVar[GroupSimulation]
 
     def answer(self, turn: Turn, ticket: int, reply: Message) -> None:
-        world = self.world
-        if world.raises and not world.draining and world.chance(world.raises):
+        simulation = self.simulation
+        if simulation.raises and not simulation.draining and simulation.chance(simulation.raises):
             raise RuntimeError("bad luck")
         super().answer(turn, ticket, reply)
 
 
 def simulate(seed: int) -> tuple[str, int]:
     """Digest and number of steps."""
-    world = Flaky.world = World(seed)
+    simulation = FailingClassicGroup.simulation = GroupSimulation(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_coordinator, "ClassicGroup", Flaky)
-        return world.run(), world.steps
+        patch.setattr(group_coordinator, "ClassicGroup", FailingClassicGroup)
+        return simulation.run(), simulation.steps

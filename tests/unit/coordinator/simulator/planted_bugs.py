@@ -15,8 +15,8 @@ Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
 
 
-class Plants:
-    """The bugs for one kind of world, which `simulate` makes from a seed."""
+class PlantedBugs:
+    """The bugs for one kind of simulation, which `simulate` makes from a seed."""
 
     def __init__(self, simulate: Callable[[int], object]) -> None:
         self._simulate = simulate

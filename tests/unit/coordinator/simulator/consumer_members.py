@@ -1,4 +1,4 @@
-"""Members of groups with both protocols: `Reader`, and a `Client` that sends real bytes."""
+"""Members of groups with both protocols: `ConsumerMember`, and members that send real bytes."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from krust.coordinator.consumer_protocol import (
     write_subscription,
 )
 from krust.errors import Code
-from tests.unit.coordinator.simulator.clients import RETRY, Client
+from tests.unit.coordinator.simulator.clients import RETRY, SimulatedMember
 
 if TYPE_CHECKING:
-    from tests.unit.coordinator.simulator.mixed import MixedWorld
+    from tests.unit.coordinator.simulator.mixed import MixedGroupSimulation
 
 Message = dict[str, Any]
 
 
-class Bilingual(Client):
+class ConvertingMember(SimulatedMember):
     """A classic member that sends real subscription bytes; eager or cooperative."""
 
-    world: MixedWorld
+    simulation: MixedGroupSimulation
 
-    def __init__(self, world: MixedWorld, name: str, group_id: str, instance: str | None) -> None:
-        super().__init__(world, name, group_id, instance)
-        self.rebalance_ms = self.session_ms + world.rng.randrange(12_000)
+    def __init__(
+        self, simulation: MixedGroupSimulation, name: str, group_id: str, instance: str | None
+    ) -> None:
+        super().__init__(simulation, name, group_id, instance)
+        self.rebalance_ms = self.session_ms + simulation.rng.randrange(12_000)
         if self.version == 0:
             self.rebalance_ms = self.session_ms
-        self.cooperates = world.cooperates
+        self.cooperates = simulation.cooperates
         self.protocols = ("cooperative-sticky",) if self.cooperates else ("range",)
-        self.topics = world.rng.choice((("t",), ("t", "u0"), ("t",)))
-        if instance:  # one that is back may not ask for more: its leader would not hear of it
+        self.topics = simulation.rng.choice((("t",), ("t", "u0"), ("t",)))
+        if instance:  # one that is back may not ask for more: its leader would not learn of it
             self.topics = ("t",)
 
-    def let_go(self) -> None:
+    def release_assignment(self) -> None:
         if not self.cooperates:
             self.owned = frozenset()
 
     def metadata(self) -> bytes:
-        owned = sorted(TopicPartition(self.world.name_of(each), n) for each, n in self.owned)
+        owned = sorted(TopicPartition(self.simulation.name_of(each), n) for each, n in self.owned)
         return write_subscription(Subscription(self.topics, None, tuple(owned), self.generation))
 
     def share(self, members: list[Message]) -> dict[str, bytes]:
@@ -52,7 +54,7 @@ class Bilingual(Client):
         subscriptions = {each["member_id"]: read_subscription(each["metadata"]) for each in members}
         holders = {place: key for key, each in subscriptions.items() for place in each.owned}
         shares: dict[str, list[TopicPartition]] = {key: [] for key in subscriptions}
-        for topic, count in self.world.cluster.counts.items():
+        for topic, count in self.simulation.cluster.counts.items():
             wanting = [key for key, each in subscriptions.items() if topic in each.topics]
             for number in range(count if wanting else 0):
                 place = TopicPartition(topic, number)
@@ -61,15 +63,15 @@ class Bilingual(Client):
                     shares[chosen].append(place)
         return {key: write_assignment(Assignment(tuple(each))) for key, each in shares.items()}
 
-    def take(self, data: bytes) -> None:
+    def receive_assignment(self, data: bytes) -> None:
         given = frozenset(
-            (self.world.id_of(each.topic), each.partition)
+            (self.simulation.id_of(each.topic), each.partition)
             for each in read_assignment(data).partitions
         )
         revoked = self.owned - given
         self.owned = given
         if revoked:
-            self.world.later(self.world.rng.randrange(50, 1500), self.rejoin)
+            self.simulation.later(self.simulation.rng.randrange(50, 1500), self.rejoin)
 
     def rejoin(self) -> None:
         """It has revoked its partitions."""
@@ -81,20 +83,27 @@ class Bilingual(Client):
         if self.state == "member" and not self.ticket:
             self.join()
         elif self.state != "gone":
-            self.world.later(500, self.notice)
+            self.simulation.later(500, self.notice)
 
 
-class Reader:
+class ConsumerMember:
     """A member of the consumer protocol. It reads what it owns until it has revoked it."""
 
     lies = False
 
-    def __init__(self, world: MixedWorld, name: str, group_id: str, instance: str | None) -> None:
-        rng = world.rng
-        self.world, self.name, self.group_id, self.instance = world, name, group_id, instance
-        self.session_ms = world.settings.session_timeout_ms
+    def __init__(
+        self, simulation: MixedGroupSimulation, name: str, group_id: str, instance: str | None
+    ) -> None:
+        rng = simulation.rng
+        self.simulation, self.name, self.group_id, self.instance = (
+            simulation,
+            name,
+            group_id,
+            instance,
+        )
+        self.session_ms = simulation.settings.session_timeout_ms
         self.rebalance_ms = rng.randrange(4000, 15_000)
-        self.connection = world.new_connection()
+        self.connection = simulation.new_connection()
         self.state = "joining"
         self.member_id = f"{name}-reader"
         self.epoch = 0
@@ -103,7 +112,7 @@ class Reader:
         self.subscriptions: frozenset[tuple[str, int]] | None = None
         self.ticket = 0
         self.all = True
-        self.slow = not world.calm and rng.random() < 0.3
+        self.slow = not simulation.fault_free and rng.random() < 0.3
         self.changed = False
         self.regex = rng.choice((None, None, "u.*"))
         self.names: list[str] = rng.choice((["t"], ["t", "u0"], ["t"]))
@@ -111,7 +120,7 @@ class Reader:
         self.revokes = False
         self.patience_ms = rng.choice((9000, 30_000))
         self.round = 0
-        world.later(rng.randrange(3000), self.beat)
+        simulation.later(rng.randrange(3000), self.beat)
 
     @property
     def generation(self) -> int:
@@ -121,7 +130,7 @@ class Reader:
         """The topics it subscribes to."""
         names = set(self.names)
         if self.regex:
-            names |= set(self.world.cluster.match(self.regex))
+            names |= set(self.simulation.cluster.match(self.regex))
         return names
 
     # -- what it says
@@ -133,12 +142,12 @@ class Reader:
             return
         self.ticket = 0
         message = self.message()
-        answer = self.world.quick(self, message)
+        answer = self.simulation.quick(self, message)
         if answer is not None:
             self._heard(answer)
         else:
-            self.ticket = self.world.request(self, "ConsumerGroupHeartbeat", 1, message)
-            self._after(self.patience_ms, self._lost_patience)
+            self.ticket = self.simulation.request(self, "ConsumerGroupHeartbeat", 1, message)
+            self._after(self.patience_ms, self._on_request_timeout)
 
     def message(self) -> Message:
         """The changed fields; all fields when it joins or is not sure."""
@@ -166,11 +175,11 @@ class Reader:
     def leave(self) -> None:
         if self.state == "gone":
             return
-        back = self.instance is not None and self.world.chance(0.5)
+        back = self.instance is not None and self.simulation.chance(0.5)
         self.owned = frozenset()
         if self.epoch > 0:
             message = self.message() | {"member_epoch": -2 if back else -1}
-            self.world.request(self, "ConsumerGroupHeartbeat", 1, message)
+            self.simulation.request(self, "ConsumerGroupHeartbeat", 1, message)
         self.die(closes=False)
 
     def die(self, *, closes: bool = True) -> None:
@@ -178,18 +187,18 @@ class Reader:
         self.state, self.owned, self.ticket = "gone", frozenset(), 0
         self.round += 1
         if closes:
-            self.world.close(self.connection)
+            self.simulation.close(self.connection)
 
     def subscribe(self) -> None:
         """Subscribe to other topics."""
-        rng = self.world.rng
+        rng = self.simulation.rng
         self.regex = rng.choice((None, "u.*", "u1"))
         self.names = rng.choice((["t"], ["t", "u0"], ["u0", "u1"]))
         self.changed = True
 
     # -- what it hears
 
-    def hear(self, ticket: int, reply: Message) -> None:
+    def on_reply(self, ticket: int, reply: Message) -> None:
         """Take an answer; answers to abandoned requests are ignored."""
         if ticket == self.ticket and self.state != "gone":
             self.ticket = 0
@@ -198,10 +207,10 @@ class Reader:
     def lost_connection(self) -> None:
         if self.state != "gone":
             self.ticket, self.all = 0, True
-            self.connection = self.world.new_connection()
-            self._after(self.world.rng.randrange(50, 500), self.beat)
+            self.connection = self.simulation.new_connection()
+            self._after(self.simulation.rng.randrange(50, 500), self.beat)
 
-    def _lost_patience(self) -> None:
+    def _on_request_timeout(self) -> None:
         self.all = True
         self.beat()
 
@@ -214,24 +223,26 @@ class Reader:
         self.epoch = reply["member_epoch"]
         if reply["assignment"] is not None:
             self.goal = unlisted(reply["assignment"]["topic_partitions"])
-            self._turn_to(self.goal)
-        self.world.checks.owners(self.group_id)
-        if self.world.chance(0.2):
-            self.world.commit(self)
-        if not self.world.draining and self.world.chance(0.03):
+            self._adopt_assignment(self.goal)
+        self.simulation.checks.owners(self.group_id)
+        if self.simulation.chance(0.2):
+            self.simulation.commit(self)
+        if not self.simulation.draining and self.simulation.chance(0.03):
             self.subscribe()
         pause = reply["heartbeat_interval_ms"]
-        if self.slow and self.world.chance(0.05):
-            pause = self.world.rng.randrange(25_000)
+        if self.slow and self.simulation.chance(0.05):
+            pause = self.simulation.rng.randrange(25_000)
         self._after(pause, self.beat)
 
-    def _turn_to(self, goal: frozenset[tuple[str, int]]) -> None:
+    def _adopt_assignment(self, goal: frozenset[tuple[str, int]]) -> None:
         """Revoke first, which takes a while; then read the new partitions."""
         if self.owned - goal:
             if not self.revokes:
                 self.revokes = True
-                longest = 20_000 if self.slow and self.world.chance(0.2) else 1500
-                self.world.later(self.world.rng.randrange(longest), self._revoked(self.epoch))
+                longest = 20_000 if self.slow and self.simulation.chance(0.2) else 1500
+                self.simulation.later(
+                    self.simulation.rng.randrange(longest), self._revoked(self.epoch)
+                )
         else:
             self.owned = goal
 
@@ -247,15 +258,15 @@ class Reader:
         return done
 
     def _refused(self, code: int) -> None:
-        delay = self.world.rng.randrange(20, 300)
+        delay = self.simulation.rng.randrange(20, 300)
         self.all = True
         if code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND):
             if code != Code.GROUP_ID_NOT_FOUND:
-                self.world.checks.thrown_out(self)
+                self.simulation.checks.evicted(self)
             self.epoch, self.owned, self.goal = 0, frozenset(), None
             self.state = "joining"
         elif code == Code.FENCED_INSTANCE_ID or (
-            code == Code.UNRELEASED_INSTANCE_ID and self._has_a_twin()
+            code == Code.UNRELEASED_INSTANCE_ID and self._is_replaced()
         ):
             self.die()
             return
@@ -265,8 +276,8 @@ class Reader:
             delay += 2000
         self._after(delay, self.beat)
 
-    def _has_a_twin(self) -> bool:
-        others = [each for each in self.world.clients if each.state != "gone"]
+    def _is_replaced(self) -> bool:
+        others = [each for each in self.simulation.clients if each.state != "gone"]
         return sum(each.instance == self.instance for each in others) > 1
 
     def _after(self, ms: int, act: Any) -> None:
@@ -276,27 +287,27 @@ class Reader:
             if self.round == mine and self.state != "gone":
                 act()
 
-        self.world.later(ms, unless_overtaken)
+        self.simulation.later(ms, unless_overtaken)
 
 
-class LyingReader(Reader):
+class LyingConsumerMember(ConsumerMember):
     """Sends arbitrary requests, under ids that are not another client's."""
 
     lies = True
 
     def message(self) -> Message:
-        rng = self.world.rng
+        rng = self.simulation.rng
         message = super().message()
-        if self.world.draining or rng.random() < 0.4:
+        if self.simulation.draining or rng.random() < 0.4:
             return message
-        others = [each.instance for each in self.world.clients if each.instance]
+        others = [each.instance for each in self.simulation.clients if each.instance]
         lie = rng.randrange(6)
         if lie == 0:
             message["member_epoch"] = rng.randrange(-3, self.epoch + 3)
         elif lie == 1 and others:
             message["instance_id"] = rng.choice(others)
         elif lie == 2:
-            message["topic_partitions"] = listed([("nowhere", 3), (self.world.id_of("t"), 99)])
+            message["topic_partitions"] = listed([("nowhere", 3), (self.simulation.id_of("t"), 99)])
         elif lie == 3:
             message["member_id"] = rng.choice(("", "nobody"))
         elif lie == 4:
