@@ -20,11 +20,11 @@ from krust.coordinator.consumer.target import BUILT_IN
 from krust.coordinator.events import AssignCall, GroupSettings
 from krust.errors import Code
 from tests.unit.coordinator.consuming import Cluster
-from tests.unit.coordinator.simulator.checks import SLACK_MS, PendingRequest, GroupChecks
+from tests.unit.coordinator.simulator.checks import SLACK_MS, GroupChecks, PendingRequest
 from tests.unit.coordinator.simulator.consumer_members import (
+    ConsumerMember,
     ConvertingMember,
     LyingConsumerMember,
-    ConsumerMember,
 )
 from tests.unit.coordinator.simulator.simulation import FailingClassicGroup, GroupSimulation
 

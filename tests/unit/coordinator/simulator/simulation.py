@@ -22,7 +22,7 @@ from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome
 from krust.coordinator.group_coordinator import GroupCoordinator
 from tests.unit.coordinator.simulator.checks import GroupChecks
-from tests.unit.coordinator.simulator.clients import SimulatedMember, LyingMember, shared
+from tests.unit.coordinator.simulator.clients import LyingMember, SimulatedMember, shared
 from tests.unit.coordinator.simulator.core import SimulatedCore
 
 if TYPE_CHECKING:
