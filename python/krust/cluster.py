@@ -11,7 +11,7 @@
 Each is a whole broker with its own threads, sockets and log directory. What ZooKeeper is to
 brokers in processes, a tree in memory is here: sessions, watches, an elected controller; brokers
 speak Kafka's control APIs with each other over their sockets. For that each has a second listener,
-on a free port of 127.0.0.1, that no client is told of: a client's StopReplica is refused on the
+on a free port of 127.0.0.1, that no client knows: a client's StopReplica is refused on the
 first one, as it would delete records. Settings that name listeners replace both.
 Threads: any, one call at a time. Not promised: replication (factors above 1 are refused), and that
 a killed broker's log is left as a power cut would leave it: its files are closed in order.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 WAIT_S = 30.0
 _LOOK_S = 0.001
 _CLIENTS, _BROKERS = "PLAINTEXT", "BROKERS"
-"""Listeners: what clients are told, and what brokers use among each other."""
+"""Listeners: the addresses for clients, and those for brokers."""
 _LISTENERS = frozenset({"listeners", "inter.broker.listener.name", "advertised.listeners"})
 """Settings that say where brokers listen."""
 
@@ -100,8 +100,8 @@ class Cluster(Closing):
     @property
     def controller(self) -> int:
         """The number of the controller; -1: nobody is, just now."""
-        told = {broker.controller_id for broker in self._awake()}
-        return told.pop() if len(told) == 1 else -1
+        reported = {broker.controller_id for broker in self._awake()}
+        return reported.pop() if len(reported) == 1 else -1
 
     def client_config(self, **extra: Any) -> dict[str, Any]:
         """As `krust.Broker.client_config`."""
@@ -118,8 +118,8 @@ class Cluster(Closing):
         if None in leaders:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(f"there is no {topic}:{partition}", code=code, name=code.name)
-        told = [one for one in leaders if one is not None]
-        return told[0] if len(told) == 1 else -1
+        reported = [one for one in leaders if one is not None]
+        return reported[0] if len(reported) == 1 else -1
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None

@@ -9,7 +9,7 @@ Files are Java's `server.properties` or TOML with Kafka's names as quoted keys (
 3`); bare tables would split `broker.id` in two. The table of settings itself is `settings.py`.
 
 `Config` is what holds: immutable, picklable, plain text by name as Kafka keeps it, typed on demand.
-Not promised: nothing here is dynamic; what a running broker was told later lies in its store.
+Not promised: nothing here is dynamic; later changes of a running broker are in its store.
 """
 
 from __future__ import annotations
@@ -381,9 +381,11 @@ class _Review:
         elif not setup.source.lenient:
             self.problems.append(error)
         else:
-            told = foreign.meaning(name)
+            explanation = foreign.meaning(name)
             near = error.hint if str(error.hint).startswith(("did you", name)) else "take it out"
-            self._note(name, setup, told or f"no setting of a broker that krust knows; {near}")
+            self._note(
+                name, setup, explanation or f"no setting of a broker that krust knows; {near}"
+            )
 
     def drop_controller_listeners(self) -> None:
         """Take what is for KRaft's controllers alone out of the listeners of a foreign file."""
@@ -418,10 +420,10 @@ class _Review:
         hint = f"take {name} out, and let nobody but trusted clients reach the listeners"
         self.problems.append(ConfigError(what, hint=hint))
 
-    def _note(self, name: str, setup: Setup, told: str) -> None:
+    def _note(self, name: str, setup: Setup, explanation: str) -> None:
         source = setup.source
         group = source.place if source.kind == "file" else "the environment"
-        self._foreign.setdefault(group, []).append(f"{name}: {told}")
+        self._foreign.setdefault(group, []).append(f"{name}: {explanation}")
 
 
 _ENFORCED = re.compile(r"listener\.name\.|super\.users$|allow\.everyone\.|ssl\.\w+\.filename$")

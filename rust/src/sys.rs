@@ -171,8 +171,8 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
 
 /// Bytes of the file system that holds `path`: (free to us, all).
 pub fn disk_space(path: &Path) -> io::Result<(u64, u64)> {
-    let facts = rustix::fs::statvfs(path)?;
-    Ok((facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize))
+    let stat = rustix::fs::statvfs(path)?;
+    Ok((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
 }
 
 /// How many descriptors the process may have open now (`ulimit -n`).

@@ -123,9 +123,9 @@ fn damaged_frames_cause_no_panic_and_take_no_memory() {
     let mut random = Random::seeded(4);
     let mut cases = 0;
     for one in sample::apis() {
-        let facts = api(one.key).unwrap();
+        let spec = api(one.key).unwrap();
         for version in one.versions.first..=one.versions.last {
-            let both = [(&one.request, &facts.request), (&one.response, &facts.response)];
+            let both = [(&one.request, &spec.request), (&one.response, &spec.response)];
             for (message, codec) in both {
                 let value = random.message(message, version);
                 let mut frame = Frame::of(&one, message, (version, &value));

@@ -91,13 +91,13 @@ def check(
     found = [topics.partition(path) for path in logfacts.partitions(directory)]
     gone: dict[tuple[str, int], int] = {}
     for policy_name in dict.fromkeys(each.policy for each in found if each.ruled):
-        ruled = [each.facts for each in found if each.ruled and each.policy == policy_name]
+        ruled = [each.candidate for each in found if each.ruled and each.policy == policy_name]
         policy = plugins.chosen(POLICIES, str(policy_name), topics.parameters)
         with plugins.blamed(policy.name, ExpiryError):
             answer = policy.expired(disk, ruled, now_ms)
             validate(ruled, answer)
         gone |= answer
-    rows = [_row(each, gone.get(each.facts.key, 0), now_ms) for each in found]
+    rows = [_row(each, gone.get(each.candidate.key, 0), now_ms) for each in found]
     columns = ("partition", "policy", "segments", "may_go", "would_go", "bytes_freed", "new_start")
     output.rows(options, columns, rows)
     if not topics.known:
@@ -107,15 +107,15 @@ def check(
 
 def _row(found: Found, by_policy: int, now_ms: int) -> dict[str, object]:
     """A partition, and what goes by its policy and by the core."""
-    facts = found.facts
+    candidate = found.candidate
     by_core = found.limits.deletes and found.policy is None
-    count = max(by_policy, dropped(facts, found.log_start, now_ms, deletes=by_core))
-    gone = facts.segments[:count]
+    count = max(by_policy, dropped(candidate, found.log_start, now_ms, deletes=by_core))
+    gone = candidate.segments[:count]
     return {
-        "partition": f"{facts.topic}-{facts.number}",
+        "partition": f"{candidate.topic}-{candidate.number}",
         "policy": (found.policy or DEFAULT) if found.limits.deletes else None,
-        "segments": len(facts.segments),
-        "may_go": len(facts.may_go) if found.limits.deletes else 0,
+        "segments": len(candidate.segments),
+        "may_go": len(candidate.may_go) if found.limits.deletes else 0,
         "would_go": count,
         "bytes_freed": sum(segment.size for segment in gone),
         "new_start": gone[-1].next_offset if gone else None,
@@ -125,7 +125,7 @@ def _row(found: Found, by_policy: int, now_ms: int) -> dict[str, object]:
 class Found(NamedTuple):
     """A partition, and who decides about it."""
 
-    facts: Partition
+    candidate: Partition
     policy: str | None
     """None: the core alone"""
     limits: Limits
@@ -171,7 +171,7 @@ class Topics:
         segments = _segments(logfacts.segments(path))
         marks = logfacts.checkpoints(path)
         high = marks["high_watermark"]
-        facts = Partition(
+        candidate = Partition(
             name,
             int(number),
             segments,
@@ -181,7 +181,7 @@ class Topics:
         )
         policy = self._policy or policy_of(name, values, self._rules)
         log_start = max(marks["log_start"] or 0, segments[0].base_offset)
-        return Found(facts, policy, limits, log_start)
+        return Found(candidate, policy, limits, log_start)
 
 
 def _segments(files: list[Path]) -> tuple[Segment, ...]:
@@ -199,7 +199,7 @@ def _segment(file: Path) -> Segment:
             newest = -1
             break
         end, newest = batch["last_offset"] + 1, max(newest, batch["max_timestamp"])
-    facts = file.stat()
+    stat = file.stat()
     if newest < 0:
-        newest = facts.st_mtime_ns // 1_000_000
-    return Segment(int(file.stem), end, facts.st_size, newest)
+        newest = stat.st_mtime_ns // 1_000_000
+    return Segment(int(file.stem), end, stat.st_size, newest)

@@ -140,11 +140,11 @@ def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
 
 
 def _wait_for_leaders(options: Options, asked: _krust.Client, rows: list[dict[str, Any]]) -> None:
-    from krust.clients.leaders import wait_until_led
+    from krust.clients.leaders import wait_for_leaders
 
     patience_s = options.timeout_ms / 1000
     for row in rows:
-        if not wait_until_led(asked, row["name"], row["partitions"] or 1, patience_s):
+        if not wait_for_leaders(asked, row["name"], row["partitions"] or 1, patience_s):
             session.note(options, f'topic "{row["name"]}" has no leaders yet')
 
 

@@ -61,8 +61,8 @@ class OldGroups:
         for name in self._tree.children(znodes.CONSUMERS):
             state = self._state(self._tree.children(znodes.consumer_members(name)))
             if not wanted or state.lower() in wanted:
-                facts = {"group_id": name, "group_state": state, "group_type": ZOOKEEPER}
-                found.append({**facts, "protocol_type": "", "coordinator": None})
+                described = {"group_id": name, "group_state": state, "group_type": ZOOKEEPER}
+                found.append({**described, "protocol_type": "", "coordinator": None})
         return found
 
     def describe(self, name: str) -> Group:
@@ -127,7 +127,7 @@ def found(options: Options, asked: _krust.Client, named: str | None) -> OldGroup
         return None
     if named is not None:
         return OldGroups(options, named, options.timeout_ms)
-    connect = told(asked)
+    connect = configured_connect(asked)
     if connect is None:
         return None
     try:
@@ -137,7 +137,7 @@ def found(options: Options, asked: _krust.Client, named: str | None) -> OldGroup
         return None
 
 
-def told(asked: _krust.Client) -> str | None:
+def configured_connect(asked: _krust.Client) -> str | None:
     """The ZooKeeper that a broker says it uses; None: it uses none, or does not say."""
     brokers = session.metadata(asked, [])["brokers"]
     if not brokers:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from krust import _krust
 from krust.clients import options
 from krust.clients.coordinator_client import CoordinatorClient, refused
-from krust.clients.leaders import leaders, wait_until_led
+from krust.clients.leaders import leaders, wait_for_leaders
 from krust.clients.member_descriptions import classic_member, consumer_member
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
@@ -109,7 +109,7 @@ class Admin(Closing):
         body = {"topics": [{**one, "configs": configs}], "timeout_ms": self._timeout_ms}
         [answer] = self._client.request("CreateTopics", body)["topics"]
         _check(answer, f"topic {topic!r}")
-        wait_until_led(self._client, topic, max(partitions, 1), _PATIENCE_S)
+        wait_for_leaders(self._client, topic, max(partitions, 1), _PATIENCE_S)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its records. KafkaError: UNKNOWN_TOPIC_OR_PARTITION ..."""
@@ -130,7 +130,7 @@ class Admin(Closing):
         body = {"topics": [one], "timeout_ms": self._timeout_ms}
         [answer] = self._client.request("CreatePartitions", body)["results"]
         _check(answer, f"topic {topic!r}")
-        wait_until_led(self._client, topic, total, _PATIENCE_S)
+        wait_for_leaders(self._client, topic, total, _PATIENCE_S)
 
     def config(self, topic: str) -> dict[str, str | None]:
         """Every setting of a topic, defaults included; None: a secret, or unset."""

@@ -352,14 +352,14 @@ class AsyncConsumer:
         """Run a coroutine on the loop; the thread does what it asks for until it is over."""
         loop = self._loop
         if loop is None or not loop.is_running():
-            return  # the program ends without `close`: nobody is left to be told
+            return  # the program ends without `close`: nothing is left to report to
         running = _Listening(self)
 
-        async def told() -> None:
+        async def report() -> None:
             _LISTENING.set(running)
             await listener(self, places)
 
-        over = asyncio.run_coroutine_threadsafe(told(), loop)
+        over = asyncio.run_coroutine_threadsafe(report(), loop)
         over.add_done_callback(running.end)
         while (job := running.jobs.get()) is not None:
             job()

@@ -21,7 +21,7 @@ def leaders(client: Client, topic: str) -> dict[int, int]:
     }
 
 
-def wait_until_led(client: Client, topic: str, partitions: int, patience_s: float) -> bool:
+def wait_for_leaders(client: Client, topic: str, partitions: int, patience_s: float) -> bool:
     """Return when so many partitions have leaders; False: they had not in that time."""
     deadline = time.monotonic() + patience_s
     while True:

@@ -28,8 +28,8 @@ def dropped(partition: Partition, log_start: int, now_ms: int, *, deletes: bool)
     end = segments[-1].next_offset
     nexts = [segment.next_offset for segment in segments]
     high = partition.high_watermark
-    begins_anew = log_start < keep_from >= end <= high and segments[-1].size > 0
-    if not begins_anew:
+    restarts_empty = log_start < keep_from >= end <= high and segments[-1].size > 0
+    if not restarts_empty:
         nexts.pop()
     return sum(each <= min(keep_from, high) for each in nexts)
 

@@ -164,7 +164,7 @@ impl Connection {
     /// The newest common version of an API, not above `last`.
     pub fn version(&self, key: i16, last: i16) -> Result<i16> {
         self.versions.pick(key, last).ok_or_else(|| Error::Unsupported {
-            api: api(key).map_or("this API", |facts| facts.name),
+            api: api(key).map_or("this API", |spec| spec.name),
             address: self.address().to_string(),
         })
     }
@@ -240,7 +240,7 @@ impl Connection {
     }
 
     fn negotiate(&mut self, wait: &Wait) -> Result<()> {
-        let newest = api(API_VERSIONS).map_or(0, |facts| facts.last);
+        let newest = api(API_VERSIONS).map_or(0, |spec| spec.last);
         let mut version = newest;
         loop {
             let request = ApiVersionsRequest {
@@ -279,5 +279,5 @@ impl Connection {
 
 /// The newest version of an API that this client writes.
 pub(super) fn newest(key: i16) -> i16 {
-    protocol::api(key).map_or(0, |facts| facts.last)
+    protocol::api(key).map_or(0, |spec| spec.last)
 }

@@ -59,7 +59,7 @@ pub fn partitions(
     if found.is_empty() {
         return Err(unknown(topic));
     }
-    let facts = |partition: &PartitionFiles| {
+    let bounds = |partition: &PartitionFiles| {
         let (start, end) = (partition.start()?, partition.end()?);
         let stable = match read_committed {
             true => partition.transactions()?.first_unstable.unwrap_or(end),
@@ -67,7 +67,7 @@ pub fn partitions(
         };
         Ok((partition.number, start, end.min(stable).max(start)))
     };
-    found.iter().map(facts).collect::<std::result::Result<_, _>>().map_err(|e| failed(topic, &e))
+    found.iter().map(bounds).collect::<std::result::Result<_, _>>().map_err(|e| failed(topic, &e))
 }
 
 /// The first offset of a partition whose record is not older than a time; `None`: none so late.

@@ -34,7 +34,7 @@ impl<'a> RequestHeader<'a> {
         if (api_key, api_version) == (CONTROLLED_SHUTDOWN, 0) {
             return Some(0);
         }
-        api(api_key).map(|facts| if api_version >= facts.flexible { 2 } else { 1 })
+        api(api_key).map(|spec| if api_version >= spec.flexible { 2 } else { 1 })
     }
 
     /// Reads a header; the version follows from its first two fields.
@@ -74,7 +74,7 @@ pub struct ResponseHeader {
 impl ResponseHeader {
     /// The header's own version for an API's version.
     pub fn version_for(api_key: i16, api_version: i16) -> i16 {
-        let flexible = api(api_key).is_some_and(|facts| api_version >= facts.flexible);
+        let flexible = api(api_key).is_some_and(|spec| api_version >= spec.flexible);
         i16::from(flexible && api_key != API_VERSIONS)
     }
 

@@ -95,9 +95,9 @@ pub fn tree_size(
     direction: Direction,
     bytes: &[u8],
 ) -> Result<usize, DecodeError> {
-    let facts = api(key).filter(|facts| facts.has(version));
-    let facts = facts.ok_or(DecodeError::Unsupported { key, version })?;
-    (facts.codec(direction).tree_size)(bytes, version)
+    let spec = api(key).filter(|spec| spec.has(version));
+    let spec = spec.ok_or(DecodeError::Unsupported { key, version })?;
+    (spec.codec(direction).tree_size)(bytes, version)
 }
 
 /// Decodes the message of an API known only by key. All of `bytes` must be the message.
@@ -107,9 +107,9 @@ pub fn decode_any(
     direction: Direction,
     bytes: &[u8],
 ) -> Result<Value, DecodeError> {
-    let facts = api(key).filter(|facts| facts.has(version));
-    let facts = facts.ok_or(DecodeError::Unsupported { key, version })?;
-    (facts.codec(direction).decode)(bytes, version)
+    let spec = api(key).filter(|spec| spec.has(version));
+    let spec = spec.ok_or(DecodeError::Unsupported { key, version })?;
+    (spec.codec(direction).decode)(bytes, version)
 }
 
 /// Encodes the message of an API known only by key.
@@ -119,10 +119,10 @@ pub fn encode_any(
     direction: Direction,
     value: &Value,
 ) -> Result<Writer, ValueError> {
-    let facts = api(key).filter(|facts| facts.has(version));
-    let facts = facts.ok_or(Problem::Unsupported { key, version })?;
+    let spec = api(key).filter(|spec| spec.has(version));
+    let spec = spec.ok_or(Problem::Unsupported { key, version })?;
     let mut writer = Writer::new();
-    (facts.codec(direction).encode)(value, version, &mut writer)?;
+    (spec.codec(direction).encode)(value, version, &mut writer)?;
     Ok(writer)
 }
 

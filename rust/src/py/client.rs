@@ -202,7 +202,7 @@ impl Client {
             let connection = cluster.connection(target, &wait)?;
             let ranges = connection.versions().ranges().iter();
             let named = |(key, first, last): &(i16, i16, i16)| {
-                (*key, protocol::api(*key).map(|facts| facts.name), *first, *last)
+                (*key, protocol::api(*key).map(|spec| spec.name), *first, *last)
             };
             Ok(ranges.map(named).collect())
         })

@@ -318,8 +318,8 @@ impl Server {
                 if !topics.iter().any(|topic| **topic == *name.topic) {
                     continue;
                 }
-                let Ok(facts) = log.segment_summaries() else { continue };
-                let segments = facts
+                let Ok(summaries) = log.segment_summaries() else { continue };
+                let segments = summaries
                     .iter()
                     .map(|s| (s.base_offset.0, s.next_offset.0, s.size, s.largest_timestamp))
                     .collect();

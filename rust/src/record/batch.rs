@@ -466,8 +466,8 @@ mod tests {
         for codec in CODECS {
             let bytes = three(&BatchFields { codec, ..BatchFields::default() });
             let batch = Batch::parse(&bytes).unwrap();
-            let facts = check(&batch, &ValidationRules::default()).unwrap();
-            assert_eq!((facts.max_timestamp, facts.record_count), (1005, 3));
+            let validated = check(&batch, &ValidationRules::default()).unwrap();
+            assert_eq!((validated.max_timestamp, validated.record_count), (1005, 3));
             let missing =
                 check(&batch, &ValidationRules { need_keys: true, ..ValidationRules::default() });
             let reason = "a compacted topic takes no record without a key";

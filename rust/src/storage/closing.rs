@@ -52,22 +52,22 @@ pub fn close_all(
             part.push(log);
         }
     }
-    let (tell, told) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     for (index, (dir, logs)) in parts.into_iter().enumerate() {
         let closing = Arc::new(ClosingDir { dir, logs, steps: Arc::clone(&steps) });
-        let other = (tell.clone(), Arc::clone(&closing));
+        let other = (sender.clone(), Arc::clone(&closing));
         let run = move || drop(other.0.send((index, other.1.run())));
         if let Err(error) = thread::Builder::new().name("krust-close".into()).spawn(run) {
             tracing::warn!("log directories are closed one after the other: {error}");
-            let _ = tell.send((index, closing.run()));
+            let _ = sender.send((index, closing.run()));
         }
     }
-    drop(tell);
+    drop(sender);
     let mut left: Vec<_> = dirs.iter().map(Some).collect();
     let mut outcome = Ok(());
     let mut seen = steps.load(Ordering::Relaxed);
     loop {
-        match told.recv_timeout(patience) {
+        match results.recv_timeout(patience) {
             Ok((index, closed)) => {
                 outcome = outcome.and(closed);
                 left.get_mut(index).and_then(Option::take);

@@ -480,7 +480,8 @@ impl LogDir {
     /// Whether `path` lies in the directory's own file system, and not behind a link or a mount.
     pub(crate) fn is_same_file_system(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
-        let device = |facts: std::io::Result<std::fs::Metadata>| facts.ok().map(|it| it.dev());
+        let device =
+            |metadata: std::io::Result<std::fs::Metadata>| metadata.ok().map(|it| it.dev());
         let mine = self.handle.lock().as_ref().and_then(|handle| device(handle.metadata()));
         mine.is_some() && mine == device(std::fs::metadata(path))
     }

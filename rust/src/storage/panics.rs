@@ -24,14 +24,14 @@ pub(crate) fn caught<R>(doing: &dyn std::fmt::Display, f: impl FnOnce() -> R) ->
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(found) => Some(found),
         Err(panic) => {
-            tracing::error!("a bug: {doing} panicked: {}", said(&*panic));
+            tracing::error!("a bug: {doing} panicked: {}", panic_message(&*panic));
             None
         }
     }
 }
 
 /// The words of a panic.
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }

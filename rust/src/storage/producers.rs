@@ -345,8 +345,8 @@ impl Producers {
     }
 
     /// All producers, for `DescribeProducers`.
-    pub(crate) fn facts(&self) -> Vec<ActiveProducer> {
-        let facts = |(id, producer): (&i64, &ProducerEntry)| ActiveProducer {
+    pub(crate) fn active_producers(&self) -> Vec<ActiveProducer> {
+        let active = |(id, producer): (&i64, &ProducerEntry)| ActiveProducer {
             producer_id: *id,
             producer_epoch: producer.epoch,
             last_sequence: producer.last_sequence(),
@@ -354,7 +354,7 @@ impl Producers {
             coordinator_epoch: producer.coordinator_epoch,
             current_txn_start_offset: producer.txn_first_offset.unwrap_or(-1),
         };
-        self.known.iter().map(facts).collect()
+        self.known.iter().map(active).collect()
     }
 
     /// A snapshot's bytes; what is staged counts as written.
@@ -488,7 +488,7 @@ mod tests {
         producers.note(&header(5, 0, 15), true);
         let bytes = producers.to_snapshot();
         let back = Producers::from_snapshot(&bytes).expect("reads");
-        assert_eq!(back.facts(), producers.facts());
+        assert_eq!(back.active_producers(), producers.active_producers());
         assert_eq!(back.first_unstable(), Some(15));
         assert_eq!(Producers::default().to_snapshot().len(), 10);
         for cut in 0..bytes.len() {
@@ -502,11 +502,11 @@ mod tests {
         producers.note(&header(0, 0, 0), true);
         producers.commit();
         let marker = Marker { commit: false, coordinator_epoch: 3 };
-        let before = producers.facts();
+        let before = producers.active_producers();
         assert!(producers.note_marker(&header(-1, 0, 1), marker).is_some());
         producers.note(&header(1, 0, 2), true);
         producers.roll_back(1);
-        assert_eq!(producers.facts(), before);
+        assert_eq!(producers.active_producers(), before);
         assert_eq!(producers.first_unstable(), Some(0));
     }
 }

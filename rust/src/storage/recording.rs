@@ -377,8 +377,8 @@ fn find_dir(tree: &Tree, root: &Path, path: &Path) -> Option<usize> {
 fn load(state: &mut RecordingState, path: &Path, dir: usize) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
-        let facts = entry.metadata()?;
-        let node = if facts.is_dir() {
+        let metadata = entry.metadata()?;
+        let node = if metadata.is_dir() {
             state.start.dirs.push(BTreeMap::new());
             let id = state.start.dirs.len() - 1;
             load(state, &entry.path(), id)?;
@@ -386,7 +386,7 @@ fn load(state: &mut RecordingState, path: &Path, dir: usize) -> io::Result<()> {
         } else {
             state.start.files.push(std::fs::read(entry.path())?);
             let id = state.start.files.len() - 1;
-            state.inodes.insert(facts.ino(), id);
+            state.inodes.insert(metadata.ino(), id);
             state.names.insert(id, entry.file_name().to_string_lossy().into_owned());
             Node::File(id)
         };

@@ -147,8 +147,8 @@ fn finish(
 fn trim_reserved(partition_dir: &PartitionDir, last: &Arc<Segment>) -> Result<(), StorageError> {
     use std::os::unix::fs::MetadataExt;
     let file = last.file()?;
-    let facts = file.metadata().map_err(|e| StorageError::io("stat", &last.path(LOG), e))?;
-    if facts.blocks() * 512 > facts.len() + RESERVED {
+    let metadata = file.metadata().map_err(|e| StorageError::io("stat", &last.path(LOG), e))?;
+    if metadata.blocks() * 512 > metadata.len() + RESERVED {
         let fail = |error| partition_dir.log_dir.failed("trim a segment", error);
         partition_dir.log_dir.disk().set_len(&file, last.size()).map_err(fail)?;
     }
@@ -270,12 +270,12 @@ impl Check<'_> {
         let file = segment.file()?;
         let fail = |e: io::Error| StorageError::io("read", &segment.path(LOG), e);
         let mut walker = Walker::reading(&file, 0, segment.size());
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             let at = walker.position();
-            if let Some(checking) = self.request.checking.filter(|_| at >= told + STEP) {
-                checking.add(at - told)?;
-                told = at;
+            if let Some(checking) = self.request.checking.filter(|_| at >= reported + STEP) {
+                checking.add(at - reported)?;
+                reported = at;
             }
             match walker.step().map_err(fail)? {
                 WalkStep::End => return Ok((at, None)),

@@ -75,7 +75,7 @@ fn damaged_commits_are_logged_with_the_offsets_they_cost() {
     assert_eq!(offsets(&rows), [(0, 3)]);
     let name = format!("{GROUPS}-{}", GROUP.1);
     let errors = ERRORS.lock();
-    let told = errors.iter().find(|line| line.contains(&name) && line.contains("left out"));
-    let told = told.unwrap_or_else(|| panic!("{errors:?}"));
-    assert!(told.contains("from=1 to=1"), "{told}");
+    let reported = errors.iter().find(|line| line.contains(&name) && line.contains("left out"));
+    let reported = reported.unwrap_or_else(|| panic!("{errors:?}"));
+    assert!(reported.contains("from=1 to=1"), "{reported}");
 }

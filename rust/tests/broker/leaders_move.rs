@@ -152,8 +152,8 @@ fn brokers_are_listed_by_the_listener_that_asks() {
     let request = frame(3, 8, |writer, version| request.encode(writer, version));
     let reply = fixture.ask(&mut conn, &request);
     let response = MetadataResponse::decode(&mut Reader::new(&reply), 8).unwrap();
-    let told: Vec<_> = response.brokers.iter().map(|it| (it.node_id, it.port)).collect();
-    assert_eq!((response.controller_id, told), (1, vec![(0, 9092), (1, 91)]));
+    let brokers: Vec<_> = response.brokers.iter().map(|it| (it.node_id, it.port)).collect();
+    assert_eq!((response.controller_id, brokers), (1, vec![(0, 9092), (1, 91)]));
 }
 
 #[test]

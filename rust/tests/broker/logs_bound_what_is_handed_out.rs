@@ -25,8 +25,8 @@ fn append(fixture: &TestBroker, topic: &str, bytes: &[u8]) {
     let partition = image.topic(topic).unwrap().partition(0).unwrap();
     let log = &partition.local.as_ref().unwrap().log;
     let batch = Batch::parse(bytes).unwrap();
-    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-    log.commit(log.stage(&batch, &facts, NOW_MS).unwrap().staged).unwrap();
+    let validated = batch::check(&batch, &ValidationRules::default()).unwrap();
+    log.commit(log.stage(&batch, &validated, NOW_MS).unwrap().staged).unwrap();
 }
 
 fn question() -> Frame {

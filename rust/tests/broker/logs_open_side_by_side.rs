@@ -29,7 +29,7 @@ const DIRS: [&str; 2] = ["a", "b"];
 const TOPIC: TopicId = TopicId([7; 16]);
 
 /// What is found of each log.
-type Facts = BTreeMap<TopicPartition, String>;
+type LogStates = BTreeMap<TopicPartition, String>;
 
 /// Calls something before a file is opened.
 struct Hooked(Box<dyn Fn(&Path) + Send + Sync>);
@@ -67,8 +67,8 @@ fn append(log: &Log, number: i32, epoch: i32) {
     };
     let bytes = builder.to_bytes(&fields).unwrap();
     let batch = Batch::parse(&bytes).unwrap();
-    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-    log.commit(log.stage(&batch, &facts, NOW_MS).unwrap().staged).unwrap();
+    let states = batch::check(&batch, &ValidationRules::default()).unwrap();
+    log.commit(log.stage(&batch, &states, NOW_MS).unwrap().staged).unwrap();
 }
 
 /// Logs of every kind, in directories that were not shut down in order.
@@ -185,8 +185,8 @@ fn opened(broker: &Broker) -> Vec<ApplyError> {
     broker.apply(Delta { version: 1, topics, ..Delta::default() })
 }
 
-fn facts(broker: &Broker) -> Facts {
-    let facts = |log: &Log| {
+fn log_states(broker: &Broker) -> LogStates {
+    let state = |log: &Log| {
         format!(
             "{:?} {} bytes, {:?}, {:?}, {:?}, in {:?}",
             (log.log_start_offset(), log.log_end_offset()),
@@ -197,19 +197,19 @@ fn facts(broker: &Broker) -> Facts {
             log.dir().path().file_name()
         )
     };
-    broker.partitions().iter().map(|it| (it.name.clone(), facts(&it.log))).collect()
+    broker.partitions().iter().map(|it| (it.name.clone(), state(&it.log))).collect()
 }
 
 /// What one thread finds, and what lies on the disk afterwards.
-fn reference(home: &Path) -> (Facts, BTreeMap<PathBuf, Vec<u8>>) {
+fn reference(home: &Path) -> (LogStates, BTreeMap<PathBuf, Vec<u8>>) {
     let copy = copied(home);
     let broker = broker(copy.path(), 1, Arc::new(RealDisk));
     assert!(opened(&broker).is_empty());
-    let facts = facts(&broker);
+    let states = log_states(&broker);
     drop(broker);
-    assert_eq!(facts.len(), LOGS.unsigned_abs() as usize);
-    assert!(facts.values().any(|it| it.contains("is damaged")));
-    (facts, files(copy.path()))
+    assert_eq!(states.len(), LOGS.unsigned_abs() as usize);
+    assert!(states.values().any(|it| it.contains("is damaged")));
+    (states, files(copy.path()))
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn many_threads_open_logs_as_one_does() {
         let copy = copied(home.path());
         let broker = broker(copy.path(), threads, Arc::new(RealDisk));
         assert!(opened(&broker).is_empty());
-        let found = facts(&broker);
+        let found = log_states(&broker);
         drop(broker);
         assert_eq!((found, files(copy.path())), wanted, "{threads} threads");
     }
@@ -272,7 +272,7 @@ fn a_log_that_cannot_be_opened_harms_no_other() {
     let failures = opened(&broker);
     assert_eq!(failures.iter().map(|it| &it.partition).collect::<Vec<_>>(), [&bad]);
     wanted.remove(&bad);
-    assert_eq!(facts(&broker), wanted);
+    assert_eq!(log_states(&broker), wanted);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_panic_while_a_log_opens_ends_the_start() {
     drop(hurt);
     let broker = broker(home.path(), 8, Arc::new(RealDisk));
     assert!(opened(&broker).is_empty());
-    assert_eq!(facts(&broker), wanted);
+    assert_eq!(log_states(&broker), wanted);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn an_interrupted_start_is_repeated_by_the_next() {
     left.close().unwrap();
     let broker = broker(home.path(), 4, Arc::new(RealDisk));
     assert!(opened(&broker).is_empty());
-    assert_eq!(facts(&broker), wanted);
+    assert_eq!(log_states(&broker), wanted);
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn a_crash_while_logs_open_loses_nothing() {
             disk.crash(ops, crash, image.path()).unwrap();
             let broker = broker(image.path(), 8, Arc::new(RealDisk));
             assert!(opened(&broker).is_empty());
-            assert_eq!(facts(&broker), wanted, "{crash:?} after {ops} changes");
+            assert_eq!(log_states(&broker), wanted, "{crash:?} after {ops} changes");
         }
     }
 }

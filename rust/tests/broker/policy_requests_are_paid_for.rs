@@ -74,11 +74,11 @@ fn a_request_tree_takes_less_than_its_estimate() {
             DescribeConfigsRequest { resources: resources.collect(), ..Default::default() };
         let mut writer = Writer::new();
         request.encode(&mut writer, version);
-        let said = tree_size(32, version, Direction::Request, &writer.buf).unwrap();
+        let tree_bytes = tree_size(32, version, Direction::Request, &writer.buf).unwrap();
         let tree = decode_any(32, version, Direction::Request, &writer.buf).unwrap();
         // An object of Python's takes at least 48 bytes; here there are 5 of them a resource.
-        assert!(heap(&tree) + 500 * 5 * 48 < said, "{version}");
-        assert!(said < 40 * writer.buf.len(), "{version}: {said}");
+        assert!(heap(&tree) + 500 * 5 * 48 < tree_bytes, "{version}");
+        assert!(tree_bytes < 40 * writer.buf.len(), "{version}: {tree_bytes}");
     }
 }
 
@@ -129,8 +129,8 @@ fn repeated_names_are_asked_once_and_many_names_in_slices() {
         let mut reader = Reader::new(&reply);
         let answer = DescribeConfigsResponse::decode(&mut reader, version).unwrap();
         reader.finish().unwrap();
-        let told: Vec<&str> = answer.results.iter().map(|one| one.resource_name).collect();
-        assert_eq!(told, names);
+        let answered: Vec<&str> = answer.results.iter().map(|one| one.resource_name).collect();
+        assert_eq!(answered, names);
         assert_eq!(fixture.broker.memory().usage().used, 0);
     }
 }
@@ -184,8 +184,8 @@ fn a_slice_of_groups_is_asked_when_the_one_before_is_committed() {
     assert_eq!(sizes, [32, 8]);
     let reply = conn.reply(&request);
     let answer = DescribeGroupsResponse::decode(&mut Reader::new(&reply), 5).unwrap();
-    let told: Vec<&str> = answer.groups.iter().map(|one| one.group_id).collect();
-    assert_eq!(told, names);
+    let answered: Vec<&str> = answer.groups.iter().map(|one| one.group_id).collect();
+    assert_eq!(answered, names);
 }
 
 #[test]

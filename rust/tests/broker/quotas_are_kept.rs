@@ -72,8 +72,8 @@ fn bytes_beyond_the_rate_are_answered_at_once_and_paid_for_afterwards() {
         let next = produce(version, 1, &batch(&["next"]));
         fixture.event(&mut conn, &[request.bytes.clone(), next.bytes.clone()]);
         let reply = conn.reply(&request);
-        let told = throttle_of(&request, &reply);
-        assert_eq!(told, if version == 0 { 0 } else { 250 }, "{version}");
+        let throttle_ms = throttle_of(&request, &reply);
+        assert_eq!(throttle_ms, if version == 0 { 0 } else { 250 }, "{version}");
         assert_eq!(conn.muted_ms, 250, "{version}");
         fixture.clock.advance(249);
         fixture.turn(&mut [&mut conn]);
@@ -127,8 +127,8 @@ fn a_users_clients_share_its_rate_and_client_ids_have_their_own() {
         let (mut one, mut two) = (fixture.connect(), fixture.connect());
         assert_eq!(put(&mut fixture, &mut one, &large(9, 1, 0)), 0);
         let other = of_client(large(9, 1, 0), "rest");
-        let told = put(&mut fixture, &mut two, &other);
-        assert_eq!(told > 0, shared, "{told}");
+        let throttle_ms = put(&mut fixture, &mut two, &other);
+        assert_eq!(throttle_ms > 0, shared, "{throttle_ms}");
         let same = put(&mut fixture, &mut two, &large(9, 1, 0));
         assert!(same > 0, "another connection of one client draws from the same bucket");
     }
@@ -164,11 +164,11 @@ fn filled(rows: Vec<(Entity, Limits)>, batches: usize) -> TestBroker {
 
 fn read(fixture: &mut TestBroker, conn: &mut Conn, fetch: Fetch) -> (i32, usize, i32) {
     let reply = fixture.ask(conn, &fetch.of(&[0]));
-    told(fetch.version, &reply)
+    throttled_fetch(fetch.version, &reply)
 }
 
 /// Throttle time, how many records, and the session.
-fn told(version: i16, reply: &[u8]) -> (i32, usize, i32) {
+fn throttled_fetch(version: i16, reply: &[u8]) -> (i32, usize, i32) {
     let response = FetchResponse::decode(&mut Reader::new(reply), version).unwrap();
     let throttle_time_ms = response.throttle_time_ms;
     let (error, session, partitions) = fetched(version, reply);
@@ -249,7 +249,7 @@ fn a_long_poll_is_charged_when_it_is_answered() {
     fixture.ask(&mut writer, &of_client(produce(9, 1, &records), "writer"));
     fixture.turn(&mut [&mut conn]);
     let reply = conn.reply(&poll);
-    let (wait_ms, records, _) = told(12, &reply);
+    let (wait_ms, records, _) = throttled_fetch(12, &reply);
     assert!(wait_ms > 0 && records == 0);
     assert_eq!(conn.muted_ms, wait_ms);
 }

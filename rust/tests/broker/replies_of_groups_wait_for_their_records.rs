@@ -177,7 +177,7 @@ fn deleted(code: i64) -> Value {
     map(vec![("results", Value::List(vec![result(GROUP.0, 0), result(OTHER.0, code)]))])
 }
 
-fn told(conn: &mut Conn, request: &Frame) -> Vec<i16> {
+fn answered_errors(conn: &mut Conn, request: &Frame) -> Vec<i16> {
     let reply = conn.reply(request);
     let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), 2).unwrap();
     answer.results.iter().map(|one| one.error_code).collect()
@@ -195,7 +195,7 @@ fn a_reply_of_several_groups_waits_for_all_of_them() {
         assert!(conn.is_waiting(), "one of them is not committed");
         in_sync(&mut fixture, &[0]);
         fixture.turn(&mut [&mut conn]);
-        assert_eq!(told(&mut conn, &request), [0, 0]);
+        assert_eq!(answered_errors(&mut conn, &request), [0, 0]);
     }
 }
 
@@ -216,7 +216,7 @@ fn a_reply_of_several_groups_stays_open_where_an_append_failed() {
     assert!(conn.is_waiting(), "the first group's record is not committed");
     but_the_other(&mut fixture, &[0], (1, &[1]));
     fixture.turn(&mut [&mut conn]);
-    assert_eq!(told(&mut conn, &request), [0, 15]);
+    assert_eq!(answered_errors(&mut conn, &request), [0, 15]);
 }
 
 #[test]

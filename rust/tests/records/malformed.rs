@@ -104,13 +104,15 @@ fn an_accepted_compressed_batch_can_be_read_completely() {
             for bit in 0..8 {
                 let flipped = resealed(&bytes, |bytes| bytes[at] ^= 1 << bit);
                 let batch = Batch::parse(&flipped).unwrap();
-                let Ok(facts) = batch::check(&batch, &ValidationRules::default()) else { continue };
+                let Ok(validated) = batch::check(&batch, &ValidationRules::default()) else {
+                    continue;
+                };
                 let mut count = 0;
                 let read = convert::each_record(&batch, |_| {
                     count += 1;
                     Ok(())
                 });
-                assert_eq!((read, count), (Ok(()), facts.record_count), "{codec:?} {at}");
+                assert_eq!((read, count), (Ok(()), validated.record_count), "{codec:?} {at}");
             }
         }
     }
@@ -240,7 +242,7 @@ fn headers_that_contradict_themselves_are_refused() {
         invalid(|bytes| bytes[22] |= 0x08),
         Err(RecordError::Timestamp { index: -1, .. })
     ));
-    assert_eq!(invalid(|bytes| bytes[42] ^= 1).map(|facts| facts.max_timestamp), Ok(1004));
+    assert_eq!(invalid(|bytes| bytes[42] ^= 1).map(|validated| validated.max_timestamp), Ok(1004));
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Subscriber for CapturedLines {
 
 /// 100 records in segments of about ten, of which `spoil` has spoilt some; what the start that
 /// follows says, and where the log ends then.
-fn told(spoil: impl Fn(&LogFixture)) -> (Vec<(usize, String)>, i64, RecoveryCuts) {
+fn reported(spoil: impl Fn(&LogFixture)) -> (Vec<(usize, String)>, i64, RecoveryCuts) {
     let dir = tempfile::tempdir().unwrap();
     let mut fixture = LogFixture::new(dir.path());
     fixture.config.segment_bytes = 1200;
@@ -88,13 +88,13 @@ fn flip(fixture: &LogFixture, base: i64, at: usize) {
 #[test]
 fn a_recovery_logs_the_loss_in_all_segments_before_it_removes_them() {
     let sizes = Mutex::new(Vec::new());
-    let (lines, end, cuts) = told(|fixture| {
+    let (lines, end, cuts) = reported(|fixture| {
         *sizes.lock().unwrap() = segments(fixture);
         flip(fixture, sizes.lock().unwrap()[1].0, 500);
     });
     let sizes = sizes.into_inner().unwrap();
     let [(ops, line)] = lines.as_slice() else { panic!("{lines:?}") };
-    assert_eq!(*ops, 0, "nothing was changed before it was told");
+    assert_eq!(*ops, 0, "nothing was changed before it was reported");
     assert!(end > sizes[1].0 && end < sizes[2].0, "{end}");
     let batch = sizes[0].1 / sizes[1].0.unsigned_abs();
     let bytes = batch * (100 - end).unsigned_abs();
@@ -112,7 +112,7 @@ fn a_recovery_logs_the_loss_in_all_segments_before_it_removes_them() {
 
 #[test]
 fn a_recovery_logs_the_loss_of_a_torn_batch() {
-    let (lines, end, cuts) = told(|fixture| {
+    let (lines, end, cuts) = reported(|fixture| {
         let (base, size) = *segments(fixture).last().unwrap();
         let file = std::fs::File::options().write(true).open(fixture.file(base, "log")).unwrap();
         file.set_len(size - 9).unwrap();
@@ -123,7 +123,7 @@ fn a_recovery_logs_the_loss_of_a_torn_batch() {
 
 #[test]
 fn a_recovery_that_cuts_nothing_logs_nothing() {
-    let (lines, end, cuts) = told(|_| ());
+    let (lines, end, cuts) = reported(|_| ());
     assert_eq!((lines, end, cuts), (vec![], 100, RecoveryCuts::default()));
     log_cuts(&cuts);
 }

@@ -110,16 +110,16 @@ fn a_directory_of_a_clean_shutdown_is_adopted() {
         assert_eq!(fixture.dir.was_clean(), clean);
         assert_eq!(fixture.dir.cluster_id().as_deref(), Some("tnvs0KZmSD6wgcy-KGiG3g"));
         assert!(fixture.dir.partitions().unwrap().iter().all(|found| found.topic_id.is_some()));
-        let facts = json("kafka-3.9.1-clean.json.xz");
-        for (topic, partitions) in facts["topics"].as_object().unwrap() {
-            for (partition, facts) in partitions.as_object().unwrap() {
+        let states = json("kafka-3.9.1-clean.json.xz");
+        for (topic, partitions) in states["topics"].as_object().unwrap() {
+            for (partition, states) in partitions.as_object().unwrap() {
                 let log = open(&mut fixture, topic, partition);
-                assert_eq!(log.log_start_offset().0, facts["low"].as_i64().unwrap(), "{topic}");
-                assert_eq!(log.last_stable_offset().0, facts["high"].as_i64().unwrap(), "{topic}");
-                let all = facts.get("records").or(facts.get("read_uncommitted")).unwrap();
+                assert_eq!(log.log_start_offset().0, states["low"].as_i64().unwrap(), "{topic}");
+                assert_eq!(log.last_stable_offset().0, states["high"].as_i64().unwrap(), "{topic}");
+                let all = states.get("records").or(states.get("read_uncommitted")).unwrap();
                 let end = log.log_end_offset();
                 assert_eq!(read(&log, end, false), expected(all), "{topic}");
-                if let Some(list) = facts.get("read_committed") {
+                if let Some(list) = states.get("read_committed") {
                     let upper = log.last_stable_offset();
                     assert_eq!(read(&log, upper, true), expected(list), "{topic}");
                 }
@@ -198,16 +198,16 @@ fn directories_of_message_sets_are_adopted() {
             }
             let mut fixture = LogFixture::new(&path);
             assert_eq!(fixture.dir.was_clean(), clean);
-            let facts = json(&format!("{name}.json.xz"));
-            for (topic, partitions) in facts["topics"].as_object().unwrap() {
-                for (partition, facts) in partitions.as_object().unwrap() {
+            let states = json(&format!("{name}.json.xz"));
+            for (topic, partitions) in states["topics"].as_object().unwrap() {
+                for (partition, states) in partitions.as_object().unwrap() {
                     let log = open(&mut fixture, topic, partition);
-                    assert_eq!(log.log_start_offset().0, facts["low"].as_i64().unwrap());
-                    assert_eq!(log.log_end_offset().0, facts["high"].as_i64().unwrap(), "{topic}");
-                    let all = expected(&facts["records"]);
+                    assert_eq!(log.log_start_offset().0, states["low"].as_i64().unwrap());
+                    assert_eq!(log.log_end_offset().0, states["high"].as_i64().unwrap(), "{topic}");
+                    let all = expected(&states["records"]);
                     assert_eq!(read_legacy(&log), all, "{name} {topic} {clean}");
                     if name == "kafka-0.10.2.2" {
-                        let (offset, time) = (&facts["records"][70][0], &facts["records"][70][1]);
+                        let (offset, time) = (&states["records"][70][0], &states["records"][70][1]);
                         let found = log.offset_for_timestamp(time.as_i64().unwrap()).unwrap();
                         assert!(found.unwrap().offset.0 <= offset.as_i64().unwrap());
                     }

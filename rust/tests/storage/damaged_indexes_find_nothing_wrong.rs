@@ -109,8 +109,8 @@ fn damaged_transaction_indexes_name_the_right_transactions() {
         let dir = LogDir::open(&root, &image::dir_options()).unwrap();
         let log = image::open(&dir, "transactions").unwrap();
         let found = log.aborted(log.log_start_offset(), log.log_end_offset()).unwrap();
-        let facts = |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset);
-        found.iter().map(facts).collect::<Vec<_>>()
+        let states = |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset);
+        found.iter().map(states).collect::<Vec<_>>()
     };
     let due = aborted();
     assert!(due.len() > 8);

@@ -95,9 +95,9 @@ fn one_large_segment(fixture: &mut LogFixture) -> Arc<Log> {
 fn a_cold_lookup_reads_once_or_twice_and_a_hot_one_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let it = CountedOpens::after(dir.path(), INDEX_CACHE_BYTES, many_segments);
-    let facts = it.log.segment_summaries().unwrap();
-    assert!(facts.len() > 30);
-    for segment in &facts[..facts.len() - 1] {
+    let states = it.log.segment_summaries().unwrap();
+    assert!(states.len() > 30);
+    for segment in &states[..states.len() - 1] {
         assert!((1..=2).contains(&it.reads_of(segment.next_offset.0 - 1)));
         assert_eq!(it.reads_of(segment.base_offset.0 + 1), 0);
     }

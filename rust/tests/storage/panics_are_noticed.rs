@@ -84,13 +84,13 @@ fn a_panic_of_a_sync_reaches_those_who_wait_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let (mut fixture, disk) = fixture(dir.path());
     fixture.config.ack_flush = true;
-    let (tell, told) = channel();
+    let (tell, reported) = channel();
     let syncer = Syncer::start(Box::new(move |name| tell.send(name.clone()).unwrap())).unwrap();
     let log = fixture.open_synced(&fixture.name, &syncer);
     disk.in_sync.store(true, Ordering::SeqCst);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
     log.commit(appended.staged).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), fixture.name, "who waits is told");
+    assert_eq!(reported.recv_timeout(PATIENCE).unwrap(), fixture.name, "the waker is called");
     assert!(log.is_offline());
     assert_eq!(log.flushed_offset(), Offset(0));
     disk.in_sync.store(false, Ordering::SeqCst);
@@ -105,7 +105,7 @@ fn a_panic_of_the_waker_ends_the_sync_thread() {
     let dir = tempfile::tempdir().unwrap();
     let (mut fixture, _) = fixture(dir.path());
     fixture.config.ack_flush = true;
-    let (tell, told) = channel();
+    let (tell, reported) = channel();
     let waker = move |_: &TopicPartition| {
         tell.send(()).unwrap();
         panic!("planted");
@@ -113,7 +113,7 @@ fn a_panic_of_the_waker_ends_the_sync_thread() {
     let syncer = Syncer::start(Box::new(waker)).unwrap();
     let log = fixture.open_synced(&fixture.name, &syncer);
     append(&log, &batch(&[b"x"])).unwrap();
-    told.recv_timeout(PATIENCE).unwrap();
+    reported.recv_timeout(PATIENCE).unwrap();
     syncer.stop();
     assert!(syncer.has_failed());
 }
@@ -121,7 +121,7 @@ fn a_panic_of_the_waker_ends_the_sync_thread() {
 /// A log scheduler with tasks every millisecond. The first one panics in its first rounds; each
 /// round of the second is told.
 fn log_scheduler(fixture: &LogFixture, panics: usize) -> (Arc<LogScheduler>, Receiver<()>) {
-    let (left, (tell, told)) = (AtomicUsize::new(panics), channel());
+    let (left, (tell, reported)) = (AtomicUsize::new(panics), channel());
     let less = move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     let bad = ScheduledTask {
         interval_ms: 1,
@@ -134,16 +134,16 @@ fn log_scheduler(fixture: &LogFixture, panics: usize) -> (Arc<LogScheduler>, Rec
     let log_scheduler =
         LogScheduler::start(vec![Arc::clone(&fixture.dir)], intervals, clock, vec![bad, good])
             .unwrap();
-    (log_scheduler, told)
+    (log_scheduler, reported)
 }
 
 #[test]
 fn a_task_that_panics_twice_runs_later() {
     let dir = tempfile::tempdir().unwrap();
     let (fixture, _) = fixture(dir.path());
-    let (log_scheduler, told) = log_scheduler(&fixture, 2);
+    let (log_scheduler, reported) = log_scheduler(&fixture, 2);
     for _ in 0..20 {
-        told.recv_timeout(PATIENCE).unwrap();
+        reported.recv_timeout(PATIENCE).unwrap();
     }
     log_scheduler.stop();
     assert!(!log_scheduler.has_failed());
@@ -153,8 +153,8 @@ fn a_task_that_panics_twice_runs_later() {
 fn a_task_that_panics_three_times_in_a_row_ends_the_thread() {
     let dir = tempfile::tempdir().unwrap();
     let (fixture, _) = fixture(dir.path());
-    let (log_scheduler, told) = log_scheduler(&fixture, usize::MAX);
-    while told.recv_timeout(PATIENCE).is_ok() {}
+    let (log_scheduler, reported) = log_scheduler(&fixture, usize::MAX);
+    while reported.recv_timeout(PATIENCE).is_ok() {}
     log_scheduler.stop();
     assert!(log_scheduler.has_failed());
 }
@@ -167,10 +167,10 @@ fn a_panic_of_a_retention_affects_only_its_log() {
     let logs = [fixture.open(), fixture.open_named(&other())];
     logs.iter().for_each(|log| fill(log, 30));
     disk.over("t-0/");
-    let (log_scheduler, told) = log_scheduler(&fixture, 0);
+    let (log_scheduler, reported) = log_scheduler(&fixture, 0);
     let _stop = Stop(|| log_scheduler.stop());
     while logs[1].log_start_offset() == Offset(0) {
-        told.recv_timeout(PATIENCE).unwrap();
+        reported.recv_timeout(PATIENCE).unwrap();
     }
     assert!(!log_scheduler.has_failed());
 }

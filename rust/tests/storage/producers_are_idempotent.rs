@@ -97,7 +97,7 @@ fn silent_producers_are_forgotten() {
     log.retain(NOW_MS + 86_400_000 - 1).unwrap();
     assert_eq!(log.producers().len(), 2);
     log.retain(NOW_MS + 86_400_000).unwrap();
-    let left: Vec<i64> = log.producers().iter().map(|facts| facts.producer_id).collect();
+    let left: Vec<i64> = log.producers().iter().map(|states| states.producer_id).collect();
     assert_eq!(left, [6], "an open transaction keeps its producer");
 }
 
@@ -118,7 +118,7 @@ fn a_partition_remembers_a_bounded_number_of_the_latest_producers() {
         append(&log, &build(NOW_MS - producer_id, &[b"x"], &fields)).unwrap();
         assert!(log.producers().len() <= 1000);
     }
-    let mut left: Vec<i64> = log.producers().iter().map(|facts| facts.producer_id).collect();
+    let mut left: Vec<i64> = log.producers().iter().map(|states| states.producer_id).collect();
     left.sort_unstable();
     assert_eq!(left[0], 0, "an open transaction keeps its producer");
     assert!(left[1..].iter().copied().eq(1202 - left.len() as i64..=1200), "{left:?}");

@@ -145,7 +145,7 @@ pub fn marker(producer_id: i64, commit: bool) -> Vec<u8> {
 
 pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
     let batch = Batch::parse(bytes).unwrap();
-    let facts: ValidationResult = if batch.is_control() {
+    let states: ValidationResult = if batch.is_control() {
         let timestamp = batch.header().max_timestamp;
         ValidationResult {
             max_timestamp: timestamp,
@@ -157,7 +157,7 @@ pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
     } else {
         batch::check(&batch, &ValidationRules::default()).unwrap()
     };
-    log.stage(&batch, &facts, NOW_MS)
+    log.stage(&batch, &states, NOW_MS)
 }
 
 /// Stages, commits, and lets the high watermark follow.

@@ -182,15 +182,15 @@ fn disk_reserved_ahead_is_given_back() {
     append(&log, &batch(&[b"x"])).unwrap();
     receiver.recv_timeout(PATIENCE).unwrap();
     syncer.stop();
-    let facts = || std::fs::metadata(fixture.file(0, "log")).unwrap();
-    let len = facts().len();
-    if facts().blocks() * 512 < 1 << 20 {
+    let states = || std::fs::metadata(fixture.file(0, "log")).unwrap();
+    let len = states().len();
+    if states().blocks() * 512 < 1 << 20 {
         println!("this file system reserves nothing");
     }
     assert_eq!(len, log.size());
     drop(log);
     let log = fixture.open_with(false);
-    assert!(facts().blocks() * 512 < 1 << 20, "recovery gives it back");
+    assert!(states().blocks() * 512 < 1 << 20, "recovery gives it back");
     log.close().unwrap();
-    assert_eq!(facts().len(), len);
+    assert_eq!(states().len(), len);
 }

@@ -9,7 +9,7 @@ fn read(offset: i64, max_bytes: usize, upper: i64, min_one: bool) -> ReadRequest
     ReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one }
 }
 
-fn facts(found: Result<LogSlice, ReadError>) -> Option<(Vec<u8>, Option<Offset>, u64)> {
+fn states(found: Result<LogSlice, ReadError>) -> Option<(Vec<u8>, Option<Offset>, u64)> {
     let found = found.ok()?;
     Some((found.to_vec().unwrap(), found.base_offset, found.first_size))
 }
@@ -29,7 +29,7 @@ fn agrees_with_the_files(log: &Log) {
             for max_bytes in [0, 1, 150, 1 << 20] {
                 for min_one in [false, true] {
                     let read = read(offset, max_bytes, upper, min_one);
-                    assert_eq!(facts(log.read_recent(read)), facts(log.read(read)), "{read:?}");
+                    assert_eq!(states(log.read_recent(read)), states(log.read(read)), "{read:?}");
                 }
             }
         }

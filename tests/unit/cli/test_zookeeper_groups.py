@@ -138,7 +138,7 @@ def test_a_broker_without_zookeeper_adds_no_groups_and_an_unreachable_zookeeper_
         assert capsys.readouterr().out.strip() == "[]"
         refused = Command(broker.bootstrap)("group", "migrate", "g", "--to", "kafka", "--yes")
         assert "no ZooKeeper is known" in refused.err
-        monkeypatch.setattr(zookeeper, "told", lambda asked: "127.0.0.1:1")
+        monkeypatch.setattr(zookeeper, "configured_connect", lambda asked: "127.0.0.1:1")
         monkeypatch.setattr(zookeeper, "MOMENT_MS", 100)
         listed()
         assert "groups in the ZooKeeper 127.0.0.1:1 are not shown" in capsys.readouterr().err

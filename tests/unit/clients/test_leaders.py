@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from krust.clients.leaders import leaders, wait_until_led
+from krust.clients.leaders import leaders, wait_for_leaders
 
 
 class Broker:
@@ -23,7 +23,7 @@ class Broker:
 
 def test_a_call_waits_until_each_partition_has_a_leader() -> None:
     broker = Broker({}, {0: 1}, {0: 1, 1: -1}, {0: 1, 1: 2})
-    assert wait_until_led(broker, "t", 2, 60)  # type: ignore[arg-type]
+    assert wait_for_leaders(broker, "t", 2, 60)  # type: ignore[arg-type]
     assert len(broker.asked) == 4
 
 
@@ -34,5 +34,5 @@ def test_a_metadata_request_creates_no_topic() -> None:
 
 
 def test_a_wait_for_leaders_times_out() -> None:
-    assert not wait_until_led(Broker({0: -1}), "t", 1, 0)  # type: ignore[arg-type]
-    assert not wait_until_led(Broker({}), "t", 1, 0)  # type: ignore[arg-type]
+    assert not wait_for_leaders(Broker({0: -1}), "t", 1, 0)  # type: ignore[arg-type]
+    assert not wait_for_leaders(Broker({}), "t", 1, 0)  # type: ignore[arg-type]

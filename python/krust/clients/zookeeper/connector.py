@@ -67,11 +67,11 @@ class ConsumerConnector(Closing):
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
-        self._told = settings.read(config, more)
+        self._config = settings.read(config, more)
         self._pid = os.getpid()
-        self._tree = Tree(self._told.ensemble, self._bad)
-        self._offsets = Offsets(self._told, self._tree)
-        self._owners = Owners(self._told.group, self._tree)
+        self._tree = Tree(self._config.ensemble, self._bad)
+        self._offsets = Offsets(self._config, self._tree)
+        self._owners = Owners(self._config.group, self._tree)
         self._member: ConsumerMember | None = None
         self._streams: dict[tuple[str | None, str], KafkaStream] = {}
         self._owned: dict[TopicPartition, str] = {}
@@ -84,7 +84,7 @@ class ConsumerConnector(Closing):
         self._tries, self._again_s = 0, 0.0
         self._first: Future[None] = Future()
         self._orders: deque[Future[None]] = deque()
-        self._commit_s = time.monotonic() + (self._told.commit_s or 0)
+        self._commit_s = time.monotonic() + (self._config.commit_s or 0)
         self._faults: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="krust-zookeeper", daemon=True)
 
@@ -96,7 +96,7 @@ class ConsumerConnector(Closing):
         if not topics or any(count < 1 for count in topics.values()):
             raise ConfigError("name a topic, and at least one stream of each")
         made = {name: [self._stream() for _ in range(count)] for name, count in topics.items()}
-        member = self._told.member
+        member = self._config.member
         threads: dict[tuple[str | None, str], KafkaStream] = {
             (name, f"{member}-{number}"): stream
             for name, streams in made.items()
@@ -115,7 +115,7 @@ class ConsumerConnector(Closing):
         if streams < 1:
             raise ConfigError("there is at least one stream")
         made = [self._stream() for _ in range(streams)]
-        member = self._told.member
+        member = self._config.member
         threads: dict[tuple[str | None, str], KafkaStream] = {
             (None, f"{member}-{number}"): stream for number, stream in enumerate(made)
         }
@@ -160,8 +160,10 @@ class ConsumerConnector(Closing):
             raise ConfigError("this connector is shut down")
 
     def _stream(self) -> KafkaStream:
-        told = self._told
-        return KafkaStream(options.core(told.given, options.FETCH), told.reset, told.patience_s)
+        config = self._config
+        return KafkaStream(
+            options.core(config.given, options.FETCH), config.reset, config.patience_s
+        )
 
     def _join(
         self,
@@ -188,7 +190,7 @@ class ConsumerConnector(Closing):
             self._leave()
         except BaseException as error:
             failure = error
-            _log.exception("the consumer %s ends", self._told.member)
+            _log.exception("the consumer %s ends", self._config.member)
         finally:
             for stream in {*self._streams.values()}:
                 stream.close(failure)
@@ -217,7 +219,7 @@ class ConsumerConnector(Closing):
         due = now + IDLE_S
         if self._stale and not self._away:
             due = min(due, self._again_s)
-        if self._told.commit_s is not None:
+        if self._config.commit_s is not None:
             due = min(due, self._commit_s)
         return max(due - now, 0.0)
 
@@ -237,7 +239,7 @@ class ConsumerConnector(Closing):
         elif state is SessionState.OVERDUE:
             self._halt(True)
         elif state is SessionState.EXPIRED:
-            _log.warning("the ZooKeeper session of %s is over", self._told.member)
+            _log.warning("the ZooKeeper session of %s is over", self._config.member)
             self._registered = False
             for stream in {*self._streams.values()}:
                 stream.drop(stream.places)
@@ -254,19 +256,19 @@ class ConsumerConnector(Closing):
         """Try again later; who waits for the first time hears when that was often enough."""
         self._stale = True
         self._tries += 1
-        self._again_s = time.monotonic() + self._told.backoff_s
-        if self._tries <= self._told.retries:
+        self._again_s = time.monotonic() + self._config.backoff_s
+        if self._tries <= self._config.retries:
             return
         if not self._first.done():
             self._first.set_exception(error)
-        elif self._tries == self._told.retries + 1:
-            _log.error("%s cannot share its group: %s", self._told.member, error)
+        elif self._tries == self._config.retries + 1:
+            _log.error("%s cannot share its group: %s", self._config.member, error)
 
     def _rebalance(self) -> None:
         """Bring what is read to what is ours."""
         self._let_go()
         if not self._register():
-            self._failed(RebalanceFailedError(f"a member {self._told.member} is there already"))
+            self._failed(RebalanceFailedError(f"a member {self._config.member} is there already"))
             return
         mine = self._share()
         self._release(place for place, thread in self._owned.items() if mine.get(place) != thread)
@@ -305,10 +307,10 @@ class ConsumerConnector(Closing):
         """Make our node among the group's members; False: another has our name."""
         if self._registered or self._member is None:
             return True
-        path = znodes.consumer_member(self._told.group, self._told.member)
-        self._tree.make([path.rpartition("/")[0], znodes.consumer_owners(self._told.group)])
-        [said] = self._tree.ask(Create(path, self._member.encode(), ephemeral=True))
-        if said is Refusal.NODE_EXISTS:
+        path = znodes.consumer_member(self._config.group, self._config.member)
+        self._tree.make([path.rpartition("/")[0], znodes.consumer_owners(self._config.group)])
+        [answer] = self._tree.ask(Create(path, self._member.encode(), ephemeral=True))
+        if answer is Refusal.NODE_EXISTS:
             [stat] = self._tree.ask(Exists(path, watch=True))
             if not isinstance(stat, Stat) or stat.owner != self._tree.store.session:
                 return False
@@ -317,22 +319,22 @@ class ConsumerConnector(Closing):
 
     def _share(self) -> dict[TopicPartition, str]:
         """What is ours and by which thread, as everything stands now, watched."""
-        tree, told = self._tree, self._told
+        tree, config = self._tree, self._config
         brokers = tree.children(znodes.BROKERS, watch=True)
         if not self._connected(brokers):
             return self._owned
-        folder = znodes.consumer_members(told.group)
+        folder = znodes.consumer_members(config.group)
         names = tree.children(folder, watch=True)
         nodes = tree.read(f"{folder}/{name}" for name in names)
         members: dict[str, ConsumerMember] = {}
         for path, node in nodes.items():
-            said = tree.decoded(path, node.data, ConsumerMember.decode)
-            if isinstance(said, ConsumerMember):
-                members[path.rpartition("/")[2]] = said
+            answer = tree.decoded(path, node.data, ConsumerMember.decode)
+            if isinstance(answer, ConsumerMember):
+                members[path.rpartition("/")[2]] = answer
         patterns = any(each.pattern != sharing.STATIC for each in members.values())
         topics = tree.children(znodes.TOPICS, watch=True) if patterns else ()
         asked = {name: self._threads(name, each, topics) for name, each in members.items()}
-        ours = asked.get(told.member, {})
+        ours = asked.get(config.member, {})
         partitions = self._partitions(ours)
         shares = sharing.share(asked.values(), partitions)
         return {place: name for place, name in shares.items() if name in ours[place.topic]}
@@ -341,7 +343,7 @@ class ConsumerConnector(Closing):
         self, name: str, member: ConsumerMember, topics: Collection[str]
     ) -> dict[str, list[str]]:
         try:
-            return sharing.threads(name, member, topics, internal=self._told.internal)
+            return sharing.threads(name, member, topics, internal=self._config.internal)
         except ConfigError as error:
             self._bad(name, error)
             return {}
@@ -351,29 +353,29 @@ class ConsumerConnector(Closing):
         paths = {znodes.topic(name): name for name in topics}
         found = {}
         for path, node in self._tree.read(paths, watch=True).items():
-            said = self._tree.decoded(path, node.data, Assignment.decode)
-            if isinstance(said, Assignment):
-                found[paths[path]] = range(len(said.replicas))
+            answer = self._tree.decoded(path, node.data, Assignment.decode)
+            if isinstance(answer, Assignment):
+                found[paths[path]] = range(len(answer.replicas))
         return found
 
     def _connected(self, brokers: Iterable[str]) -> bool:
         """Ask the brokers that there are from now on; False: there is none."""
-        bootstrap = self._told.bootstrap
+        bootstrap = self._config.bootstrap
         if bootstrap is None:
             paths = [f"{znodes.BROKERS}/{name}" for name in brokers]
             found = set()
             for path, node in self._tree.read(paths).items():
-                said = self._tree.decoded(path, node.data, Broker.decode)
-                if isinstance(said, Broker):
+                answer = self._tree.decoded(path, node.data, Broker.decode)
+                if isinstance(answer, Broker):
                     found |= {
                         f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}"
-                        for at in said.endpoints
-                        if at.protocol == self._told.protocol
+                        for at in answer.endpoints
+                        if at.protocol == self._config.protocol
                     }
             bootstrap = ",".join(sorted(found))
         if bootstrap and bootstrap != self._bootstrap:
             for stream in {*self._streams.values()}:
-                stream.connect(bootstrap, options.core(self._told.given, options.COMMON))
+                stream.connect(bootstrap, options.core(self._config.given, options.COMMON))
             self._offsets.connect(bootstrap)
             self._bootstrap = bootstrap
         return bool(bootstrap)
@@ -391,21 +393,21 @@ class ConsumerConnector(Closing):
     def _let_go(self) -> None:
         """Store how far that was what is ours no more, then let others have it."""
         try:
-            if self._told.commit_s is not None:
+            if self._config.commit_s is not None:
                 self._offsets.commit(self._unstored)
         except (KafkaError, UnreachableError) as error:
-            _log.error("offsets of %s are not stored: %s", self._told.member, error)
+            _log.error("offsets of %s are not stored: %s", self._config.member, error)
         self._offsets.forget([*self._unstored])
         self._unstored.clear()
         self._owners.let_go()
 
     def _commit_what_is_due(self, now: float) -> None:
-        if self._told.commit_s is not None and now >= self._commit_s and not self._away:
-            self._commit_s = now + self._told.commit_s
+        if self._config.commit_s is not None and now >= self._commit_s and not self._away:
+            self._commit_s = now + self._config.commit_s
             try:
                 self._offsets.commit(self._positions())
             except (AwayError, UnreachableError, KafkaError) as error:
-                _log.warning("offsets of %s are not stored: %s", self._told.member, error)
+                _log.warning("offsets of %s are not stored: %s", self._config.member, error)
         while self._orders:
             order = self._orders.popleft()
             try:

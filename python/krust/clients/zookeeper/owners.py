@@ -61,9 +61,9 @@ class Owners:
                 [Create(self._path(place), wanted[place].encode(), ephemeral=True)]
                 for place in taken
             )
-            said = {place: answer for place, [answer] in zip(taken, made, strict=True)}
-            claimed |= {place for place in taken if not isinstance(said[place], Refusal)}
-            taken = [place for place in taken if said[place] is Refusal.NODE_EXISTS]
+            answers = {place: answer for place, [answer] in zip(taken, made, strict=True)}
+            claimed |= {place for place in taken if not isinstance(answers[place], Refusal)}
+            taken = [place for place in taken if answers[place] is Refusal.NODE_EXISTS]
             watched = tree.each([Exists(self._path(place), watch=True)] for place in taken)
             found = {place: stat for place, [stat] in zip(taken, watched, strict=True)}
             for place, stat in found.items():

@@ -50,7 +50,7 @@ class AwayError(KrustError):
 class Tree:
     """See the module.
 
-    bad     is told of a node that says nothing sensible
+    bad     is called for a node whose content makes no sense
     raises  ConfigError: no kazoo, or no address; ServerError: nobody answers in time
     """
 
@@ -85,10 +85,10 @@ class Tree:
             self._woken.clear()
             called, self._called = self._called, False
             self._news += [each for each in self.store.events() if not isinstance(each, Done)]
-            told, self._news = self._news, []
+            news, self._news = self._news, []
             left_s = until - time.monotonic()
-            if told or called or left_s <= 0:
-                return told
+            if news or called or left_s <= 0:
+                return news
             self._woken.wait(min(left_s, self.store.due_s()))
 
     def ask(self, *operations: Operation) -> Answer:
@@ -116,7 +116,9 @@ class Tree:
             if not events:
                 self._woken.wait(self._left_s())
         found = [answer or () for answer in answers.values()]
-        if any(said in _AWAY for answer in found for said in answer if isinstance(said, Refusal)):
+        if any(
+            result in _AWAY for answer in found for result in answer if isinstance(result, Refusal)
+        ):
             raise AwayError("there is no connection to ZooKeeper")
         return found
 
@@ -161,12 +163,14 @@ class Tree:
         """Set nodes' data; what is missing, and what is above it, is made."""
         answers = self.each([SetData(path, data)] for path, data in contents.items())
         missing = [
-            path for path, [said] in zip(contents, answers, strict=True) if said is Refusal.NO_NODE
+            path
+            for path, [result] in zip(contents, answers, strict=True)
+            if result is Refusal.NO_NODE
         ]
         if missing:
             self.make(path.rpartition("/")[0] for path in missing)
             made = self.each([Create(path, contents[path])] for path in missing)
-            again = [p for p, [said] in zip(missing, made, strict=True) if not _is(said)]
+            again = [p for p, [result] in zip(missing, made, strict=True) if not _is(result)]
             self.each([SetData(path, contents[path])] for path in again)
 
     def make(self, paths: Iterable[str]) -> None:
@@ -179,7 +183,7 @@ class Tree:
         self.each([Create(path)] for path in wanted)
 
     def decoded(self, path: str, data: bytes, decode: Callable[[bytes], object]) -> object:
-        """What stands in a node; None: nothing sensible, which is told."""
+        """The content of a node; None: it makes no sense, which is reported to `bad`."""
         try:
             return decode(data)
         except BadZnodeError as error:
@@ -210,6 +214,6 @@ class Tree:
         self.store.close()
 
 
-def _is(said: Result) -> bool:
+def _is(result: Result) -> bool:
     """Whether a node is there."""
-    return not isinstance(said, Refusal)
+    return not isinstance(result, Refusal)

@@ -50,13 +50,13 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-fn state(facts: &ActiveProducer) -> ProducerState {
+fn state(producer: &ActiveProducer) -> ProducerState {
     ProducerState {
-        producer_id: facts.producer_id,
-        producer_epoch: i32::from(facts.producer_epoch),
-        last_sequence: facts.last_sequence,
-        last_timestamp: facts.last_timestamp,
-        coordinator_epoch: facts.coordinator_epoch,
-        current_txn_start_offset: facts.current_txn_start_offset,
+        producer_id: producer.producer_id,
+        producer_epoch: i32::from(producer.producer_epoch),
+        last_sequence: producer.last_sequence,
+        last_timestamp: producer.last_timestamp,
+        coordinator_epoch: producer.coordinator_epoch,
+        current_txn_start_offset: producer.current_txn_start_offset,
     }
 }

@@ -113,8 +113,8 @@ impl Broker {
                 }
             }
         }
-        let mut told = self.log_manager.lost.lock();
-        if *told == lost {
+        let mut reported = self.log_manager.lost.lock();
+        if *reported == lost {
             return;
         }
         let replica = |name: &TopicPartition| {
@@ -126,7 +126,7 @@ impl Broker {
         let replicas = Value::List(lost.iter().map(replica).collect());
         let request = Value::Map(vec![("replicas".into(), replicas)]);
         self.policy.submit(Event::internal("LogDirFailed", request));
-        *told = lost;
+        *reported = lost;
     }
 
     /// Registers the partitions of a log directory.

@@ -145,9 +145,9 @@ impl Broker {
             dir.mark_unopened_stray(&name, Some(id)).map_err(fail)?;
         }
         let id = open.topic_id.unwrap_or_default();
-        let told = open.leader_epoch;
+        let leader_epoch = open.leader_epoch;
         let log = Log::open(&dir, &name, open).map_err(fail)?;
-        self.note_proven(&log, told);
+        self.note_proven(&log, leader_epoch);
         let partition = Partition::new(name.clone(), id, log);
         partition.settle().map_err(fail)?;
         self.move_on(&partition);

@@ -36,11 +36,13 @@ enum Unread {
 
 impl Broker {
     /// Records what an opened log proves; `told` is the leader epoch of the delta.
-    pub(crate) fn note_proven(&self, log: &Log, told: Option<Epoch>) {
+    pub(crate) fn note_proven(&self, log: &Log, leader_epoch: Option<Epoch>) {
         let newest = log.latest_epoch();
         // Whoever chose the epoch by the checkpoint could not know that one in the log is as high.
-        let is_new = |told| told < newest || (told == newest && !log.are_epochs_saved());
-        if told.is_some_and(is_new) {
+        let is_new = |leader_epoch| {
+            leader_epoch < newest || (leader_epoch == newest && !log.are_epochs_saved())
+        };
+        if leader_epoch.is_some_and(is_new) {
             self.proven.epochs.lock().push((log.name().clone(), newest));
         }
         let remembered = log.producers().into_iter().map(|producer| producer.producer_id);

@@ -172,8 +172,8 @@ mod tests {
     fn every_row_is_in_the_schema_and_keys_rise() {
         assert_eq!(served().len(), SERVED.len());
         for api in served() {
-            let facts = crate::protocol::api(api.key).unwrap();
-            assert!(facts.has(api.first) && facts.has(api.last), "{}", api.name);
+            let spec = crate::protocol::api(api.key).unwrap();
+            assert!(spec.has(api.first) && spec.has(api.last), "{}", api.name);
         }
         assert!(served().is_sorted_by_key(|api| api.key));
     }

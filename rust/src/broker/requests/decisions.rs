@@ -250,9 +250,9 @@ impl Question {
             self.settle(response.to_mut());
         }
         let body = encode_any(api.key, version, Direction::Response, &response)?;
-        if let Some(Value::Int(told)) = response.field("throttle_time_ms") {
-            let told = i32::try_from(*told).unwrap_or(i32::MAX);
-            head.throttle_time_ms = head.throttle_time_ms.max(told);
+        if let Some(Value::Int(throttle_ms)) = response.field("throttle_time_ms") {
+            let throttle_ms = i32::try_from(*throttle_ms).unwrap_or(i32::MAX);
+            head.throttle_time_ms = head.throttle_time_ms.max(throttle_ms);
         }
         Ok(head.output(|writer, _| writer.raw(&body.buf)))
     }

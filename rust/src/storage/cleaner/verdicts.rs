@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn they_say_what_each_record_would() {
+    fn verdicts_agree_with_each_record() {
         let keys: Vec<i64> = (0..2000).map(|n| n * n * 7919 / 64 % 1301 / (1 + n / 400)).collect();
         let verdicts = settled(&keys, 1 << 20);
         let mut found = std::collections::HashSet::new();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_lies_outside_nothing_is_said() {
+    fn batches_outside_the_map_are_unknown() {
         let keys: Vec<i64> = (0..200).collect();
         let verdicts = settled(&keys, 16 * 16);
         assert_eq!(verdicts.bytes(), 16);

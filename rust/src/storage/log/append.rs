@@ -78,7 +78,7 @@ impl Log {
     pub fn stage(
         &self,
         batch: &Batch<'_>,
-        facts: &ValidationResult,
+        validated: &ValidationResult,
         now_ms: i64,
     ) -> Result<Appended, AppendError> {
         let config = self.config.load();
@@ -97,12 +97,12 @@ impl Log {
             });
         }
         let log_append_time = log_append(&config).then_some(now_ms);
-        let timestamp = log_append_time.unwrap_or(facts.max_timestamp);
+        let timestamp = log_append_time.unwrap_or(validated.max_timestamp);
         self.maybe_roll(&mut writer, &config, (batch, timestamp, now_ms))?;
         let patch = HeaderPatch {
             base_offset: writer.next_offset,
             leader_epoch: self.leader_epoch.load(Ordering::Acquire),
-            max_timestamp: facts.max_timestamp,
+            max_timestamp: validated.max_timestamp,
             log_append_time,
         };
         let bytes = patch_header(batch, &patch);
@@ -149,14 +149,14 @@ impl Log {
             return Err(AppendError::Corrupt("checksum".into()));
         }
         for batch in batches {
-            let facts = ValidationResult {
+            let validated = ValidationResult {
                 max_timestamp: batch.header().max_timestamp,
                 offset_of_max_timestamp: i64::from(batch.header().last_offset_delta),
                 record_count: batch.header().record_count,
                 last_offset_delta: batch.header().last_offset_delta,
                 inflated: 0,
             };
-            let appended = self.stage(&batch, &facts, now_ms)?;
+            let appended = self.stage(&batch, &validated, now_ms)?;
             let first = bounds.map_or(appended.base_offset, |bounds| bounds.0);
             bounds = Some((first, appended.last_offset));
             stage = Some(appended.staged);

@@ -282,7 +282,7 @@ impl Log {
 
     /// The producers it remembers.
     pub fn producers(&self) -> Vec<ActiveProducer> {
-        self.writer.lock().producers.facts()
+        self.writer.lock().producers.active_producers()
     }
 
     /// Bytes of all segments that readers may see.

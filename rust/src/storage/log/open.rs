@@ -74,7 +74,7 @@ fn build(
         let _ = damage.set(error);
     }
     let latest = found.epochs.latest();
-    let leader_epoch = options.leader_epoch.map_or(Epoch(latest.0 + 1), |told| told.max(latest));
+    let leader_epoch = options.leader_epoch.map_or(Epoch(latest.0 + 1), |given| given.max(latest));
     let (start, end) = (found.log_start, found.log_end);
     let high = points.high_watermark.map_or(start, |offset| offset.0).clamp(start, end);
     let active = found.segments.last().cloned();

@@ -230,7 +230,8 @@ impl FutureLog {
             return Ok(true);
         }
         dir.sync_data(&path, &target)?;
-        let modified = source.metadata().and_then(|facts| target.set_modified(facts.modified()?));
+        let modified =
+            source.metadata().and_then(|metadata| target.set_modified(metadata.modified()?));
         modified.unwrap_or_else(|error| tracing::debug!("the copy is younger: {error}"));
         for kind in [INDEX, TIME_INDEX, TXN_INDEX] {
             self.small(&segment.path(kind), &self.partition_dir.file(base, kind))?;

@@ -39,11 +39,11 @@ impl Log {
         self.usable()?;
         self.purge()?;
         let config = self.config.load_full();
-        let facts = self.segment_summaries()?;
+        let summaries = self.segment_summaries()?;
         let mut keep_from = self.log_start_offset().0;
         if config.delete && self.damage.get().is_none() {
-            keep_from = keep_from.max(by_time(&facts, config.retention_ms, now_ms));
-            keep_from = keep_from.max(by_size(&facts, config.retention_bytes));
+            keep_from = keep_from.max(by_time(&summaries, config.retention_ms, now_ms));
+            keep_from = keep_from.max(by_size(&summaries, config.retention_bytes));
         }
         let _layout = self.layout.lock();
         let count = {
@@ -91,7 +91,7 @@ impl Log {
         let end = self.log_end_offset().0;
         self.steady(|segments| {
             let nexts = segments.iter().skip(1).map(|s| s.base_offset).chain([end]);
-            let facts = |(segment, next): (&Arc<Segment>, i64)| {
+            let summary = |(segment, next): (&Arc<Segment>, i64)| {
                 let largest = match segment.max_timestamp() {
                     // A damaged segment grows old as well.
                     Err(StorageError::Damaged { .. }) => -1,
@@ -104,7 +104,7 @@ impl Log {
                     largest_timestamp: if largest >= 0 { largest } else { segment.modified_ms() },
                 })
             };
-            segments.iter().zip(nexts).map(facts).collect()
+            segments.iter().zip(nexts).map(summary).collect()
         })
     }
 
@@ -165,24 +165,24 @@ impl Log {
 }
 
 /// The offset from which on segments are young enough.
-fn by_time(facts: &[SegmentSummary], retention_ms: i64, now_ms: i64) -> i64 {
+fn by_time(summaries: &[SegmentSummary], retention_ms: i64, now_ms: i64) -> i64 {
     if retention_ms < 0 {
         return 0;
     }
     let old =
         |segment: &&SegmentSummary| now_ms.saturating_sub(segment.largest_timestamp) > retention_ms;
-    let active_is_empty = facts.last().is_some_and(|active| active.size == 0);
-    let count = facts.len() - usize::from(active_is_empty);
-    facts.iter().take(count).take_while(old).last().map_or(0, |segment| segment.next_offset.0)
+    let active_is_empty = summaries.last().is_some_and(|active| active.size == 0);
+    let count = summaries.len() - usize::from(active_is_empty);
+    summaries.iter().take(count).take_while(old).last().map_or(0, |segment| segment.next_offset.0)
 }
 
 /// The offset from which on the log is small enough.
-fn by_size(facts: &[SegmentSummary], retention_bytes: i64) -> i64 {
+fn by_size(summaries: &[SegmentSummary], retention_bytes: i64) -> i64 {
     let Ok(limit) = u64::try_from(retention_bytes) else { return 0 };
-    let size: u64 = facts.iter().map(|segment| segment.size).sum();
+    let size: u64 = summaries.iter().map(|segment| segment.size).sum();
     let mut excess = size.saturating_sub(limit);
     let mut keep_from = 0;
-    for segment in facts.split_last().map_or(&[][..], |(_, sealed)| sealed) {
+    for segment in summaries.split_last().map_or(&[][..], |(_, sealed)| sealed) {
         if segment.size > excess {
             break;
         }

@@ -111,7 +111,7 @@ impl Segment {
         let path = segment.path(INDEX);
         let index = segment.with_room(|| disk.create(&path));
         let index = index.map_err(|e| segment.failed("make the index of", e))?;
-        if index.metadata().map_or(1, |facts| facts.len()) > 0 {
+        if index.metadata().map_or(1, |metadata| metadata.len()) > 0 {
             cut(&index)?;
         }
         Ok(segment)
@@ -424,7 +424,7 @@ impl Segment {
 
     /// When the `.log` file was last written, in milliseconds since 1970.
     pub(crate) fn modified_ms(&self) -> i64 {
-        let modified = std::fs::metadata(self.path(LOG)).and_then(|facts| facts.modified());
+        let modified = std::fs::metadata(self.path(LOG)).and_then(|metadata| metadata.modified());
         let since = modified.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         since.and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
     }

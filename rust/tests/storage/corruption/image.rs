@@ -196,9 +196,9 @@ pub fn expected_logs(root: &Path) -> BTreeMap<&'static str, ExpectedLog> {
 
 /// The producers in the order of their ids.
 pub fn producers(log: &Log) -> Vec<ActiveProducer> {
-    let mut facts = log.producers();
-    facts.sort_by_key(|facts| facts.producer_id);
-    facts
+    let mut states = log.producers();
+    states.sort_by_key(|states| states.producer_id);
+    states
 }
 
 /// Copies a directory.

@@ -122,7 +122,7 @@ fn no_damage_yields_a_wrong_record_or_goes_unreported() {
         expected_logs
     });
     let mut tally: BTreeMap<(String, &str), [u64; 4]> = BTreeMap::new();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for place in 0..places {
         let mut rng = Rng(seed.wrapping_mul(1 << 32).wrapping_add(place));
         let which = rng.below(2);
@@ -146,7 +146,7 @@ fn no_damage_yields_a_wrong_record_or_goes_unreported() {
             || (faults.is_empty() && is_harmless(&kind, (how, &file), !lines.is_empty()));
         if !faults.is_empty() || (found.is_empty() && !harmless) {
             let unfound = if found.is_empty() { "NOT FOUND by verify; " } else { "" };
-            told.push(format!(
+            reported.push(format!(
                 "place {place} ({how}) {}: {what}: {unfound}{faults:?}\n    {lines:?}",
                 file.display()
             ));
@@ -157,5 +157,5 @@ fn no_damage_yields_a_wrong_record_or_goes_unreported() {
             "{kind:36} {how:6} places {count:5} verify {verified:5} lines {named:5} faults {faults}"
         );
     }
-    assert!(told.is_empty(), "{} of {places} places:\n{}", told.len(), told.join("\n"));
+    assert!(reported.is_empty(), "{} of {places} places:\n{}", reported.len(), reported.join("\n"));
 }

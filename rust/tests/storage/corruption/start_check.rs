@@ -33,10 +33,10 @@ fn start(
     let dir = match LogDir::open(root, &image::dir_options()) {
         Ok(dir) => dir,
         Err(error) => {
-            let told = error.to_string();
+            let reported = error.to_string();
             let has_remedy = ["write", "delete", "restore", "start"];
-            let helps = has_remedy.iter().any(|word| told.contains(word));
-            return if helps { Vec::new() } else { vec![format!("no remedy in: {told}")] };
+            let helps = has_remedy.iter().any(|word| reported.contains(word));
+            return if helps { Vec::new() } else { vec![format!("no remedy in: {reported}")] };
         }
     };
     let mut faults = Vec::new();
@@ -78,9 +78,9 @@ fn partition(log: &Log, truth: &ExpectedLog, clean: bool) -> Vec<(String, bool)>
     let lost = read.is_some();
     if let Ok(found) = log.aborted(Offset(start), Offset(end)) {
         // What ended behind the end is open now. Where the next one begins bounds searches only.
-        let facts = |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset);
-        let due = truth.aborted.iter().filter(|it| it.last_offset < end).map(facts);
-        if !lost && !found.iter().map(facts).eq(due) {
+        let states = |it: &AbortedTxn| (it.producer_id, it.first_offset, it.last_offset);
+        let due = truth.aborted.iter().filter(|it| it.last_offset < end).map(states);
+        if !lost && !found.iter().map(states).eq(due) {
             faults.push(("has other aborted transactions".to_owned(), false));
         }
     }
@@ -112,7 +112,7 @@ fn partition(log: &Log, truth: &ExpectedLog, clean: bool) -> Vec<(String, bool)>
 fn read_all(log: &Log, truth: &ExpectedLog, faults: &mut Vec<(String, bool)>) -> Option<i64> {
     let mut got = BTreeMap::new();
     let mut at = log.log_start_offset().0;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while at < log.log_end_offset().0 {
         let read = ReadRequest {
             offset: Offset(at),
@@ -121,9 +121,9 @@ fn read_all(log: &Log, truth: &ExpectedLog, faults: &mut Vec<(String, bool)>) ->
             min_one: true,
         };
         let next = match log.read(read) {
-            Ok(slice) => take(&slice.to_vec().unwrap(), at, &mut got, &mut told),
+            Ok(slice) => take(&slice.to_vec().unwrap(), at, &mut got, &mut reported),
             Err(error) => {
-                told.push((at, error.to_string()));
+                reported.push((at, error.to_string()));
                 at
             }
         };
@@ -138,7 +138,7 @@ fn read_all(log: &Log, truth: &ExpectedLog, faults: &mut Vec<(String, bool)>) ->
     }
     for offset in truth.records.keys().filter(|offset| !got.contains_key(offset)) {
         missing.push(*offset);
-        let excused = told.iter().any(|(from, _)| from <= offset);
+        let excused = reported.iter().any(|(from, _)| from <= offset);
         if !excused {
             faults.push((format!("{offset} is missing"), true));
         }
@@ -151,7 +151,7 @@ fn take(
     bytes: &[u8],
     at: i64,
     got: &mut BTreeMap<i64, Content>,
-    told: &mut Vec<(i64, String)>,
+    reported: &mut Vec<(i64, String)>,
 ) -> i64 {
     let mut next = at;
     for found in batch::iter(bytes) {
@@ -159,13 +159,13 @@ fn take(
             Ok(batch) => batch,
             Err(error) => {
                 if next == at {
-                    told.push((next, error.to_string()));
+                    reported.push((next, error.to_string()));
                 }
                 break;
             }
         };
         if !batch.crc_ok() {
-            told.push((next, "wrong checksum".to_owned()));
+            reported.push((next, "wrong checksum".to_owned()));
             break;
         }
         if !batch.is_control() {
@@ -178,7 +178,7 @@ fn take(
                 Ok(())
             });
             if let Err(error) = read {
-                told.push((next, error.to_string()));
+                reported.push((next, error.to_string()));
             }
         }
         next = next.max(batch.last_offset() + 1);

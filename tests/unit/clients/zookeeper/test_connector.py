@@ -117,7 +117,7 @@ class Member:
 
     @property
     def id(self) -> str:
-        return self.connector._told.member
+        return self.connector._config.member
 
     def stop(self) -> None:
         self.connector.shutdown()

@@ -145,7 +145,7 @@ class Actor:
                 self.streams.append(stream)
                 key = (
                     topic if pattern == sharing.STATIC else None,
-                    f"{made._told.member}-{thread}",
+                    f"{made._config.member}-{thread}",
                 )
                 made._streams[key] = stream
         self.store: Session = made._tree.store  # type: ignore[assignment]
@@ -352,7 +352,7 @@ class SimulationRun:
         self.gone()
 
     def shared(self) -> None:
-        members = {a.connector._told.member: a.connector._member for a in self.actors}
+        members = {a.connector._config.member: a.connector._member for a in self.actors}
         readers = [
             sharing.threads(name, each, self.topics) for name, each in members.items() if each
         ]

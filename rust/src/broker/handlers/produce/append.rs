@@ -132,8 +132,8 @@ impl Append {
         let bytes = data.records.bytes().unwrap_or_default();
         if self.version >= ONE_BATCH_FROM {
             let batch = self.only_batch(bytes)?;
-            let facts = self.check(&batch, (topic, partition))?;
-            return self.keep(partition, config, (&batch, &facts, scratch));
+            let validated = self.check(&batch, (topic, partition))?;
+            return self.keep(partition, config, (&batch, &validated, scratch));
         }
         self.older((topic, partition), (bytes, scratch))
     }
@@ -177,12 +177,12 @@ impl Append {
         let mut checked = Vec::new();
         for batch in batch::iter(&converted) {
             let batch = batch?;
-            let facts = self.check(&batch, (topic, partition))?;
-            checked.push((batch, facts));
+            let validated = self.check(&batch, (topic, partition))?;
+            checked.push((batch, validated));
         }
         let mut whole: Option<Part> = None;
-        for (batch, facts) in &checked {
-            let part = self.keep(partition, config, (batch, facts, scratch))?;
+        for (batch, validated) in &checked {
+            let part = self.keep(partition, config, (batch, validated, scratch))?;
             whole = Some(match whole {
                 None => part,
                 Some(first) => Part { stage: part.stage, wanted: part.wanted, ..first },
@@ -223,17 +223,17 @@ impl Append {
         if !settings.trusts_compressed && self.share.is_large(batch) {
             return Err(Refused::TakesLong);
         }
-        let facts =
+        let validated =
             batch::check(batch, &rules).map_err(|error| match self.share.ended(&error) {
                 true => Refused::TakesLong,
                 false => self.refuse(error, (batch, &rules), (&topic.name, partition)),
             })?;
-        self.share.inflated(facts.inflated);
+        self.share.inflated(validated.inflated);
         let is_recompressed = recompressed(batch, config).is_some();
-        if is_recompressed && self.share.is_long_to_recompress(batch, facts.inflated) {
+        if is_recompressed && self.share.is_long_to_recompress(batch, validated.inflated) {
             return Err(Refused::TakesLong);
         }
-        Ok(facts)
+        Ok(validated)
     }
 
     /// The answer to a batch that was refused for one of its records: names all of them.
@@ -277,17 +277,17 @@ impl Append {
         &self,
         partition: &Arc<Partition>,
         config: &LogConfig,
-        (batch, facts, scratch): (&Batch<'_>, &ValidationResult, &mut Vec<u8>),
+        (batch, validated, scratch): (&Batch<'_>, &ValidationResult, &mut Vec<u8>),
     ) -> Result<Part, Refused> {
         let appended = match recompressed(batch, config) {
-            None => partition.log.stage(batch, facts, self.now_ms)?,
+            None => partition.log.stage(batch, validated, self.now_ms)?,
             Some(codec) => {
                 scratch.clear();
                 let codec = Codec::from_bits(i16::from(codec))?;
                 let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
                 convert::recompress(batch, codec.into(), limit, scratch)?;
                 let anew = Batch::parse(scratch)?;
-                let appended = partition.log.stage(&anew, facts, self.now_ms)?;
+                let appended = partition.log.stage(&anew, validated, self.now_ms)?;
                 scratch.clear();
                 scratch.shrink_to(KEPT);
                 appended

@@ -157,14 +157,14 @@ impl<S: Default> CoordinatorShard<S> {
             return Err(NotAppended::TooLarge);
         }
         let header = batch.header();
-        let facts = ValidationResult {
+        let validated = ValidationResult {
             max_timestamp: header.max_timestamp,
             offset_of_max_timestamp: 0,
             record_count: header.record_count,
             last_offset_delta: header.last_offset_delta,
             inflated: 0,
         };
-        let appended = log.stage(&batch, &facts, now_ms).map_err(|error| match error {
+        let appended = log.stage(&batch, &validated, now_ms).map_err(|error| match error {
             AppendError::TooLarge { .. } | AppendError::SegmentTooSmall { .. } => {
                 NotAppended::TooLarge
             }
