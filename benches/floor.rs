@@ -31,7 +31,7 @@ use krust::clock::SystemClock;
 use krust::net::{Endpoint, Mailboxes, Options, Server};
 use krust::storage::files::FileRange;
 use krust::sys;
-use krust::transport::frame::{self, Next};
+use krust::transport::frame::{self, NextFrame};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
@@ -238,7 +238,7 @@ impl Bare {
         self.send()?;
         loop {
             let end = match frame::next(&self.buf[..self.filled], 0, FRAME_MAX) {
-                Ok(Next::Part(size)) if size > 64 << 10 => size,
+                Ok(NextFrame::Part(size)) if size > 64 << 10 => size,
                 _ => 64 << 10,
             };
             if self.buf.len() < end {
@@ -264,7 +264,8 @@ impl Bare {
     fn handle(&mut self, work: &mut Work) {
         let mut replies = Replies::default();
         let mut at = 0;
-        while let Ok(Next::Whole(range)) = frame::next(&self.buf[..self.filled], at, FRAME_MAX) {
+        while let Ok(NextFrame::Whole(range)) = frame::next(&self.buf[..self.filled], at, FRAME_MAX)
+        {
             at = range.end;
             work.handle(&self.buf[range], &mut replies);
         }

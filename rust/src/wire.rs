@@ -229,9 +229,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An empty vector with room for `count` elements, paid for from the frame's memory budget.
+    /// An empty vector for `count` elements; its memory counts against the frame's budget.
     #[inline]
-    pub fn room<T>(&mut self, count: usize) -> Result<Vec<T>, DecodeError> {
+    pub fn allocate<T>(&mut self, count: usize) -> Result<Vec<T>, DecodeError> {
         let size = count.checked_mul(size_of::<T>()).ok_or(DecodeError::Memory)?;
         self.budget = self.budget.checked_sub(size).ok_or(DecodeError::Memory)?;
         Ok(Vec::with_capacity(count))
@@ -490,10 +490,10 @@ mod tests {
     #[test]
     fn pays_for_arrays_from_one_budget() {
         let mut reader = Reader::new(&[]);
-        assert!(reader.room::<u8>(BUDGET_BASE - 8).is_ok());
-        assert!(reader.room::<u64>(1).is_ok());
-        assert_eq!(reader.room::<u8>(1), Err(DecodeError::Memory));
-        assert_eq!(reader.room::<u64>(usize::MAX), Err(DecodeError::Memory));
+        assert!(reader.allocate::<u8>(BUDGET_BASE - 8).is_ok());
+        assert!(reader.allocate::<u64>(1).is_ok());
+        assert_eq!(reader.allocate::<u8>(1), Err(DecodeError::Memory));
+        assert_eq!(reader.allocate::<u64>(usize::MAX), Err(DecodeError::Memory));
     }
 
     #[test]

@@ -8,13 +8,13 @@ use crate::record::batch::Batch;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Aborted {
+pub struct AbortedRanges {
     /// (first offset, producer), descending: the next one is last.
     coming: Vec<(i64, i64)>,
     open: HashSet<i64>,
 }
 
-impl Aborted {
+impl AbortedRanges {
     /// The aborted transactions as (first offset, producer id). None of them may end before the
     /// first batch that is passed to `hides`.
     pub fn of(transactions: impl Iterator<Item = (i64, i64)>) -> Self {

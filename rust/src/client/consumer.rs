@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::aborted::Aborted;
+use super::aborted::AbortedRanges;
 use super::chunk::{Chunk, ChunkParts};
 use super::cluster::{Cluster, Target};
 use super::connection::{ApiRequest, Connection, Reply, newest};
@@ -448,7 +448,7 @@ impl Consumer {
         let (first, end) = (position.offset, position.end);
         let mut hidden = HashSet::new();
         let list = data.aborted_transactions.as_deref().unwrap_or_default();
-        let mut aborted = Aborted::of(list.iter().map(|a| (a.first_offset, a.producer_id)));
+        let mut aborted = AbortedRanges::of(list.iter().map(|a| (a.first_offset, a.producer_id)));
         let mut whole = 0;
         for batch in batch::iter(&bytes) {
             let Ok(batch) = batch else { break };

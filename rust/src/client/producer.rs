@@ -49,7 +49,7 @@ const MAX_IN_FLIGHT_BATCHES: usize = 5;
 const MAX_IN_FLIGHT_REQUESTS: usize = 5;
 
 /// A Produce request whose response has not come.
-struct InFlightRequest {
+struct ProduceInFlight {
     batches: Vec<(PartitionKey, ProducerBatch)>,
     /// The topic ids in it. The metadata may have changed when the response comes.
     ids: HashMap<Arc<str>, TopicId>,
@@ -61,7 +61,7 @@ pub struct Producer {
     cluster: Cluster,
     config: Config,
     accumulator: BTreeMap<PartitionKey, PartitionBatches>,
-    in_flight_requests: HashMap<i32, VecDeque<InFlightRequest>>,
+    in_flight_requests: HashMap<i32, VecDeque<ProduceInFlight>>,
     sticky: Sticky,
     identity: Option<(i64, i16)>,
     held_bytes: usize,
@@ -296,7 +296,7 @@ impl Producer {
             }
         }
         let timeout = self.cluster.options().request_timeout;
-        let request = InFlightRequest { batches, ids, wait: self.cluster.options().wait(timeout) };
+        let request = ProduceInFlight { batches, ids, wait: self.cluster.options().wait(timeout) };
         match self.write_request(node, &request, wait) {
             Ok(()) if self.config.acks == 0 => {
                 for (key, batch) in request.batches {
@@ -317,7 +317,7 @@ impl Producer {
         Ok(())
     }
 
-    fn write_request(&mut self, node: i32, request: &InFlightRequest, wait: &Wait) -> Result<()> {
+    fn write_request(&mut self, node: i32, request: &ProduceInFlight, wait: &Wait) -> Result<()> {
         let ids = &request.ids;
         let connection = self.cluster.connection(Target::Broker(node), wait)?;
         let by_name = ids.values().any(|id| *id == TopicId::ZERO);
@@ -421,7 +421,7 @@ impl Producer {
         }
     }
 
-    fn fail_request(&mut self, request: InFlightRequest, error: &Error) {
+    fn fail_request(&mut self, request: ProduceInFlight, error: &Error) {
         for (key, batch) in request.batches {
             self.complete_batch(&key, batch, Err(error.clone()));
         }

@@ -69,7 +69,7 @@ pub struct ArrowRecords {
     before: usize,
     key: Option<Texts>,
     value: Option<Texts>,
-    headers: Option<Headers>,
+    headers: Option<HeaderColumns>,
     partition: Option<Numbers>,
     timestamp: Option<Numbers>,
     topic: Topic,
@@ -103,7 +103,7 @@ impl ArrowRecords {
             before,
             key: texts(&roles.key)?,
             value: texts(&roles.value)?,
-            headers: column(batch, roles.headers.as_ref(), Headers::of)?,
+            headers: column(batch, roles.headers.as_ref(), HeaderColumns::of)?,
             partition: column(batch, roles.partition.as_ref(), Numbers::integers)?,
             timestamp: column(batch, roles.timestamp.as_ref(), Numbers::times)?,
             topic,
@@ -310,7 +310,7 @@ impl Numbers {
 }
 
 /// A column of lists of names and values.
-struct Headers {
+struct HeaderColumns {
     /// Where the list of each row begins, and behind the last one.
     offsets: Vec<usize>,
     nulls: Option<NullBuffer>,
@@ -318,7 +318,7 @@ struct Headers {
     values: Texts,
 }
 
-impl Headers {
+impl HeaderColumns {
     fn of(array: &ArrayRef) -> std::result::Result<Self, Unfit> {
         let wanted = "a list of {key: text, value: binary}";
         let unfit = || (array.data_type().clone(), wanted);

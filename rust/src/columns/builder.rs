@@ -3,8 +3,8 @@
 //! Keys and values are copied once, from the fetched or decompressed batch to the column. Values
 //! that all records of a chunk share (topic, partition, timestamp type) are written as runs.
 //! Invariant: every column has `rows` entries, and no record is there in part.
-//! Memory: the record that reaches [`Limits`] closes the batch, so it exceeds `bytes` by one record
-//!     at most.
+//! Memory: the record that reaches [`ScanLimits`] closes the batch, so it exceeds `bytes` by one
+//!     record at most.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ const BLOCK: usize = 64;
 
 /// When a batch is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ScanLimits {
     /// Its records.
     pub rows: usize,
     /// The bytes of keys, values and headers in it.
     pub bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for ScanLimits {
     fn default() -> Self {
         Self { rows: 65_536, bytes: 8 << 20 }
     }
@@ -47,8 +47,8 @@ impl Default for Limits {
 /// See the module.
 pub struct ColumnsBuilder {
     projection: Projection,
-    requested: Limits,
-    limits: Limits,
+    requested: ScanLimits,
+    limits: ScanLimits,
     rows: usize,
     bytes: usize,
     key: Option<BytesColumn>,
@@ -63,8 +63,8 @@ pub struct ColumnsBuilder {
 
 impl ColumnsBuilder {
     /// An empty batch of these columns.
-    pub fn new(projection: Projection, requested: Limits) -> Self {
-        let limits = Limits {
+    pub fn new(projection: Projection, requested: ScanLimits) -> Self {
+        let limits = ScanLimits {
             rows: requested.rows.clamp(1, ROWS_MAX),
             bytes: requested.bytes.clamp(1, BYTES_MAX),
         };
@@ -93,7 +93,7 @@ impl ColumnsBuilder {
     }
 
     /// The limits as they were requested.
-    pub fn requested_limits(&self) -> &Limits {
+    pub fn requested_limits(&self) -> &ScanLimits {
         &self.requested
     }
 
@@ -372,7 +372,7 @@ mod tests {
         ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"];
 
     fn builder(names: &[&str], rows: usize) -> ColumnsBuilder {
-        let limits = Limits { rows, ..Limits::default() };
+        let limits = ScanLimits { rows, ..ScanLimits::default() };
         ColumnsBuilder::new(Projection::of(names).unwrap(), limits)
     }
 
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_batch_closes_with_the_record_that_reaches_the_bytes() {
-        let limits = Limits { rows: 100, bytes: 10 };
+        let limits = ScanLimits { rows: 100, bytes: 10 };
         let mut builder = ColumnsBuilder::new(Projection::of(&["value"]).unwrap(), limits);
         let mut batches = BatchBuilder::new();
         for _ in 0..5 {

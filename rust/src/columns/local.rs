@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::builder::ColumnsBuilder;
 use super::scan::{MissingOffsets, Range, Scan, Source, SourceItem};
-use crate::client::aborted::Aborted;
+use crate::client::aborted::AbortedRanges;
 use crate::client::chunk::{Chunk, ChunkParts};
 use crate::client::{Error, Interrupt, Result, legacy};
 use crate::record::batch;
@@ -94,7 +94,7 @@ struct RangeReader {
     range: Range,
     topic: Arc<str>,
     reader: PartitionReader,
-    aborted: Option<Aborted>,
+    aborted: Option<AbortedRanges>,
     /// The first offset of a transaction that is open.
     unstable: Option<i64>,
 }
@@ -150,7 +150,7 @@ impl RangeReader {
         if options.read_committed {
             let found = partition.transactions().map_err(|e| failed(&subject(range), &e))?;
             let ours = found.aborted.iter().filter(|aborted| aborted.last_offset >= range.start);
-            aborted = Some(Aborted::of(ours.map(|one| (one.first_offset, one.producer_id))));
+            aborted = Some(AbortedRanges::of(ours.map(|one| (one.first_offset, one.producer_id))));
             unstable = found.first_unstable;
         }
         let reader = PartitionReader::new(partition, range.start);

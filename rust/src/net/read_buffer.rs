@@ -12,7 +12,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use crate::transport::frame::{self, FrameError, Next};
+use crate::transport::frame::{self, FrameError, NextFrame};
 
 /// How much is read before the size of a frame is known.
 pub(super) const READ_AHEAD: usize = 64 << 10;
@@ -128,8 +128,8 @@ impl ReadBuffer {
             self.buf = pool.borrow();
         }
         let size = match frame::next(self.bytes(), 0, limit).map_err(io::Error::other)? {
-            Next::Part(size) => size,
-            Next::Unknown | Next::Whole(_) => 0,
+            NextFrame::Part(size) => size,
+            NextFrame::Unknown | NextFrame::Whole(_) => 0,
         };
         let end = if size <= READ_AHEAD {
             READ_AHEAD
@@ -195,7 +195,7 @@ impl ReadBuffer {
         let mut at = 0;
         loop {
             match frame::next(self.bytes(), at, limit) {
-                Ok(Next::Whole(range)) => {
+                Ok(NextFrame::Whole(range)) => {
                     at = range.end;
                     frames.push(range);
                 }

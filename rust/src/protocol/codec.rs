@@ -145,7 +145,7 @@ impl<'a, T: Element<'a>> Coded<'a> for Vec<T> {
 impl<'a, T: Element<'a>> Nullable<'a> for Vec<T> {
     fn get_nullable(r: &mut Reader<'a>, form: Form) -> Result<Option<Self>, DecodeError> {
         let Some(count) = r.count(form.flexible, T::min_size(form))? else { return Ok(None) };
-        let mut elements = r.room(count)?;
+        let mut elements = r.allocate(count)?;
         for _ in 0..count {
             elements.push(T::get(r, form)?);
         }

@@ -23,7 +23,7 @@ use super::client::{ClientProperties, cluster_options, forked_error};
 use super::errors::{Signals, of_client};
 use crate::client::{self, Cluster, Error};
 use crate::columns::Projection;
-use crate::columns::builder::{Builder, Limits};
+use crate::columns::builder::{ColumnsBuilder, ScanLimits};
 use crate::columns::local;
 use crate::columns::remote::{self, RemoteOptions};
 use crate::columns::scan::{MissingOffsets, Range, Scan};
@@ -224,8 +224,8 @@ pub(super) fn scan(
     let make = || -> client::Result<(Scan, SchemaRef)> {
         let projection = Projection::of(&columns)?;
         let schema = projection.schema();
-        let limits = Limits { rows: batch_rows, bytes: batch_bytes };
-        let builder = Builder::new(projection, limits);
+        let limits = ScanLimits { rows: batch_rows, bytes: batch_bytes };
+        let builder = ColumnsBuilder::new(projection, limits);
         let missing = missing_offsets(lost)?;
         let scan = match (bootstrap, data_dirs) {
             (Some(bootstrap), None) => {

@@ -18,7 +18,7 @@ use crate::client;
 use crate::client::chunk::{BatchOrigin, Chunk};
 use crate::client::consumer::{Assignment, Config, Consumer as CoreConsumer};
 use crate::columns::Projection;
-use crate::columns::builder::{Builder, Limits};
+use crate::columns::builder::{ColumnsBuilder, ScanLimits};
 use crate::record::batch::Record as BatchRecord;
 
 /// The core's consumer, and what it fetched that Python has not taken yet.
@@ -26,7 +26,7 @@ struct ConsumerState {
     core: CoreConsumer,
     chunks: VecDeque<Chunk>,
     /// What fills columns, and the columns; it keeps the buffers that readers gave back.
-    builder: Option<(Vec<String>, Builder)>,
+    builder: Option<(Vec<String>, ColumnsBuilder)>,
     /// An error that came after the records that were returned.
     deferred_error: Option<client::Error>,
 }
@@ -76,13 +76,13 @@ impl ConsumerState {
     fn columns(
         &mut self,
         time: Duration,
-        (columns, limits): (Vec<String>, Limits),
+        (columns, limits): (Vec<String>, ScanLimits),
     ) -> client::Result<(RecordBatch, NextPositions)> {
         let mut builder = match self.builder.take() {
             Some((known, builder)) if known == columns && *builder.requested_limits() == limits => {
                 builder
             }
-            _ => Builder::new(Projection::of(&columns)?, limits),
+            _ => ColumnsBuilder::new(Projection::of(&columns)?, limits),
         };
         let (mut positions, mut time) = (Vec::new(), Some(time));
         while !builder.is_full() {
@@ -104,7 +104,7 @@ impl ConsumerState {
     /// Adds a chunk to a batch; `false`: there is none.
     fn take(
         &mut self,
-        builder: &mut Builder,
+        builder: &mut ColumnsBuilder,
         positions: &mut NextPositions,
         time: Option<Duration>,
     ) -> client::Result<bool> {
@@ -363,7 +363,7 @@ impl Consumer {
         batch_rows: usize,
         batch_bytes: usize,
     ) -> PyResult<(ArrowBatch, Vec<PositionRow>)> {
-        let limits = Limits { rows: batch_rows, bytes: batch_bytes };
+        let limits = ScanLimits { rows: batch_rows, bytes: batch_bytes };
         let time = Duration::from_millis(timeout_ms);
         let (batch, positions) = self.guarded.run(py, |s| s.columns(time, (columns, limits)))?;
         Ok((ArrowBatch::new(batch), position_rows(positions)))

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::convert::from_python;
-use super::settings::Table;
+use super::settings::SettingsTable;
 use crate::broker::{
     Decided, GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, Role, Ticket,
 };
@@ -63,10 +63,10 @@ fn of_consumers(item: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
 
 fn row<'py>(item: &Bound<'py, PyAny>) -> PyResult<(String, Option<GroupSnapshot>)> {
     let (group_id, row): (String, Option<Bound<'py, PyDict>>) = item.extract()?;
-    Ok((group_id, row.map(|row| snapshot(&Table(&row))).transpose()?))
+    Ok((group_id, row.map(|row| snapshot(&SettingsTable(&row))).transpose()?))
 }
 
-fn snapshot(table: &Table<'_, '_>) -> PyResult<GroupSnapshot> {
+fn snapshot(table: &SettingsTable<'_, '_>) -> PyResult<GroupSnapshot> {
     let state: String = table.must("state")?;
     let state = GroupState::of(&state)
         .ok_or_else(|| PyValueError::new_err(format!("state: there is no {state:?}")))?;
@@ -83,7 +83,8 @@ fn snapshot(table: &Table<'_, '_>) -> PyResult<GroupSnapshot> {
     let mut members = Vec::new();
     for (member_id, member) in table.table("members")? {
         let named = |error| under(error, format!("members.{member_id}"));
-        let read = || MemberSnapshot::of(kind, &member_id, &Table(member.cast::<PyDict>()?));
+        let read =
+            || MemberSnapshot::of(kind, &member_id, &SettingsTable(member.cast::<PyDict>()?));
         members.push(read().map_err(named)?);
     }
     let (generation, protocol_type) = match kind {
@@ -102,7 +103,11 @@ fn snapshot(table: &Table<'_, '_>) -> PyResult<GroupSnapshot> {
 }
 
 impl MemberSnapshot {
-    fn of(kind: GroupKind, member_id: &Bound<'_, PyAny>, table: &Table<'_, '_>) -> PyResult<Self> {
+    fn of(
+        kind: GroupKind,
+        member_id: &Bound<'_, PyAny>,
+        table: &SettingsTable<'_, '_>,
+    ) -> PyResult<Self> {
         let role = match kind {
             GroupKind::Classic => Role::Classic,
             GroupKind::Consumer { .. } if table.or("classic", false)? => {

@@ -24,7 +24,7 @@ type RecordArguments<'py> = (
 );
 
 /// The same, copied out of Python.
-struct OutgoingRecord {
+struct RecordToProduce {
     key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
     headers: Vec<(String, Option<Vec<u8>>)>,
@@ -32,7 +32,7 @@ struct OutgoingRecord {
     timestamp: i64,
 }
 
-impl OutgoingRecord {
+impl RecordToProduce {
     fn of((key, value, headers, partition, timestamp): RecordArguments<'_>, now: i64) -> Self {
         let copy = |bytes: Bound<'_, PyBytes>| bytes.as_bytes().to_vec();
         Self {
@@ -125,7 +125,7 @@ impl Producer {
     ) -> PyResult<()> {
         let now = SystemClock.wall_ms();
         let records: Vec<_> =
-            records.into_iter().map(|arguments| OutgoingRecord::of(arguments, now)).collect();
+            records.into_iter().map(|arguments| RecordToProduce::of(arguments, now)).collect();
         self.guarded.run(py, |core| {
             records.iter().try_for_each(|record| record.send(core, topic))?;
             core.poll()

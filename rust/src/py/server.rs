@@ -19,7 +19,7 @@ use super::convert::{from_python, to_python};
 use super::decided;
 use super::errors::{of_start, of_storage, server};
 use super::events::EventQueue;
-use super::settings::{self, Table};
+use super::settings::{self, SettingsTable};
 use crate::broker::{Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake};
 use crate::clock::SystemClock;
 use crate::ids::{Epoch, Offset, TopicPartition};
@@ -72,13 +72,13 @@ struct PaidMemory {
 impl Server {
     #[new]
     fn new(py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let table = Table(config);
+        let table = SettingsTable(config);
         let node_id: i32 = table.must("node_id")?;
         let given = table.table("settings")?;
-        let options = settings::network(&Table(&given))?;
-        let intervals = settings::intervals(&Table(&given))?;
-        let cleaner = settings::cleaner(&Table(&given))?;
-        let settings = settings::broker(&Table(&given), node_id)?;
+        let options = settings::network(&SettingsTable(&given))?;
+        let intervals = settings::intervals(&SettingsTable(&given))?;
+        let cleaner = settings::cleaner(&SettingsTable(&given))?;
+        let settings = settings::broker(&SettingsTable(&given), node_id)?;
         let paths: Vec<PathBuf> = table.must("log_dirs")?;
         let disk: Arc<dyn Disk> = match table.or("temporary", false)? {
             true => Arc::new(TemporaryDisk),
@@ -89,7 +89,7 @@ impl Server {
             broker_id: node_id,
             disk,
             descriptors: Descriptors::new(descriptors()),
-            index_cache: IndexCache::new(settings::index_cache(&Table(&given))?),
+            index_cache: IndexCache::new(settings::index_cache(&SettingsTable(&given))?),
         };
         let threads = match table.or("threads", 0)? {
             0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)),
@@ -161,11 +161,12 @@ impl Server {
         delta: &Bound<'_, PyDict>,
     ) -> PyResult<Vec<(String, i32, String)>> {
         self.guard(py)?;
-        let table = Table(delta);
+        let table = SettingsTable(delta);
         if let Some(changed) = table.maybe::<Bound<'_, PyDict>>("settings")? {
-            self.broker.set_settings(settings::broker(&Table(&changed), self.settings.node_id)?);
-            self.set_limits(settings::network(&Table(&changed))?);
-            if let Some(options) = settings::cleaner(&Table(&changed))? {
+            self.broker
+                .set_settings(settings::broker(&SettingsTable(&changed), self.settings.node_id)?);
+            self.set_limits(settings::network(&SettingsTable(&changed))?);
+            if let Some(options) = settings::cleaner(&SettingsTable(&changed))? {
                 self.broker.set_cleaner(options);
             }
         }

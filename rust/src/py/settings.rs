@@ -21,9 +21,9 @@ use crate::net::{Endpoint, Options};
 use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig, TimestampType};
 
 /// A dict of settings, read by key.
-pub(super) struct Table<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
+pub(super) struct SettingsTable<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
 
-impl<'py> Table<'_, 'py> {
+impl<'py> SettingsTable<'_, 'py> {
     /// The value of `key`; `None` where it is absent or None.
     pub(super) fn maybe<T>(&self, key: &str) -> PyResult<Option<T>>
     where
@@ -72,7 +72,7 @@ impl<'py> Table<'_, 'py> {
 }
 
 /// The settings that handlers read.
-pub(super) fn broker(table: &Table<'_, '_>, node_id: i32) -> PyResult<Settings> {
+pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Settings> {
     let default = Settings::default();
     let slots = "max.incremental.fetch.session.cache.slots";
     let limit = "max.request.partition.size.limit";
@@ -135,7 +135,7 @@ pub(super) fn endpoints(listeners: Vec<(String, String, u16)>) -> Vec<Endpoint> 
 }
 
 /// The server's limits.
-pub(super) fn network(table: &Table<'_, '_>) -> PyResult<Options> {
+pub(super) fn network(table: &SettingsTable<'_, '_>) -> PyResult<Options> {
     let default = Options::default();
     let per_ip = default.max_connections_per_ip;
     let request_max = table.size("socket.request.max.bytes", default.request_max_bytes)?;
@@ -152,12 +152,12 @@ pub(super) fn network(table: &Table<'_, '_>) -> PyResult<Options> {
 }
 
 /// What the indexes of sealed segments may hold in memory.
-pub(super) fn index_cache(table: &Table<'_, '_>) -> PyResult<usize> {
+pub(super) fn index_cache(table: &SettingsTable<'_, '_>) -> PyResult<usize> {
     table.size("krust.index.cache.bytes", INDEX_CACHE_BYTES)
 }
 
 /// How often the log scheduler runs its tasks.
-pub(super) fn intervals(table: &Table<'_, '_>) -> PyResult<Intervals> {
+pub(super) fn intervals(table: &SettingsTable<'_, '_>) -> PyResult<Intervals> {
     let Intervals { checkpoint_ms, retention_ms, reserve_bytes } = Intervals::default();
     let checkpoint = table.bytes("log.flush.offset.checkpoint.interval.ms", checkpoint_ms)?;
     Ok(Intervals {
@@ -168,7 +168,7 @@ pub(super) fn intervals(table: &Table<'_, '_>) -> PyResult<Intervals> {
 }
 
 /// The cleaner's settings; `None` where it is not enabled.
-pub(super) fn cleaner(table: &Table<'_, '_>) -> PyResult<Option<CleanerOptions>> {
+pub(super) fn cleaner(table: &SettingsTable<'_, '_>) -> PyResult<Option<CleanerOptions>> {
     let default = CleanerOptions::default();
     let load_factor = "log.cleaner.io.buffer.load.factor";
     let bytes_per_second = "log.cleaner.io.max.bytes.per.second";
@@ -185,7 +185,7 @@ pub(super) fn cleaner(table: &Table<'_, '_>) -> PyResult<Option<CleanerOptions>>
 }
 
 /// A topic's settings.
-pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
+pub(super) fn topic(table: &SettingsTable<'_, '_>) -> PyResult<TopicSettings> {
     let default = LogConfig::default();
     let policy: Vec<String> = match table.maybe::<String>("cleanup.policy") {
         Ok(text) => text.unwrap_or_else(|| "delete".into()).split(',').map(Into::into).collect(),
@@ -235,11 +235,11 @@ pub(super) fn topic(table: &Table<'_, '_>) -> PyResult<TopicSettings> {
 }
 
 /// A change of the cluster image.
-pub(super) fn delta(table: &Table<'_, '_>) -> PyResult<Delta> {
+pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<Delta> {
     let brokers = match table.maybe::<Vec<Bound<'_, PyDict>>>("brokers")? {
-        Some(list) => {
-            Some(list.iter().map(|each| broker_image(&Table(each))).collect::<PyResult<_>>()?)
-        }
+        Some(list) => Some(
+            list.iter().map(|each| broker_image(&SettingsTable(each))).collect::<PyResult<_>>()?,
+        ),
         None => None,
     };
     let mut topics = Vec::new();
@@ -247,7 +247,7 @@ pub(super) fn delta(table: &Table<'_, '_>) -> PyResult<Delta> {
         let name: String = name.extract()?;
         let change = match change.is_none() {
             true => None,
-            false => Some(topic_delta(&Table(change.cast::<PyDict>()?))?),
+            false => Some(topic_delta(&SettingsTable(change.cast::<PyDict>()?))?),
         };
         topics.push((Arc::from(name), change));
     }
@@ -270,12 +270,12 @@ pub(super) fn delta(table: &Table<'_, '_>) -> PyResult<Delta> {
     })
 }
 
-fn topic_delta(table: &Table<'_, '_>) -> PyResult<TopicDelta> {
+fn topic_delta(table: &SettingsTable<'_, '_>) -> PyResult<TopicDelta> {
     let id: String = table.must("id")?;
     let id = id.parse().map_err(|_| PyValueError::new_err(format!("{id}: no topic id")))?;
     let states: Vec<Bound<'_, PyDict>> = table.must("partitions")?;
     let state = |each: &Bound<'_, PyDict>| -> PyResult<(i32, PartitionState)> {
-        let table = Table(each);
+        let table = SettingsTable(each);
         let state = PartitionState {
             leader: table.must("leader")?,
             leader_epoch: Epoch(table.must("leader_epoch")?),
@@ -288,12 +288,12 @@ fn topic_delta(table: &Table<'_, '_>) -> PyResult<TopicDelta> {
     Ok(TopicDelta {
         id,
         internal: table.or("internal", false)?,
-        settings: topic(&Table(&table.table("config")?))?,
+        settings: topic(&SettingsTable(&table.table("config")?))?,
         partitions: states.iter().map(state).collect::<PyResult<_>>()?,
     })
 }
 
-fn broker_image(table: &Table<'_, '_>) -> PyResult<BrokerImage> {
+fn broker_image(table: &SettingsTable<'_, '_>) -> PyResult<BrokerImage> {
     let endpoints: Vec<(String, String, u16)> = table.or("endpoints", Vec::new())?;
     let endpoint = |(listener, host, port): (String, String, u16)| Advertised {
         listener: listener.into(),

@@ -2,8 +2,7 @@
 //! have no checksum, so each is compared with another file or with batches.
 //!
 //! - The oldest leader epoch begins at the log start. If the two differ, the lower offset counts:
-//! no
-//!   record is hidden, but deleted records may be seen again.
+//!   no record is hidden, but deleted records may be seen again.
 //! - A recovery point beyond the end of the log means lost records (damage), unless the high
 //!   watermark, which is written with it, is not beyond the end.
 //! - A leader epoch begins where its first batch does. The newest epoch is that of the last batch.

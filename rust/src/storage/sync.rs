@@ -148,12 +148,12 @@ impl Syncer {
     /// Has the log synced.
     pub(super) fn ask(&self, log: &Weak<impl SyncedLog + 'static>, urgency: Urgency) {
         let Some(strong) = log.upgrade() else { return };
-        let (wish, within) = urgency.wish();
-        if strong.asked().urgency.load(Ordering::Acquire) >= wish {
+        let (rank, within) = urgency.rank();
+        if strong.asked().urgency.load(Ordering::Acquire) >= rank {
             return;
         }
         let mut queue = self.queue.lock();
-        if strong.asked().urgency.fetch_max(wish, Ordering::AcqRel) >= wish {
+        if strong.asked().urgency.fetch_max(rank, Ordering::AcqRel) >= rank {
             return;
         }
         queue.count += 1;
@@ -329,7 +329,7 @@ fn address(log: &dyn SyncedLog) -> usize {
 
 impl Urgency {
     /// A rank, and the time there is.
-    fn wish(self) -> (u8, Duration) {
+    fn rank(self) -> (u8, Duration) {
         match self {
             Self::Later(ms) if ms > 0 => (1, Duration::from_millis(ms.unsigned_abs())),
             Self::Soon(within) if !within.is_zero() => (2, within),

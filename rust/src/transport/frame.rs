@@ -13,7 +13,7 @@ pub const PREFIX: usize = 4;
 
 /// What is found at a position in the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextFrame {
     /// A whole frame: where its content lies.
     Whole(Range<usize>),
     /// The beginning of a frame of this size, prefix included.
@@ -39,9 +39,9 @@ pub enum FrameError {
 }
 
 /// Looks at the frame that starts at `at` in `buf`.
-pub fn next(buf: &[u8], at: usize, limit: usize) -> Result<Next, FrameError> {
+pub fn next(buf: &[u8], at: usize, limit: usize) -> Result<NextFrame, FrameError> {
     let Some(prefix) = buf.get(at..).and_then(|rest| rest.first_chunk::<PREFIX>()) else {
-        return Ok(Next::Unknown);
+        return Ok(NextFrame::Unknown);
     };
     let announced = i32::from_be_bytes(*prefix);
     let Ok(length) = usize::try_from(announced) else {
@@ -52,7 +52,11 @@ pub fn next(buf: &[u8], at: usize, limit: usize) -> Result<Next, FrameError> {
     }
     let start = at + PREFIX;
     let whole = start + length <= buf.len();
-    Ok(if whole { Next::Whole(start..start + length) } else { Next::Part(PREFIX + length) })
+    Ok(if whole {
+        NextFrame::Whole(start..start + length)
+    } else {
+        NextFrame::Part(PREFIX + length)
+    })
 }
 
 #[cfg(test)]
@@ -62,12 +66,12 @@ mod tests {
     #[test]
     fn a_frame_is_whole_when_its_last_byte_has_come() {
         let bytes = [9, 0, 0, 0, 2, 7, 8];
-        assert_eq!(next(&bytes, 1, 2), Ok(Next::Whole(5..7)));
-        assert_eq!(next(&bytes[..6], 1, 2), Ok(Next::Part(6)));
-        assert_eq!(next(&bytes[..4], 1, 2), Ok(Next::Unknown));
-        assert_eq!(next(&bytes, 7, 2), Ok(Next::Unknown));
-        assert_eq!(next(&bytes, 99, 2), Ok(Next::Unknown));
-        assert_eq!(next(&[0, 0, 0, 0], 0, 0), Ok(Next::Whole(4..4)));
+        assert_eq!(next(&bytes, 1, 2), Ok(NextFrame::Whole(5..7)));
+        assert_eq!(next(&bytes[..6], 1, 2), Ok(NextFrame::Part(6)));
+        assert_eq!(next(&bytes[..4], 1, 2), Ok(NextFrame::Unknown));
+        assert_eq!(next(&bytes, 7, 2), Ok(NextFrame::Unknown));
+        assert_eq!(next(&bytes, 99, 2), Ok(NextFrame::Unknown));
+        assert_eq!(next(&[0, 0, 0, 0], 0, 0), Ok(NextFrame::Whole(4..4)));
     }
 
     #[test]
@@ -75,6 +79,6 @@ mod tests {
         assert_eq!(next(&[0xff; 4], 0, 9), Err(FrameError::Negative(-1)));
         let huge = next(&i32::MAX.to_be_bytes(), 0, 9);
         assert_eq!(huge, Err(FrameError::TooLong { length: 0x7fff_ffff, limit: 9 }));
-        assert_eq!(next(&[0, 0, 0, 9], 0, 9), Ok(Next::Part(13)));
+        assert_eq!(next(&[0, 0, 0, 9], 0, 9), Ok(NextFrame::Part(13)));
     }
 }

@@ -63,7 +63,7 @@ impl Service for Broker {
             image_number: 0,
             delayed: DelayedRequests::default(),
             look: Vec::new(),
-            groups: groups::Scratch::default(),
+            groups: groups::GroupScratch::default(),
         };
         NetworkThread { state, produce: produce::Scratch::default() }
     }
@@ -164,7 +164,7 @@ impl Service for Broker {
         let before = work::done();
         for wake in wakes.drain(..) {
             match wake {
-                Wake::Look(id) => self.look(thread, id, done),
+                Wake::Recheck(id) => self.look(thread, id, done),
                 Wake::Answer(id, output) => {
                     if let Some(delayed) = thread.delayed.take(id) {
                         done.push(delayed.done(output));

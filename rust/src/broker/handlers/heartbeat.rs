@@ -22,13 +22,13 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         instance_id: request.group_instance_id,
         generation: request.generation_id,
     };
-    let error = judge(call, &identity);
+    let error = check_member(call, &identity);
     let response = HeartbeatResponse { error_code: error.code(), ..Default::default() };
     call.reply(|writer, version| response.encode(writer, version));
     Ok(Flow::Go)
 }
 
-fn judge(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> ErrorCode {
+fn check_member(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> ErrorCode {
     if identity.group_id.is_empty() {
         return ErrorCode::InvalidGroupId;
     }

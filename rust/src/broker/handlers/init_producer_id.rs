@@ -127,7 +127,7 @@ impl Broker {
             std::mem::take(&mut state.waiting)
         };
         for (thread, id) in waiting {
-            self.post(thread, Wake::Look(id));
+            self.post(thread, Wake::Recheck(id));
         }
         Ok(())
     }

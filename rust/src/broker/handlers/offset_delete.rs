@@ -61,7 +61,7 @@ fn delete<'f>(
         let is_subscribed = standing.subscribes(topic.name);
         let partitions = topic.partitions.iter().map(|partition| {
             let index = partition.partition_index;
-            let error = judge((topic.name, index), &image, is_subscribed);
+            let error = check_partition(topic.name, index, &image, is_subscribed);
             let offsets = memory.kept.offsets.of(group_id).filter(|_| error == ErrorCode::None);
             if offsets.is_some_and(|offsets| offsets.get(topic.name, index).is_some()) {
                 record_builder.offset((group_id, topic.name, index), None);
@@ -85,7 +85,12 @@ fn delete<'f>(
     Ok((response, Some(at)))
 }
 
-fn judge((topic, index): (&str, i32), image: &ClusterImage, is_subscribed: bool) -> ErrorCode {
+fn check_partition(
+    topic: &str,
+    index: i32,
+    image: &ClusterImage,
+    is_subscribed: bool,
+) -> ErrorCode {
     if image.topic(topic).is_none_or(|topic| topic.partition(index).is_none()) {
         ErrorCode::UnknownTopicOrPartition
     } else if is_subscribed {

@@ -21,7 +21,7 @@ use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::coordinator::shard::AppendedAt;
-use crate::broker::state::groups::offsets::{GroupOffsets, Stored};
+use crate::broker::state::groups::offsets::{GroupOffsets, StoredOffset};
 use crate::broker::state::image::ClusterImage;
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
@@ -42,19 +42,19 @@ const IDS_FROM: i16 = 10;
 const ERROR_FROM: i16 = 2;
 
 /// A group's offsets of one topic.
-struct Topic<'f> {
+struct OffsetFetchTopic<'f> {
     name: Cow<'f, str>,
     id: TopicId,
     partitions: Vec<Partition>,
 }
 
 /// A group's offset of one partition.
-type Partition = (i32, Result<Option<Stored>, ErrorCode>);
+type Partition = (i32, Result<Option<StoredOffset>, ErrorCode>);
 
 /// A group in the reply.
-struct Found<'f> {
+struct FoundOffsets<'f> {
     group_id: &'f str,
-    topics: Result<Vec<Topic<'f>>, ErrorCode>,
+    topics: Result<Vec<OffsetFetchTopic<'f>>, ErrorCode>,
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -68,9 +68,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let groups = asked(request, version).into_iter().map(|group| {
         let topics = topics(call.broker, &image, (version, &group), &mut at);
         let topics = topics.or_else(|error| refused(&group, version, error));
-        Found { group_id: group.group_id, topics }
+        FoundOffsets { group_id: group.group_id, topics }
     });
-    let groups: Vec<Found<'_>> = groups.collect();
+    let groups: Vec<FoundOffsets<'_>> = groups.collect();
     group_reply::answer(call, at, refuse, |writer, version| {
         respond(&groups, version).encode(writer, version);
     })
@@ -80,10 +80,11 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
 fn refuse(head: Head, body: &[u8], error: ErrorCode) -> Output {
     let version = head.version;
     let request = OffsetFetchRequest::decode(&mut Reader::new(body), version).unwrap_or_default();
-    let groups = asked(request, version)
-        .into_iter()
-        .map(|group| Found { group_id: group.group_id, topics: refused(&group, version, error) });
-    let groups: Vec<Found<'_>> = groups.collect();
+    let groups = asked(request, version).into_iter().map(|group| FoundOffsets {
+        group_id: group.group_id,
+        topics: refused(&group, version, error),
+    });
+    let groups: Vec<FoundOffsets<'_>> = groups.collect();
     head.output(|writer, version| respond(&groups, version).encode(writer, version))
 }
 
@@ -110,7 +111,7 @@ fn refused<'f>(
     group: &OffsetFetchRequestGroup<'f>,
     version: i16,
     error: ErrorCode,
-) -> Result<Vec<Topic<'f>>, ErrorCode> {
+) -> Result<Vec<OffsetFetchTopic<'f>>, ErrorCode> {
     if version >= ERROR_FROM {
         return Err(error);
     }
@@ -123,12 +124,12 @@ fn refused<'f>(
 fn each_partition<'f>(
     topic: &OffsetFetchRequestTopics<'_>,
     name: Cow<'f, str>,
-    mut find: impl FnMut(i32) -> Result<Option<Stored>, ErrorCode>,
-) -> Topic<'f> {
+    mut find: impl FnMut(i32) -> Result<Option<StoredOffset>, ErrorCode>,
+) -> OffsetFetchTopic<'f> {
     let mut first = FirstOnly::default();
     let once = topic.partition_indexes.iter().filter(|index| first.passes(**index));
     let partitions = once.map(|index| (*index, find(*index)));
-    Topic { name, id: topic.topic_id, partitions: partitions.collect() }
+    OffsetFetchTopic { name, id: topic.topic_id, partitions: partitions.collect() }
 }
 
 /// A group's offsets of the requested partitions. `at`: where the log must be committed first.
@@ -137,7 +138,7 @@ fn topics<'f>(
     image: &ClusterImage,
     (version, group): (i16, &OffsetFetchRequestGroup<'f>),
     at: &mut Vec<AppendedAt>,
-) -> Result<Vec<Topic<'f>>, ErrorCode> {
+) -> Result<Vec<OffsetFetchTopic<'f>>, ErrorCode> {
     let shard = broker.groups.shards.ready_of(group.group_id)?;
     let memory = shard.lock_ready()?;
     if version >= MEMBERS_FROM {
@@ -166,7 +167,7 @@ fn topics<'f>(
 }
 
 /// All offsets of a group.
-fn all<'f>(offsets: &GroupOffsets, image: &ClusterImage, by_id: bool) -> Vec<Topic<'f>> {
+fn all<'f>(offsets: &GroupOffsets, image: &ClusterImage, by_id: bool) -> Vec<OffsetFetchTopic<'f>> {
     let topics = offsets.topics().filter_map(|(name, partitions)| {
         let id = image.topic(name).map(|topic| topic.id);
         if by_id && id.is_none_or(|id| id == TopicId::ZERO) {
@@ -174,7 +175,7 @@ fn all<'f>(offsets: &GroupOffsets, image: &ClusterImage, by_id: bool) -> Vec<Top
         }
         let partitions =
             partitions.iter().map(|(index, stored)| (*index, Ok(Some(stored.clone()))));
-        Some(Topic {
+        Some(OffsetFetchTopic {
             name: Cow::Owned(name.to_string()),
             id: id.unwrap_or_default(),
             partitions: partitions.collect(),
@@ -184,7 +185,7 @@ fn all<'f>(offsets: &GroupOffsets, image: &ClusterImage, by_id: bool) -> Vec<Top
 }
 
 /// Offset, leader epoch, metadata and error of a partition.
-fn parts(found: &Result<Option<Stored>, ErrorCode>) -> (i64, i32, &str, i16) {
+fn parts(found: &Result<Option<StoredOffset>, ErrorCode>) -> (i64, i32, &str, i16) {
     match found {
         Ok(Some(stored)) => (stored.offset, stored.leader_epoch, stored.metadata(), 0),
         Ok(None) => (-1, -1, "", 0),
@@ -192,7 +193,7 @@ fn parts(found: &Result<Option<Stored>, ErrorCode>) -> (i64, i32, &str, i16) {
     }
 }
 
-fn respond<'a>(groups: &'a [Found<'a>], version: i16) -> OffsetFetchResponse<'a> {
+fn respond<'a>(groups: &'a [FoundOffsets<'a>], version: i16) -> OffsetFetchResponse<'a> {
     if version >= GROUPS_FROM {
         let groups = groups.iter().map(|found| OffsetFetchResponseGroup {
             group_id: found.group_id,
@@ -227,7 +228,7 @@ fn respond<'a>(groups: &'a [Found<'a>], version: i16) -> OffsetFetchResponse<'a>
     }
 }
 
-fn of_group<'a>(topic: &'a Topic<'_>) -> OffsetFetchResponseTopics<'a> {
+fn of_group<'a>(topic: &'a OffsetFetchTopic<'_>) -> OffsetFetchResponseTopics<'a> {
     let partitions = topic.partitions.iter().map(|(partition_index, found)| {
         let (committed_offset, epoch, metadata, error_code) = parts(found);
         OffsetFetchResponsePartitions {

@@ -3,7 +3,7 @@
 //!
 //! Threads: any but a reactor, because a slow disk may hold a lock that is needed here.
 //! Not promised: a preferred directory for a replica that does not exist yet is kept in memory
-//!     only, and for at most [`WISHES`] replicas.
+//!     only, and for at most [`MAX_PREFERRED_DIRS`] replicas.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::protocol::value::Value;
 use crate::storage::{DirKind, FutureReplica, FutureReplicas, LogDir, StorageError};
 
 /// The most future replicas with a preferred directory.
-const WISHES: usize = 10_000;
+const MAX_PREFERRED_DIRS: usize = 10_000;
 
 /// A log directory and its partitions; `true` marks a replica that is being copied here.
 pub type Contents = (Arc<LogDir>, Vec<(TopicPartition, bool)>);
@@ -51,9 +51,9 @@ impl Broker {
             }
             return Ok(());
         }
-        let mut wishes = self.log_manager.wishes.lock();
-        if wishes.len() < WISHES || wishes.contains_key(name) {
-            wishes.insert(name.clone(), index);
+        let mut preferred_dirs = self.log_manager.preferred_dirs.lock();
+        if preferred_dirs.len() < MAX_PREFERRED_DIRS || preferred_dirs.contains_key(name) {
+            preferred_dirs.insert(name.clone(), index);
         }
         Ok(())
     }

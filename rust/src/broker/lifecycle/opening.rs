@@ -60,7 +60,7 @@ struct Job {
 }
 
 /// The logs of one directory that no thread has taken yet.
-struct Queue {
+struct OpeningQueue {
     jobs: Mutex<vec::IntoIter<Job>>,
     threads: usize,
 }
@@ -90,7 +90,7 @@ impl Broker {
     }
 
     /// Runs the threads. The caller is one of them.
-    fn open_by_threads(&self, queues: &[Queue], outcome: &Outcome) {
+    fn open_by_threads(&self, queues: &[OpeningQueue], outcome: &Outcome) {
         thread::scope(|scope| {
             let mut own = Vec::new();
             for (index, queue) in queues.iter().enumerate() {
@@ -109,7 +109,7 @@ impl Broker {
     }
 
     /// The logs by directory, and the work in bytes to check.
-    fn queues(&self, wanted: Vec<Wanted>, outcome: &Outcome) -> (Vec<Queue>, u64) {
+    fn queues(&self, wanted: Vec<Wanted>, outcome: &Outcome) -> (Vec<OpeningQueue>, u64) {
         let dirs = self.log_manager.dirs();
         let mut queues: Vec<Vec<Job>> = dirs.iter().map(|_| Vec::new()).collect();
         let mut work = 0;
@@ -132,7 +132,7 @@ impl Broker {
         let queue = |mut jobs: Vec<Job>| {
             jobs.sort_by_key(|job| Reverse(job.bytes));
             let threads = most.min(jobs.len());
-            Queue { jobs: Mutex::new(jobs.into_iter()), threads }
+            OpeningQueue { jobs: Mutex::new(jobs.into_iter()), threads }
         };
         let used = queues.into_iter().filter(|jobs| !jobs.is_empty());
         (used.map(queue).collect(), work)
@@ -155,7 +155,7 @@ impl Broker {
     }
 }
 
-impl Queue {
+impl OpeningQueue {
     /// Opens one log after the other until none is left.
     fn run(&self, broker: &Broker, outcome: &Outcome) {
         while let Some(job) = self.next() {

@@ -309,6 +309,6 @@ impl Mailbox<Wake> for Broker {
 
 impl Waker for Broker {
     fn wake(&self, thread: usize, delayed: DelayedId) {
-        self.post(thread, Wake::Look(delayed));
+        self.post(thread, Wake::Recheck(delayed));
     }
 }

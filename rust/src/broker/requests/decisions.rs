@@ -311,11 +311,11 @@ impl Entries {
 /// All open tickets.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
-    state: Mutex<Open>,
+    state: Mutex<OpenDecision>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenDecision {
     next: u64,
     asked: HashMap<u64, TicketHolder>,
 }

@@ -173,7 +173,7 @@ impl DelayedRequest {
 #[derive(Debug)]
 pub enum Wake {
     /// An event that this request waits for may have happened: retry it.
-    Look(DelayedId),
+    Recheck(DelayedId),
     /// This request is answered.
     Answer(DelayedId, Output),
     /// This request cannot be answered: its connection is closed.
@@ -193,7 +193,7 @@ pub struct ThreadState {
     pub(crate) delayed: DelayedRequests,
     /// Requests of this thread to retry before it waits again.
     pub(crate) look: Vec<DelayedId>,
-    pub(crate) groups: groups::Scratch,
+    pub(crate) groups: groups::GroupScratch,
 }
 
 /// A worker's result for a request.

@@ -41,17 +41,17 @@ impl Cancelled {
 /// The worker threads of a broker.
 pub(crate) struct Workers {
     most: usize,
-    shared: Arc<Shared>,
+    shared: Arc<WorkerShared>,
 }
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct WorkerShared {
+    queue: Mutex<WorkerQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct WorkerQueue {
     jobs: VecDeque<Job>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for a job.
@@ -107,7 +107,7 @@ impl Drop for Workers {
     }
 }
 
-impl Shared {
+impl WorkerShared {
     /// Tells the threads to end, and names them.
     fn end(&self) -> Vec<JoinHandle<()>> {
         let (threads, dropped) = {

@@ -17,7 +17,7 @@ pub struct LogManager {
     pub(crate) dirs: Vec<Arc<LogDir>>,
     pub(crate) places: Mutex<Places>,
     /// The preferred directories of future replicas.
-    pub(crate) wishes: Mutex<HashMap<TopicPartition, usize>>,
+    pub(crate) preferred_dirs: Mutex<HashMap<TopicPartition, usize>>,
     /// Replicas whose loss was reported to the policy.
     pub(crate) lost: Mutex<BTreeSet<TopicPartition>>,
     /// Copies that earlier starts began to make (see `moves`).
@@ -39,7 +39,7 @@ impl LogManager {
         Self {
             dirs,
             places: Mutex::default(),
-            wishes: Mutex::default(),
+            preferred_dirs: Mutex::default(),
             lost: Mutex::default(),
             futures: Mutex::default(),
         }
@@ -60,8 +60,8 @@ impl LogManager {
         if !is_new && self.dirs.iter().any(|dir| dir.is_offline()) {
             return None;
         }
-        let wish = self.wishes.lock().remove(name);
-        if let Some(index) = wish
+        let preferred = self.preferred_dirs.lock().remove(name);
+        if let Some(index) = preferred
             && self.dirs.get(index).is_some_and(|dir| !dir.is_offline())
         {
             places.insert(name.clone(), index);

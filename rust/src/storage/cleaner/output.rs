@@ -59,7 +59,7 @@ impl<'h> CleanedSegment<'h> {
 
     /// The buffer for the next batch. The caller appends the whole batch, then calls
     /// [`CleanedSegment::appended`].
-    pub(super) const fn room(&mut self) -> &mut Vec<u8> {
+    pub(super) const fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.held
     }
 

@@ -297,7 +297,7 @@ impl<'p> Pass<'p> {
                 NextBatch::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
             };
             let fail = |error| bad(self.log, at.base_offset, &error);
-            let room = output.room();
+            let room = output.buffer();
             let start = room.len();
             self.done.bytes_read += at.size;
             let counted = match rules.unopened(&at, bytes, room) {

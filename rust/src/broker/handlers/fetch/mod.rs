@@ -28,7 +28,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 use parking_lot::Mutex;
 
-use crate::broker::handlers::fetch::read::{ReadResult, Rules};
+use crate::broker::handlers::fetch::read::{ReadResult, ReadRules};
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
@@ -56,15 +56,15 @@ const FINAL_EPOCH: i32 = -1;
 /// A Fetch with the partitions it reads.
 #[derive(Debug)]
 struct DelayedFetch {
-    target: Target,
-    rules: Rules,
+    target: FetchTarget,
+    rules: ReadRules,
     min_bytes: usize,
     account: Option<Arc<Account>>,
 }
 
 /// The source of the partitions: a session or the request.
 #[derive(Debug)]
-enum Target {
+enum FetchTarget {
     /// The partitions of this request; there is no session.
     Once(FetchContext),
     /// A session's. `full`: all partitions are answered, not only those with news. `epoch`: the one
@@ -78,7 +78,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let settings = call.broker.settings.load();
     let account = call.session.account.clone();
     let most = account.as_ref().map_or(usize::MAX, |account| account.fetch_max_bytes());
-    let rules = Rules::of(&request, version, settings.fetch_max_bytes).at_most(most);
+    let rules = ReadRules::of(&request, version, settings.fetch_max_bytes).at_most(most);
     let target = match target(call, &request, settings.node_id) {
         Ok(target) => target,
         Err(error) => {
@@ -158,7 +158,7 @@ fn target(
     call: &mut Call<'_, '_>,
     request: &FetchRequest<'_>,
     node: i32,
-) -> Result<Target, ErrorCode> {
+) -> Result<FetchTarget, ErrorCode> {
     let by_id = call.version() >= IDS_FROM;
     let sessions = &call.broker.fetch_sessions;
     let user = (call.session.connection, call.broker.clock.monotonic_ms());
@@ -176,7 +176,7 @@ fn target(
             call.session.leaves(id);
             return Err(error);
         }
-        return Ok(Target::Session { session, id, full: false, epoch });
+        return Ok(FetchTarget::Session { session, id, full: false, epoch });
     }
     if request.session_id != 0 {
         sessions.remove(request.session_id);
@@ -202,15 +202,15 @@ fn target(
         }
     }
     if call.version() < 7 || request.session_epoch == FINAL_EPOCH {
-        return Ok(Target::Once(context));
+        return Ok(FetchTarget::Once(context));
     }
     Ok(match sessions.create(context, user) {
         Ok(session) => {
             let id = session.lock().id;
             call.session.uses(id);
-            Target::Session { session, id, full: true, epoch: 1 }
+            FetchTarget::Session { session, id, full: true, epoch: 1 }
         }
-        Err(context) => Target::Once(context),
+        Err(context) => FetchTarget::Once(context),
     })
 }
 
@@ -298,8 +298,8 @@ impl DelayedFetch {
             }
         };
         match &mut self.target {
-            Target::Once(context) => seen(context, true, late),
-            Target::Session { session, full, epoch, .. } => {
+            FetchTarget::Once(context) => seen(context, true, late),
+            FetchTarget::Session { session, full, epoch, .. } => {
                 let mut session = session.lock();
                 let overtaken = session.epoch != *epoch;
                 seen(&mut session.context, *full, late || overtaken)
@@ -310,7 +310,7 @@ impl DelayedFetch {
     /// Converts what was found, where its version asks for that. False where nothing is left of it,
     /// as of the markers of transactions: the client has to wait.
     fn convert(&self, found: &mut [ReadResult]) -> bool {
-        let (Target::Once(context), Some(magic)) = (&self.target, self.rules.magic) else {
+        let (FetchTarget::Once(context), Some(magic)) = (&self.target, self.rules.magic) else {
             return true;
         };
         let was_something = read::is_something(found);
@@ -355,7 +355,7 @@ impl DelayedFetch {
             let Some((limit, mut lease)) = convert::allotment(pool, &found) else {
                 return Worked::wait(self, now_ms + i64::from(POOL_WAIT_MS));
             };
-            if let (Target::Once(context), Some(magic)) = (&self.target, self.rules.magic) {
+            if let (FetchTarget::Once(context), Some(magic)) = (&self.target, self.rules.magic) {
                 convert::all(context, &mut found, magic, limit);
             }
             if !read::is_something(&found) && now_ms < deadline_ms {
@@ -398,8 +398,10 @@ impl DelayedFetch {
     /// The bytes of the answer.
     fn size(&self, version: i16, found: &[ReadResult]) -> usize {
         match &self.target {
-            Target::Once(context) => reply::size(version, context, found),
-            Target::Session { session, .. } => reply::size(version, &session.lock().context, found),
+            FetchTarget::Once(context) => reply::size(version, context, found),
+            FetchTarget::Session { session, .. } => {
+                reply::size(version, &session.lock().context, found)
+            }
         }
     }
 
@@ -407,9 +409,9 @@ impl DelayedFetch {
     /// nothing yet of any partition.
     fn write_nothing(&self, broker: &Broker, head: Head, output: &mut Output) {
         let session_id = match &self.target {
-            Target::Once(_) => 0,
-            Target::Session { id, full: false, .. } => *id,
-            Target::Session { id, full: true, .. } => {
+            FetchTarget::Once(_) => 0,
+            FetchTarget::Session { id, full: false, .. } => *id,
+            FetchTarget::Session { id, full: true, .. } => {
                 broker.fetch_sessions.remove(*id);
                 0
             }
@@ -421,8 +423,8 @@ impl DelayedFetch {
     /// Writes the answer.
     fn write(&mut self, head: Head, output: &mut Output, found: Vec<ReadResult>) {
         match &mut self.target {
-            Target::Once(context) => reply::write(head, output, (context, found, 0)),
-            Target::Session { session, id, .. } => {
+            FetchTarget::Once(context) => reply::write(head, output, (context, found, 0)),
+            FetchTarget::Session { session, id, .. } => {
                 reply::write(head, output, (&mut session.lock().context, found, *id));
             }
         }
@@ -431,7 +433,7 @@ impl DelayedFetch {
     /// Watches the partitions for changes. False if one has changed in the meantime.
     fn watch(&mut self, thread: usize, id: DelayedId) -> bool {
         match &mut self.target {
-            Target::Once(context) => match &context.watch {
+            FetchTarget::Once(context) => match &context.watch {
                 Some(watch) => watch.wake_on_change(thread, id),
                 None => {
                     let watch = context.start_watch();
@@ -439,7 +441,7 @@ impl DelayedFetch {
                     false
                 }
             },
-            Target::Session { session, .. } => {
+            FetchTarget::Session { session, .. } => {
                 session.lock().context.start_watch().wake_on_change(thread, id)
             }
         }
@@ -447,7 +449,7 @@ impl DelayedFetch {
 
     /// Stops waiting.
     fn forget(&self) {
-        if let Target::Session { session, .. } = &self.target
+        if let FetchTarget::Session { session, .. } = &self.target
             && let Some(watch) = &session.lock().context.watch
         {
             watch.cancel_wake();

@@ -22,7 +22,7 @@ const WARM_PIECE: usize = 128 << 10;
 
 /// The parameters of the request that apply to all its partitions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct ReadRules {
     version: i16,
     max_bytes: usize,
     read_committed: bool,
@@ -61,7 +61,7 @@ pub(crate) struct ReadResults {
     pub(super) is_cold: bool,
 }
 
-impl Rules {
+impl ReadRules {
     pub(crate) fn of(request: &FetchRequest<'_>, version: i16, most: i32) -> Self {
         let asked = if version >= 3 { request.max_bytes.min(most) } else { most };
         let replica = match request.replica_id {
@@ -95,7 +95,7 @@ impl ReadResults {
 }
 
 /// Reads the active partitions, or all. Those without news become inactive.
-pub(crate) fn look(context: &mut FetchContext, rules: &Rules, all: bool) -> ReadResults {
+pub(crate) fn look(context: &mut FetchContext, rules: &ReadRules, all: bool) -> ReadResults {
     let mut numbers = if all {
         (0..u32::try_from(context.entries.len()).unwrap_or(u32::MAX)).collect()
     } else {
@@ -188,7 +188,7 @@ struct Budget {
 fn result_of(
     number: u32,
     entry: &CachedPartition,
-    (rules, budget): (&Rules, &mut Budget),
+    (rules, budget): (&ReadRules, &mut Budget),
 ) -> ReadResult {
     let mut found = ReadResult::empty(number);
     if let Err(error) = read_partition(&mut found, entry, (rules, budget)) {
@@ -200,7 +200,7 @@ fn result_of(
 fn read_partition(
     found: &mut ReadResult,
     entry: &CachedPartition,
-    (rules, budget): (&Rules, &mut Budget),
+    (rules, budget): (&ReadRules, &mut Budget),
 ) -> Result<(), ErrorCode> {
     let (partition, epoch) = match &entry.local {
         Ok((partition, epoch)) => (partition, *epoch),

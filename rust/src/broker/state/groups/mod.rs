@@ -43,7 +43,7 @@ pub struct Groups {
 
 /// Buffers that one reactor thread reuses from request to request.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct GroupScratch {
     pub(crate) record_builder: RecordBuilder,
     pub(crate) codes: Vec<ErrorCode>,
 }

@@ -19,7 +19,7 @@ pub(crate) type Key = (Arc<str>, Arc<str>, i32);
 
 /// A committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredOffset {
     /// The next record to be read.
     pub(crate) offset: i64,
     /// The leader epoch of the last record read; -1: not known.
@@ -33,7 +33,7 @@ pub(crate) struct Stored {
 }
 
 /// The offsets of one topic by partition.
-pub(crate) type Partitions = BTreeMap<i32, Stored>;
+pub(crate) type Partitions = BTreeMap<i32, StoredOffset>;
 
 /// The offsets of one group. No topic is empty.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ pub(crate) struct Offsets {
     pub(crate) groups: HashMap<Arc<str>, GroupOffsets>,
 }
 
-impl Stored {
+impl StoredOffset {
     fn of(value: &OffsetCommitValue<'_>) -> Self {
         Self {
             offset: value.offset,
@@ -66,7 +66,7 @@ impl Stored {
 
 impl GroupOffsets {
     /// The offset of a partition.
-    pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&Stored> {
+    pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&StoredOffset> {
         self.topics.get(topic)?.get(&partition)
     }
 
@@ -89,7 +89,7 @@ impl Offsets {
         topic: &(impl AsRef<str> + Clone + Into<Arc<str>>),
         value: &OffsetCommitValue<'_>,
     ) {
-        let stored = Stored::of(value);
+        let stored = StoredOffset::of(value);
         if !self.groups.contains_key(group) {
             self.groups.insert(group.into(), GroupOffsets::default());
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::broker::state::groups::offsets::Stored;
+use crate::broker::state::groups::offsets::StoredOffset;
 use crate::broker::state::groups::sessions::{
     ExpiredMembers, MemberSession, MemberSessions, NewMember,
 };
@@ -206,7 +206,7 @@ impl GroupMembership {
     /// Whether an offset has lived `retention_ms` by now.
     pub(crate) fn expired(
         &self,
-        (topic, stored): (&str, &Stored),
+        (topic, stored): (&str, &StoredOffset),
         (now_ms, retention_ms): (i64, i64),
     ) -> bool {
         if matches!(self, Self::Expected) {

@@ -32,11 +32,11 @@ enum Owner {
 /// The buckets of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    state: Mutex<State>,
+    state: Mutex<BucketState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BucketState {
     all: HashMap<Owner, Arc<Bucket>>,
     bytes: usize,
     /// The size at which unused buckets are searched for again.
@@ -80,7 +80,7 @@ impl Buckets {
     }
 }
 
-impl State {
+impl BucketState {
     fn tidy(&mut self, now: (Windows, i64)) {
         let is_held = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) > 1;
         self.all.retain(|_, bucket| is_held(bucket) || !bucket.is_empty(now));
