@@ -1,11 +1,11 @@
-//! The small text files of a log directory that name an offset for each partition:
+//! The small text files of a log directory that hold an offset for each partition:
 //! `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 //! `replication-offset-checkpoint`, `cleaner-offset-checkpoint`.
 //! Format: line 1 version `0`, line 2 the count n, then n lines `topic partition offset`.
-//! Written so that a crash leaves the old or the new file; a torn or foreign one counts as empty,
-//! and the log says what that costs.
-//! Not promised: a checkpoint may lag behind its log by any amount; it never runs ahead of it,
-//! except in the file of a directory that somebody else wrote.
+//! A crash leaves the old or the new file. A damaged file counts as empty, and the log says what
+//! that costs.
+//! Not promised: a checkpoint may be behind its log by any amount. It is never ahead of it, unless
+//! another program wrote the file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;

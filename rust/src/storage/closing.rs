@@ -1,16 +1,15 @@
-//! The end of a broker's log directories: its logs are closed, then each directory is.
+//! Closes a broker's logs and then its log directories.
 //!
-//! Order in a directory: every log writes what the next start wants to find; all of it is made
-//! durable; the checkpoints say how far each log is; then comes the marker of a shutdown in order.
-//! Nothing begins before the step ahead of it is over, so that a crash in between, or a sync that
-//! fails, is a start that checks.
-//! Where many logs have something to sync, one call syncs their whole file system. A log alone
-//! takes eight syncs, of 2 ms each on a disk that idles: 100,000 logs took minutes. Where there is
-//! no such call each log is flushed by itself, several at a time.
-//! Threads: one a directory, which has [`THREADS`] more where that is worth it; the caller waits.
-//! Limits: a directory that does not get on for as long as the caller's patience is taken offline
-//! and left without a marker; its thread hangs in the disk. Others are not held up by it.
-//! Not promised: which of several errors is returned; the log has each.
+//! Order in a directory: every log writes the files that the next start needs; all of them are
+//! synced; the checkpoints are written; the clean-shutdown marker comes last. No step begins before
+//! the one ahead of it has ended. So after a crash in between, or a failed sync, the next start
+//! checks the logs. If many logs must be synced, one call syncs their whole file system. A single
+//! log needs eight syncs, of 2 ms each on an idle disk: 100,000 logs took minutes. Without such a
+//! call each log is flushed by itself, several at a time.
+//! Threads: one a directory, with [`THREADS`] - 1 more if it has many logs; the caller waits.
+//! Limits: a directory that makes no progress for the caller's patience goes offline and gets no
+//! marker; its thread stays blocked in the disk. Other directories are not delayed by it.
+//! Not promised: which of several errors is returned; each log keeps its own.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};

@@ -1,12 +1,11 @@
-//! Reads that may not wait for the disk, for threads that many connections depend on.
+//! Reads that must not wait for the disk, for threads that serve many connections.
 //!
-//! Inside [`without_waiting`] a read of bytes that the page cache does not have fails with
-//! `WouldBlock` and changes nothing; the caller has another thread do all of it again. Elsewhere
-//! reads wait as usual. Where the system cannot tell (no `RWF_NOWAIT`), reads wait too.
-//! Invariant: a read that fails so is no failure of the disk, and takes no directory offline.
-//! Threads: the mode is the thread's own.
-//! Not promised: that opening a file does not wait, nor that bytes found in the cache stay there
-//! until they are sent.
+//! Inside [`without_waiting`] a read of bytes outside the page cache fails with `WouldBlock` and
+//! changes nothing; the caller repeats all of it on another thread. Elsewhere reads wait as usual.
+//! If the system cannot tell (no `RWF_NOWAIT`), reads wait too.
+//! Invariant: such a failure is no error of the disk, and takes no directory offline.
+//! Threads: the mode belongs to the thread.
+//! Not promised: opening a file may wait, and cached bytes may be evicted before they are sent.
 
 use std::cell::Cell;
 use std::fs::File;

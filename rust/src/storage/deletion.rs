@@ -1,13 +1,13 @@
-//! Deletion of partitions: the directory is renamed to `…-delete` at once. Later the new name is
+//! Deletes partitions: the directory is renamed to `…-delete` at once. Later the new name is
 //! synced, and the files are removed.
 //!
-//! A crash in between costs nothing: the next start removes what has that name (`settle`).
-//! A later partition of the same name inherits nothing: its directory is made after the checkpoints
-//! have forgotten the old one.
+//! A crash in between loses nothing: the next start removes directories with that name (`settle`).
+//! A later partition of the same name inherits nothing: its directory is created after the
+//! checkpoints have dropped the old one.
 //! Threads: any but a reactor. [`Deletions`] collects those of one metadata delta, so that each log
 //!     directory is synced, and its checkpoints are written, once for all of them.
-//! Not promised: a power failure before [`Deletions::sync`] may bring a partition back. Files stay
-//!     until the next start if a stop comes before they are removed.
+//! Not promised: a power failure before [`Deletions::sync`] may restore a partition. Files stay
+//!     until the next start if the broker stops before they are removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,14 +1,14 @@
-//! Open files as a bounded cache: 10,000 partitions with three files each do not fit into the
-//! descriptors a process gets, so a file is opened when it is used and closed by the clock.
+//! A bounded cache of open files. 10,000 partitions with three files each exceed a process's
+//! descriptors, so a file is opened when it is used and closed by the clock algorithm.
 //!
 //! Eviction gives a second chance: a file that was used since the last visit stays open. A file
-//! with changes that are not synced is never closed, because a later sync would not report an error
-//! of the disk. Such a file stays open beyond the limit until a sync thread syncs it (`sync_with`),
-//! or until half as many files again as the limit are open: then the next opener syncs it.
+//! with unsynced changes is never closed, because a later sync would not report an error of the
+//! disk. Such a file stays open beyond the limit until a sync thread syncs it (`sync_with`). If 1.5
+//! x limit files are open, the next opener syncs it.
 //! A file that a reader holds stays open until the reader drops it.
-//! Invariant: holders registered <= 1.5 x limit + 1, but for those that are opened meanwhile.
-//! Threads: hits never come here (the holder keeps its own file); one mutex for opens, which is not
-//! held over a sync.
+//! Invariant: holders registered <= 1.5 x limit + 1, plus those being opened.
+//! Threads: a hit needs no lock, because the holder keeps its own file; one mutex for opens, which
+//! is not held during a sync.
 //! Not promised: a strict limit: leases that outlive their eviction come on top.
 
 use std::collections::VecDeque;

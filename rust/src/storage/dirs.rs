@@ -1,12 +1,12 @@
-//! One entry of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints, and
-//! what partitions lie in it (see `names`).
+//! One directory of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints,
+//! and its partitions (see `names`).
 //! Formats: `meta.properties` version 0 (Java properties: broker.id, version, cluster.id);
-//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, taken away at the start; `.lock`,
-//! held by fcntl as Java does.
-//! States: online -> offline on EIO or any failed sync, until the next start: what was written
-//! before may be lost without a trace, so nothing is acknowledged from it again.
+//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, removed at the start; `.lock`,
+//! locked with fcntl as Java does.
+//! States: online -> offline on EIO or any failed sync, until the next start. Earlier writes may be
+//! lost without a trace, so nothing in the directory is acknowledged again.
 //! Threads: shared; the offline flag is an atomic, the rest short locks.
-//! Not promised: plain files of strangers are left alone.
+//! Not promised: files of other programs stay.
 
 use std::any::Any;
 use std::collections::HashSet;

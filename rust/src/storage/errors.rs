@@ -1,5 +1,5 @@
-//! What can go wrong in storage, by whose fault: the disk's, the producer's, the reader's.
-//! Only the broker turns these into Kafka's error codes; the numbers in the docs say which.
+//! Errors of storage, by fault: the disk's, the producer's, the reader's. Only the broker maps them
+//! to Kafka's error codes; the comments below name the codes.
 
 use std::io;
 use std::path::Path;

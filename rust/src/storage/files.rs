@@ -1,7 +1,7 @@
-//! The disk behind a trait: what storage asks of a file system, so that a double can record it,
-//! forget what was not synced, and fail on demand (`recording`).
-//! Files are real ones in both cases: `sendfile` takes what is leased, and logs are read as files.
-//! Derived files are read by `read_at`, so that a double can say how often, and fail.
+//! The disk behind a trait: every call of storage that changes a file system. A test double can
+//! record the calls, drop unsynced changes, and fail on demand (`recording`).
+//! Both implementations use real files: `sendfile` sends leased ranges, and logs are read as files.
+//! Derived files are read with `read_at`, so that a double can count the reads, and fail.
 //! Threads: shared by all; no state.
 //! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory,
 //! or `sync_all`.

@@ -1,13 +1,14 @@
-//! The thread that moves logs to other log directories (see `log/relocate`), and what a start does
-//! with moves that a crash ended.
+//! The thread that moves logs to other log directories (see `log/relocate`): each has a future
+//! replica there. At a start it finishes or removes moves that a crash interrupted.
 //!
-//! One move after the other; one that cannot go on now (the disk is full, a cleaner is at the log)
-//! lets the next one come first. A move ends when its log is deleted or somebody cancels it: its
-//! directory is removed then. One that a stop ends is gone on with by the next start.
-//! A move that panics ends; if it was giving the log its new place, both directories go offline. A
-//! panic elsewhere ends the thread: see [`FutureReplicas::has_failed`].
-//! Threads: one of its own; asking takes a short lock.
-//! Not promised: an order among moves; an end where a log is written faster than it is copied.
+//! Moves run one after the other. If one cannot continue now (the disk is full, a cleaner works on
+//! the log), the next one comes first. A move ends when its log is deleted or the move is
+//! cancelled; its directory is then removed. The next start continues a move that a stop
+//! interrupted. A move that panics ends. If the panic came while the log switched directories, both
+//! directories go offline. A panic elsewhere ends the thread: see [`FutureReplicas::has_failed`].
+//! Threads: one of its own; a request takes a short lock.
+//! Not promised: an order among moves; a move of a log that is written faster than it is copied may
+//! never end.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;

@@ -1,13 +1,14 @@
-//! Group commit: when the appends of a log that wait for the disk are worth a sync.
+//! Group commit: decides when to sync the appends of a log that wait for the disk.
 //!
-//! Producers that wait for their answers send again about one round trip after a sync. Whoever is
-//! first would have a sync to itself and the others would wait for the next one; so a sync waits
-//! until as many appends have come as were on their way in the last round (served by its sync, or
-//! come while it ran), but no longer than the measured round trip suggests and never longer than
-//! half of what a sync takes.
-//! Where many do not come in time the wait shrinks; every [`PROBE`]th round tries the longest one.
-//! Threads: behind the log's own short lock; time is handed in.
-//! Not promised: that a wait pays where producers do not wait for answers; it ends by itself there.
+//! Producers that wait for acknowledgements send again about one round trip after a sync. If the
+//! first of them started a sync at once, the others would wait for the next one. So a sync waits
+//! until as many appends have arrived as in the last round (those that its sync served, or that
+//! came during it), but no longer than the measured round trip suggests, and at most half the
+//! duration of a sync. If too few arrive in time, the wait shrinks; every [`PROBE`]th round tries
+//! the longest wait.
+//! Threads: guarded by a short lock of the log; the caller passes the time.
+//! Not promised: the wait does not help producers that do not wait for acknowledgements; it then
+//! shrinks to nothing.
 
 use std::time::{Duration, Instant};
 

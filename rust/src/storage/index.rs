@@ -2,13 +2,13 @@
 //! offset).
 //! Format: `.index` entries of 8 bytes, `offset - base_offset int32, position int32`: the batch at
 //! `position` ends at that offset. `.timeindex` entries of 12 bytes, `timestamp int64, offset -
-//! base_offset int32`: the largest timestamp up to there, and the last offset of its batch.
+//! base_offset int32`: the largest timestamp so far, and the last offset of its batch.
 //! Invariant: keys rise strictly. A tail of zeros (Kafka preallocates, and leaves it when killed)
-//! is no part of an index; nor is a half entry.
-//! Threads: one short lock an index, never held over reads; the file of a sealed segment is read in
-//! pages through a bounded cache (`pages`, `index_cache`).
-//! Not promised: truth. An index is derived; who follows it checks what is at the position, and
-//! asks for a rebuild when it is wrong.
+//! and a half entry do not belong to an index.
+//! Threads: one short lock an index, never held during reads; the file of a sealed segment is read
+//! in pages through a bounded cache (`pages`, `index_cache`).
+//! Not promised: an index may be wrong, because it is derived. The reader checks the batch at the
+//! position, and asks for a rebuild if it does not fit.
 
 use std::io;
 use std::path::Path;

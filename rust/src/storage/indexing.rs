@@ -1,4 +1,4 @@
-//! The indexes of a segment rebuilt from its batches, as appends would have written them.
+//! Rebuilds the indexes of a segment from its batches, with the same entries as appends write.
 //!
 //! Threads: plain values.
 //! Not promised: nothing is written to a file here.

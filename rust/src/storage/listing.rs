@@ -1,10 +1,10 @@
-//! The files of a partition's directory: its segments, once what a crash left is dealt with.
+//! Lists the files of a partition's directory, after it has cleared what a crash left.
 //!
-//! Deletions that began (`.deleted`) are finished, compactions (`.cleaned`, `.swap`) finished or
-//! undone; indexes without their segment go.
-//! Invariant: twice is the same as once, also when killed in between.
-//! Threads: one, before anybody else knows the log.
-//! Not promised: files of other names are left alone.
+//! It finishes deletions that began (`.deleted`), finishes or undoes compactions (`.cleaned`,
+//! `.swap`), and removes indexes without a segment.
+//! Invariant: running it twice gives the same result as once, also if it is killed in between.
+//! Threads: one, before any other thread knows the log.
+//! Not promised: files with other names stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,14 +1,14 @@
-//! Whether a list of aborted transactions says what its segment says: the file bears no checksum,
-//! and a reader of committed records believes it.
+//! Checks whether a list of aborted transactions agrees with its segment. The file has no checksum,
+//! and read_committed consumers rely on it.
 //!
-//! An entry is right if a marker of its producer lies at its last offset and none between that and
-//! its first; if its transaction begins with a batch of that producer, or, in an earlier segment,
-//! where the snapshot says that one was open; and if its last stable offset, which bounds a search,
-//! is not beyond what comes next. Cost: two searches an entry and a walk over the headers of the
-//! transactions, once for each time that a list is read.
+//! An entry is right if a marker of its producer is at its last offset and none between its first
+//! and last offset; if its transaction begins with a batch of that producer, or, in an earlier
+//! segment, if the snapshot has it open; and if its last stable offset, which bounds a search, is
+//! not beyond the next transaction. Cost: two searches an entry and a walk over the headers of the
+//! transactions, each time that a list is read.
 //! Threads: as the segment.
-//! Not promised: entries that are missing are not noticed, nor an entry that begins with a later
-//! batch of its transaction; `krust log verify` replays all markers.
+//! Not promised: missing entries are not noticed, nor an entry that begins with a later batch of
+//! its transaction; `krust log verify` replays all markers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! `meta.properties`: which cluster and broker a log directory belongs to.
-//! Format: Java properties, version 0 (a newer Kafka's 1 reads alike): broker.id (or node.id),
-//! version, cluster.id. The first line is a comment to Kafka, and to krust the checksum of the
-//! lines below it: `#crc32c=` and eight hex digits. A file without it is another's, and is taken
-//! as it is.
-//! Not promised: a damaged file of another broker's is noticed only where it makes no sense.
+//! `meta.properties`: the cluster and the broker that a log directory belongs to.
+//! Format: Java properties, version 0 (a newer Kafka's version 1 reads alike): broker.id (or
+//! node.id), version, cluster.id. The first line is a comment to Kafka; krust keeps the checksum of
+//! the other lines there: `#crc32c=` and eight hex digits. A file without it was written by another
+//! program and is trusted.
+//! Not promised: damage in a file without a checksum is noticed only if the file makes no sense.
 
 use crate::record::crc::crc32c;
 

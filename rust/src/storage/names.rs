@@ -1,9 +1,9 @@
-//! The directories of partitions in a log directory: what their names say, and the topic's id that
-//! `partition.metadata` in them tells.
+//! The names of partitions' directories in a log directory, and the topic id in
+//! `partition.metadata`.
 //! Formats: directories `topic-N`, `topic-N.<32 hex>-delete`, `-future`, `-stray`, 255 bytes at
 //! most; `partition.metadata`, text: line 1 `version: 0`, line 2 `topic_id: ` and the id.
-//! Threads: pure functions, but for those that read.
-//! Not promised: directories of strangers are not listed.
+//! Threads: pure functions, except those that read.
+//! Not promised: directories with other names are not listed.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
-//! The index of a sealed segment as a file that is read in pages: its outline, which is the first
-//! entry of each page and the last of all, and those of the pages that are in memory.
+//! The index of a sealed segment, read in pages. In memory are its outline (the first entry of each
+//! page and the last entry of all) and some of its pages.
 //!
-//! An index is read through when it is opened for the first time: whether its keys rise decides
-//! whether it is one. From then on a lookup needs one page, which one `pread` brings if it is not
-//! there, and the outline has the entry that follows the page.
-//! Invariants: a page that is in memory begins with the outline's entry, rises strictly, and ends
-//! below the next page's first: a file that changed under its readers is no index any more.
-//! Threads: plain values; `index` has the lock, and holds none over what is read here.
-//! Not promised: truth, as in `index`.
+//! The first opening reads the whole file: it is a valid index only if its keys rise. After that a
+//! lookup needs one page, which takes one `pread` if it is not in memory; the outline has the entry
+//! after the page.
+//! Invariants: a page in memory begins with the outline's entry, rises strictly, and ends below the
+//! next page's first entry. A file that changed during use is no longer a valid index.
+//! Threads: plain values; `index` has the lock, and does not hold it during reads.
+//! Not promised: the index may be wrong, as in `index`.
 
 use std::fs::File;
 use std::io;

@@ -1,20 +1,18 @@
-//! Panics in the threads of storage: each is logged, and none ends a thread in silence.
+//! Panics in the threads of storage: each one is logged, and no thread ends silently.
 //!
 //! ```text
 //! thread    a panic in                         what follows
-//! sync      a log's flush                      its directory goes offline; who waits is told
+//! sync      a log's flush                      its directory goes offline; waiting appends fail
 //! sync      a checkpoint, reserving disk       logged; the next one tries again
-//! scheduler a log's retention                  logged; other logs go on, it is tried again
+//! scheduler a log's retention                  logged; other logs continue, it is tried again
 //! scheduler another task                       tried again; three times in a row: failed
-//! cleaner   a cleaning                         that log is given up until the next start
-//! future_replicas  a move                        the move ends, the log stays where it is
+//! cleaner   a cleaning                         the log is not cleaned until the next start
+//! future_replicas  a move                      the move ends, the log stays where it is
 //! both      a swap of files                    the log directories concerned go offline
 //! any       anything else                      failed
 //! ```
 //!
-//! Failed: the broker learns it (`has_failed`) and stops, as after a panic on a reactor.
-//! Threads: plain functions.
-//! Not promised: that nothing is half-done in what panicked; that is why directories go offline.
+//! Failed: the broker sees it (`has_failed`) and stops, as after a panic on a reactor.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,13 +1,12 @@
-//! The directory of one partition: where it lies, which files it has, and what each `.txnindex` of
-//! the log held when it was written.
+//! The directory of one partition: its path, its files, and a checksum of each `.txnindex` file.
 //!
-//! A segment without aborted transactions has no `.txnindex`. One that was deleted, or cut between
-//! two entries, looks like that of a segment in which nothing more was aborted. Therefore the size
-//! and checksum of each `.txnindex` are kept beside it; `aborted` compares them.
+//! A segment without aborted transactions has no `.txnindex`. If the file is deleted, or cut
+//! between two entries, it looks valid. Therefore the size and checksum of each `.txnindex` are
+//! kept in another file; `aborted` compares them.
 //! Format: `krust-aborted-transactions` in the partition's directory: line 1 version `0`, line 2
 //! the count n, then n lines `base_offset size crc32c`. Kafka ignores files of such names.
-//! Threads: shared; the path has a lock, the checksums another one, held while the file is written.
-//! Not promised: a file that a power failure damaged counts as none.
+//! Threads: shared; one lock for the path, one for the checksums, held while the file is written.
+//! Not promised: a file that a power failure damaged counts as missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,4 +1,4 @@
-//! What a partition remembers of its producers: sequences for idempotence, open transactions for
+//! The state of a partition's producers: sequence numbers for idempotence, open transactions for
 //! the last stable offset. Snapshots of it (`.snapshot`) let a start read less of the log.
 //! Format of a snapshot: `version int16 = 1, crc uint32 (CRC-32C of what follows), count int32`,
 //! and per producer `producer_id int64, epoch int16, last_sequence int32, last_offset int64,
@@ -6,10 +6,10 @@
 //! Invariants: a batch (producer, epoch, sequences) is stored at most once; a retry of one of the
 //! last five gets its original offset; first_unstable <= any offset of an open transaction.
 //! Threads: guarded by the partition's lock.
-//! Limits: `krust.partition.producers.max` producers. Beyond it the ones that wrote longest ago go,
-//! a sixteenth at a time; an open transaction keeps its producer.
-//! Not promised: a producer that is silent for `producer.id.expiration.ms` is forgotten, and its
-//! next batch is taken with whatever sequence it has.
+//! Limits: `krust.partition.producers.max` producers. Beyond it the least recent writers are
+//! removed, a sixteenth at a time; a producer with an open transaction stays.
+//! Not promised: a producer that is silent for `producer.id.expiration.ms` is removed, and its next
+//! batch is accepted with any sequence number.
 
 use std::collections::{BTreeMap, HashMap};
 

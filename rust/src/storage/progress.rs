@@ -1,8 +1,8 @@
-//! How far the opening of logs is, for whoever watches a start, and the word that ends it early.
+//! The progress of opening logs, for whoever watches a start, and the flag that cancels it.
 //!
-//! Invariants: opened <= logs, checked <= to_check; equal once all are opened, whatever was cut or
-//! failed. Threads: shared; atomics, and a short lock where a log was cut.
-//! Not promised: that the four numbers of one look are of one moment.
+//! Invariants: opened <= logs, checked <= to_check; both are equal once all logs are opened, even
+//! if some were cut or failed. Threads: shared; atomics, and a short lock when a log is cut.
+//! Not promised: the four numbers of one snapshot may be of different moments.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,12 +1,12 @@
-//! The double of [`RealDisk`]: a disk that does the work, remembers every change, and can
-//! build each image a crash may leave behind, or fail on demand. For tests and simulators.
+//! The test double of [`RealDisk`]: a disk that does the work, records every change, and can build
+//! each image that a crash may leave, or fail on demand. For tests and simulators.
 //!
-//! Model: names and contents are apart. A directory's changes become durable in order, with
+//! Model: names and contents are separate. A directory's changes become durable in order, with
 //! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512
-//! bytes, in any subset; its size in order; what the size covers and no block filled reads as
-//! zeros, or, where a crash wants that, as whatever lay on the disk before. `sync_all`: all is.
-//! Threads: one mutex; order of the record = order of the calls.
-//! Not promised: hard links, directories below a partition's, or files opened past this disk.
+//! bytes, in any subset; its size in order. Bytes that no block filled read as zeros, or, if the
+//! crash asks for it, as old bytes of the disk. `sync_all` makes everything durable.
+//! Threads: one mutex; the order of the record is the order of the calls.
+//! Not promised: hard links, directories below a partition's, or files opened without this disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What a recovery is asked, and what it finds.
+//! The request to a recovery and its result.
 //!
 //! Threads: plain values of the one thread that recovers a log.
 //! Not promised: `recovered` reads and changes no file; `recovery` does.

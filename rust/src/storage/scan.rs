@@ -1,12 +1,12 @@
-//! The headers of a segment file, one after the other, of whatever magic: what stands where.
+//! Walks the headers of a segment file, of any magic.
 //!
-//! [`Walker`] reads headers, and small batches whole where it is told that all are looked at;
-//! [`check_crc`] reads a whole batch through bounded memory.
+//! [`Walker`] reads headers; it reads small batches completely if the caller looks at every batch.
+//! [`check_crc`] reads a whole batch with bounded memory.
 //! Invariant: a [`BatchAt`] lies inside the bounds it was read with, and
-//! base_offset <= last_offset. Older messages show their one offset as both: a compressed wrapper
-//! bears its last inner offset.
+//! base_offset <= last_offset. An older message has one offset, used as both; that of a compressed
+//! wrapper is its last inner offset.
 //! Threads: positioned reads only, so any number at once.
-//! Not promised: a header that reads well may stand over a bad batch; only the checksum tells.
+//! Not promised: a valid header may belong to a bad batch; only the checksum shows it.
 
 use std::cell::Cell;
 use std::fs::File;

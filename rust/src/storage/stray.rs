@@ -1,9 +1,9 @@
-//! Directories of partitions that are not served: they are marked as strays or deleted. The topic's
+//! Directories of partitions that are not served: they are marked as strays or deleted. The topic
 //! id in `partition.metadata` says whether a directory belongs to the topic that is served.
 //!
-//! Threads: any; a partition's directory is touched by whoever opens or removes it.
-//! Not promised: a damaged id that differs in more than one letter looks like another topic's. A
-//! stray is kept, and the log says where.
+//! Threads: any; only the thread that opens or removes a partition touches its directory.
+//! Not promised: a damaged id that differs in more than one letter looks like another topic's. The
+//! stray is kept, and the log names its path.
 
 use std::path::{Path, PathBuf};
 

@@ -1,16 +1,16 @@
 //! The threads that make logs durable, so that no reactor waits for a disk.
 //!
-//! A log asks for a sync, now or within a time. A thread takes the log with the earliest deadline,
-//! syncs it, raises its flushed offset and calls the waker. Requests that arrive during a sync
-//! share the next one. The threads also reserve disk for busy partitions and write checkpoints.
-//! Limits: one entry counts a log, its most urgent; a log asks once until its sync began. One log
-//! is synced by one thread at a time; one more is started when all are busy, up to [`THREADS`],
-//! because a file system commits for several callers at once.
-//! Threads: its own; asking takes a short lock.
-//! A panic while a log is synced takes its directory offline, since nobody knows what is on the
-//! disk then, and who waits is told as after an error; any other ends the thread: see
-//! [`Syncer::has_failed`].
-//! Not promised: an error is not returned to anybody: the log directory is offline then.
+//! A log requests a sync, at once or within a time. A thread takes the log with the earliest
+//! deadline, syncs it, raises its flushed offset and calls the waker. Requests that arrive during a
+//! sync share the next one. The threads also reserve disk for busy partitions and write
+//! checkpoints.
+//! Limits: only the most urgent entry of a log counts; a log makes one request until its sync
+//! begins. One thread at a time syncs a log. If all threads are busy, one more starts, up to
+//! [`THREADS`], because a file system commits for several callers at once.
+//! Threads: its own; a request takes a short lock.
+//! If a sync panics, the state of the disk is unknown: the log's directory goes offline, and those
+//! who wait get an error. Any other panic ends the thread: see [`Syncer::has_failed`].
+//! Not promised: errors are not returned; the log directory is then offline.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
-//! The machine's disk for data that nobody needs after a power cut: no sync ever waits.
+//! A disk for data that nobody needs after a power cut: syncs return at once.
 //!
 //! For brokers in tests, whose directory is removed when they stop. Everything else is as on
-//! [`RealDisk`](super::files::RealDisk); a kill -9 loses nothing, a power cut may lose everything.
+//! [`RealDisk`](super::files::RealDisk). A kill -9 loses nothing; a power cut may lose everything.
 
 use std::fs::File;
 use std::io;

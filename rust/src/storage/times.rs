@@ -1,9 +1,9 @@
-//! Whether a time index says what its segment says: it bears no checksum, and who believes a wrong
-//! entry misses records, or deletes a segment too early.
+//! Checks whether a time index agrees with its segment. The index has no checksum, and a wrong
+//! entry would make a search miss records, or delete a segment too early.
 //!
-//! An entry is right if the batch that it names has its timestamp as the largest. The last one is
-//! the largest of the segment if no batch behind its own has a larger one.
-//! Cost: one search an entry; for the last one a walk from its batch on, which most often is the
+//! An entry is right if the batch that it names has its timestamp as the largest. The last entry is
+//! the segment's largest if no later batch has a larger timestamp.
+//! Cost: one search an entry; for the last entry a walk from its batch on, which is usually the
 //! last batch. Threads: as the segment.
 
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The aborted transactions of a segment (`.txnindex`), in the order of their abort markers.
 //! Format: entries of 34 bytes: `version int16 = 0, producer_id int64, first_offset int64,
-//! last_offset int64, last_stable_offset int64`; the last offset is the marker's, and the last
-//! stable offset what it was once this transaction was over.
+//! last_offset int64, last_stable_offset int64`. The last offset is the marker's; the last stable
+//! offset is the one after this transaction ended.
 //! Threads: guarded by the segment's lock.
-//! Not promised: a file of a killed Kafka may miss its last entries; recovery writes it anew.
+//! Not promised: a killed Kafka may leave a file without its last entries; recovery rewrites it.
 
 /// Bytes of an entry.
 pub const ENTRY_SIZE: usize = 34;

@@ -1,4 +1,4 @@
-//! Which log is worth cleaning, and what of it: the rules of `cleanup.policy=compact`.
+//! Selects the log to clean, and the part of it: the rules of `cleanup.policy=compact`.
 //!
 //! A log is *clean* up to its checkpoint and *dirty* from there to the first offset that may not
 //! be cleaned: the active segment, anything at or above the last stable offset, and segments with

@@ -1,11 +1,11 @@
 //! The last offset of each key in a range of a log, in memory of a fixed size.
-//! Format of a slot: 16 bytes, 64 bits of the key's hash, then 16 more and 48 bits of `offset -
-//! base + 1`; 0 is empty. A slot's place comes from the other half of a 128-bit hash, so two keys
-//! are confused only where about 100 bits agree; the seed is a random one per map.
+//! Format of a slot: 16 bytes: 64 bits of the key's hash, then 16 more bits and 48 bits of
+//! `offset - base + 1`; 0 is empty. The other half of a 128-bit hash gives the slot's index, so two
+//! keys are confused only if about 100 bits agree. The seed is random for each map.
 //! Invariant: len <= limit = 0.9 (or as configured) of the slots; offsets of a key only rise.
 //! Threads: a plain value of one cleaner.
-//! Not promised: keys themselves: whoever asks for one that was never put may, once in 2^100, get
-//! an answer.
+//! Not promised: keys are not stored. With a probability of about 2^-100, a key that was never
+//! added gets an answer.
 
 use twox_hash::XxHash3_128;
 

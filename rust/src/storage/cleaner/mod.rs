@@ -1,18 +1,18 @@
 //! The cleaner: threads that keep the last record of each key of compacted logs.
 //!
 //! ```text
-//! choose        which log is due, and what of it     pass      one cleaning of one log
+//! choose        the log that is due, and its part    pass      one cleaning of one log
 //! keymap        keys and their last offsets          source    a segment's batches, in order
 //! verdicts      batches that need not be opened      output    the segment that is written
-//! transactions  what of them may go                  throttle  bytes a second
+//! transactions  batches that may be dropped          throttle  bytes a second
 //! ```
 //!
-//! Of the logs that are due the one with the largest dirty part is next; with nothing to do a
-//! thread waits for `log.cleaner.backoff.ms`. A log whose records cannot be read is given up until
-//! the next start, and so is one whose cleaning panics; a full disk is tried again. A panic
+//! Of the logs that are due, the one with the largest dirty part is next. A thread with nothing to
+//! do waits for `log.cleaner.backoff.ms`. A log with unreadable records, or whose cleaning panics,
+//! is not cleaned until the next start; after a full disk the cleaner tries again. A panic
 //! elsewhere ends the thread: see [`Cleaner::has_failed`].
-//! Threads: `log.cleaner.threads`; a log is cleaned by one at a time.
-//! Not promised: memory for the map is taken when a cleaning begins and given back at its end.
+//! Threads: `log.cleaner.threads`; one at a time cleans a log.
+//! Not promised: memory for the map is allocated when a cleaning begins and freed at its end.
 
 pub(super) mod choose;
 mod keymap;

@@ -1,9 +1,9 @@
-//! The segment that a cleaning writes: `.log.cleaned` and its indexes, durable before anybody
-//! hears of them.
-//! Threads: a plain value of one cleaner; files are made while the log's layout is held, so that
-//! none appears in a directory that is being removed.
-//! Not promised: leftovers of a cleaning that stopped go with the next start, or the next cleaning
-//! that begins at the same offset.
+//! The segment that a cleaning writes: `.log.cleaned` and its indexes, durable before another
+//! thread sees them.
+//! Threads: a plain value of one cleaner; files are created while the log's layout is locked, so
+//! that none appears in a directory that is being removed.
+//! Not promised: files of a cleaning that stopped stay until the next start, or the next cleaning
+//! from the same offset.
 
 use std::fs::File;
 use std::sync::Arc;

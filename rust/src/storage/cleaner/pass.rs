@@ -1,15 +1,15 @@
-//! One cleaning of one log: map the dirty part's keys to their last offsets, then write each group
-//! of segments anew with what is still wanted, and swap.
+//! One cleaning of one log: map the dirty part's keys to their last offsets, then rewrite each
+//! group of segments without superseded records, and swap.
 //!
-//! A record stays if it lies beyond what was mapped, or is the last of its key and has a value, or
-//! is a tombstone whose time has not come: that time is set, in the batch, by the first cleaning
-//! that meets it (`delete.retention.ms` from then; in older formats the segment's age counts).
-//! Records without a key go. Of aborted transactions the data goes at once, a marker once nothing
-//! of its transaction is left and its own time has come. The last batch of each live producer
-//! stays, empty if need be, for its sequence number.
-//! Invariant: what supersedes a record is synced before the record goes.
+//! A record is kept if it lies beyond the mapped part, or is the last of its key and has a value,
+//! or is a tombstone before its delete horizon. The first cleaning that meets a tombstone sets the
+//! horizon in its batch (`delete.retention.ms` from then; in older formats the segment's age
+//! counts). Records without a key are dropped. Data of aborted transactions is dropped at once; a
+//! marker is dropped when nothing of its transaction is left and its own horizon has passed. The
+//! last batch of each live producer stays for its sequence number, even if it becomes empty.
+//! Invariant: a record is removed only after the record that supersedes it is synced.
 //! Threads: the cleaner's own.
-//! Not promised: room for the new segments: a full disk ends the cleaning, the old ones stay.
+//! Not promised: disk space for the new segments: a full disk ends the cleaning, the old ones stay.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The batches of a segment file from front to back, read in large pieces.
-//! Invariant: what is lent is whole, and lies below the end that was given.
+//! The batches of a segment file in order, read in large pieces.
+//! Invariant: each batch is complete and lies below the given end.
 //! Threads: positioned reads; a plain value of one cleaner.
 
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! Keeping a thread's reads and writes below so many bytes a second.
+//! Keeps a thread's reads and writes below a number of bytes a second.
 //! Threads: shared by all cleaners; one short lock.
-//! Not promised: evenness: a piece goes through at once, and who comes after waits for it.
+//! Not promised: an even rate: each piece passes at once, and the next one waits for it.
 
 use std::time::{Duration, Instant};
 

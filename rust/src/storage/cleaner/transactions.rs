@@ -1,9 +1,9 @@
-//! Which batches of transactions a cleaning may drop: data of aborted ones at once, the marker of
-//! a transaction when nothing of it is left.
+//! Decides which batches of transactions a cleaning may drop: data of aborted ones at once, a
+//! marker when nothing of its transaction is left.
 //!
-//! Batches are shown in the order of the log. The aborted transactions of each segment come from
-//! its index before its batches do; the same one may come twice, from two segments.
-//! Invariant: a marker is said to be droppable only if no batch of its transaction was shown.
+//! The caller passes batches in the order of the log. The aborted transactions of each segment come
+//! from its index, before its batches; two segments may name the same transaction.
+//! Invariant: a marker may be dropped only if no batch of its transaction was passed.
 //! Threads: a plain value of one cleaner.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,14 +1,14 @@
-//! What the mapping of a log's dirty part tells about whole batches: one of which every record is
-//! the last of its key stays as it is, one of which none is goes, and neither is opened again. A
-//! segment of which every record stays is not even read again.
+//! What the mapping of a log's dirty part says about whole batches. If every record is the last of
+//! its key, the batch is kept unchanged. If none is, the batch is dropped. Neither is opened again.
+//! A segment whose records all stay is not even read again.
 //!
 //! Two bits for each offset from `base` on: the record there is the last of its key; a batch begins
 //! there whose records all have a key and a value and are in no transaction.
-//! Invariant: `known` <= base + bits; nothing is said of a batch or segment that begins below
-//! `base` or ends above `known`.
+//! Invariant: `known` <= base + bits. Batches and segments that begin below `base` or end above
+//! `known` have no verdict.
 //! Threads: a plain value of one cleaner.
-//! Not promised: all of the dirty part. The memory is a sixteenth of the key map's; where it ends,
-//! batches are opened. What is noted of segments, some 24 bytes each, comes on top.
+//! Not promised: verdicts for the whole dirty part. The memory is a sixteenth of the key map's;
+//! beyond it batches are opened. The notes about segments, some 24 bytes each, come on top.
 
 use super::keymap::KeyMap;
 
