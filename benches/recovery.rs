@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use krust::ids::Offset;
 use krust::record::batch::{Batch, BatchBuilder, BatchFields, HEADER_SIZE, NewRecord};
-use krust::storage::{Log, LogConfig, LogDir, ReadRequest};
+use krust::storage::{Log, LogConfig, LogDir, LogReadRequest};
 
 const RECORDS_IN_BATCH: i64 = 160;
 const RECORDS_IN_SMALL: i64 = 10;
@@ -196,8 +196,12 @@ fn lookups(path: &Path, records: i64, rounds: usize) -> Costs {
                 black_box(log.index_lookup(Offset(offset)).unwrap());
             }),
             each(&mut |_, offset| {
-                let read =
-                    ReadRequest { offset: Offset(offset), max_bytes: 1, upper: end, min_one: true };
+                let read = LogReadRequest {
+                    offset: Offset(offset),
+                    max_bytes: 1,
+                    upper: end,
+                    min_one: true,
+                };
                 black_box(log.read(read).unwrap());
             }),
             each(&mut |n, _| {

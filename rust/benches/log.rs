@@ -15,7 +15,7 @@ use krust::record::batch::{
     self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationResult, ValidationRules,
 };
 use krust::storage::files::{Disk, RealDisk};
-use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, Open, ReadRequest};
+use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, LogReadRequest, Open};
 
 /// A disk whose writes cost nothing: what is left is ours.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ fn reads(c: &mut Criterion) {
     }
     let end = log.log_end_offset();
     let read = |offset| {
-        log.read(ReadRequest { offset: Offset(offset), max_bytes: 1, upper: end, min_one: true })
+        log.read(LogReadRequest { offset: Offset(offset), max_bytes: 1, upper: end, min_one: true })
             .unwrap()
     };
     let mut next = 7;
@@ -183,7 +183,7 @@ fn reads(c: &mut Criterion) {
     c.bench_function("read the last batch", |b| {
         let upper = log.log_end_offset();
         b.iter(|| {
-            let last = ReadRequest { offset: end, max_bytes: 1 << 20, upper, min_one: true };
+            let last = LogReadRequest { offset: end, max_bytes: 1 << 20, upper, min_one: true };
             black_box(log.read(last).unwrap())
         });
     });

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tests.attack.frames import Attack, attacks
 from tests.attack.layouts import Layout, layouts
-from tests.attack.wire import prepare, served, strike, versions
+from tests.attack.wire import prepare, send_attack, served, versions
 from tests.serving import Served
 from tests.waiting import until
 
@@ -116,12 +116,12 @@ class Target:
         return int(line.split()[1]) * 1024
 
     def run(self, attack: Attack) -> Row:
-        """Attack once, measure, and judge."""
+        """Attack once, measure, and check the result."""
         before = self.status("VmRSS")
         Path(f"/proc/{self.broker.pid}/clear_refs").write_text("5")
         self.neighbours.period()
         began = time.monotonic()
-        answer = strike(self.broker.address, attack.frames(), attack.times, PATIENCE_S)
+        answer = send_attack(self.broker.address, attack.frames(), attack.times, PATIENCE_S)
         seconds = time.monotonic() - began
         time.sleep(0.02)
         waits = self.neighbours.period()

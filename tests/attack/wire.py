@@ -102,7 +102,7 @@ def versions(layout: Layout, first: int, last: int) -> list[int]:
     return sorted({first, min(max(layout.flexible, first), last), last})
 
 
-def strike(address: Address, frames: bytes, times: int, patience_s: float) -> str:
+def send_attack(address: Address, frames: bytes, times: int, patience_s: float) -> str:
     """Send the attack, read answers until the time-out, and hang up."""
     until, sent, got, total = time.monotonic() + patience_s, 0, 0, 0
     with Connection(address) as connection:

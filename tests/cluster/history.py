@@ -18,7 +18,7 @@ from typing import NamedTuple
 CREATE, DELETE, SET, CHECK, MULTI = 1, 2, 5, 13, 14
 _MADE = (CREATE, 15)
 _WITH_DATA = (*_MADE, SET)
-_OF_THE_OFFICE = ("/brokers/topics/", "/latest_producer_id_block")
+_OF_THE_CONTROLLER = ("/brokers/topics/", "/latest_producer_id_block")
 
 
 class Write(NamedTuple):
@@ -110,8 +110,8 @@ def two_controllers(changes: Iterable[Changed], root: str) -> list[str]:
 
 def _intrusion(each: Write, writes: list[Write], elected: bool, epoch: int) -> str:
     """Why a write is not the last elected controller's; empty: it is."""
-    standing = (CREATE, "/latest_producer_id_block")
-    ours = each.path.startswith(_OF_THE_OFFICE) and (each.kind, each.path) != standing
+    shared = (CREATE, "/latest_producer_id_block")
+    ours = each.path.startswith(_OF_THE_CONTROLLER) and (each.kind, each.path) != shared
     if not ours or each.kind == CHECK:
         return ""
     if not elected:

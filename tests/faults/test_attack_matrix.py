@@ -26,7 +26,7 @@ from krust.controller.controller import Controller
 from krust.runtime.groups import Groups
 from tests.attack.frames import KNOWN, Attack, attacks
 from tests.attack.layouts import Layout, layouts
-from tests.attack.wire import Address, Connection, prepare, served, strike, versions
+from tests.attack.wire import Address, Connection, prepare, send_attack, served, versions
 
 MIB = 1 << 20
 SMALL, LARGE = 64 << 10, MIB
@@ -88,7 +88,7 @@ class Target:
         frames = attack.frames()
         Path("/proc/self/clear_refs").write_text("5")
         resident = status("VmRSS")
-        strike(self.address, frames, attack.times, PATIENCE_S)
+        send_attack(self.address, frames, attack.times, PATIENCE_S)
         ask_policy(self.address)
         until = time.monotonic() + SETTLED_S
         while (left := self._server.memory()[1]) > used and time.monotonic() < until:
@@ -176,7 +176,7 @@ def test_every_request_stays_within_its_bounds(layout: Layout, target: Target) -
     if layout.key not in target.served:
         assert layout.key in BETWEEN_BROKERS
         for attack in attacks(layout, layout.last, SMALL, target.topic_id):
-            assert strike(target.address, attack.frames(), 1, PATIENCE_S) == "closed"
+            assert send_attack(target.address, attack.frames(), 1, PATIENCE_S) == "closed"
         return
     over = [each for attack in matrix(layout, target) for each in target.costs(attack)]
     assert not over, "\n".join(["", *over])

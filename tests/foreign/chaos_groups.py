@@ -220,7 +220,7 @@ class Chaos:
         done = group_checks.acknowledged(group.outputs())
         return all(done.get(partition, 0) >= end for partition, end in ends.items())
 
-    def judge(self, ends: dict[str, Counter[int]]) -> None:
+    def check_ends(self, ends: dict[str, Counter[int]]) -> None:
         for group in self.groups:
             outputs = group.outputs()
             group.acknowledged |= Counter(group_checks.acknowledged(outputs))
@@ -282,7 +282,7 @@ def main() -> int:
             producing.over.set()
             producing.join()
             chaos.quiet(producing.ends)
-            chaos.judge(producing.ends)
+            chaos.check_ends(producing.ends)
         finally:
             chaos.end()
         for what, times in sorted(chaos.count.items()):

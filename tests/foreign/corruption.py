@@ -115,7 +115,7 @@ def read(bootstrap: str, partition: int) -> tuple[dict[int, tuple[bytes, bytes]]
         consumer.close()
 
 
-def judge(bootstrap: str, partitions: int, log: Path) -> Counter[str]:
+def count_read_records(bootstrap: str, partitions: int, log: Path) -> Counter[str]:
     """What each partition gives."""
     tally: Counter[str] = Counter()
     for partition in range(partitions):
@@ -161,7 +161,7 @@ def sample(image: Path, kind: str, given: argparse.Namespace) -> Iterator[tuple[
             try:
                 opened = apache(folder) if name == "kafka" else krust(folder / "data")
                 with opened as (bootstrap, log):
-                    yield name, judge(bootstrap, partitions, log)
+                    yield name, count_read_records(bootstrap, partitions, log)
             except (NotReadyError, AbsentError) as error:
                 print(f"{name}, {kind}: {str(error)[-300:]}")
                 yield name, Counter(refused=partitions)

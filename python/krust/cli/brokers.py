@@ -106,8 +106,8 @@ class View:
             "error": answers.why,
         }
 
-    def office(self) -> str | None:
-        """Why the controller's office is not served; None: it is."""
+    def controller_error(self) -> str | None:
+        """Why the controller does not answer; None: it does."""
         try:
             answer = self._each.request("ListPartitionReassignments", {"topics": []})
             session.check(answer, "the controller")
@@ -120,7 +120,7 @@ class View:
         found = []
         if self.controller == NOBODY:
             found.append(_problem("no controller", "cluster", "nobody is the controller"))
-        elif (why := self.office()) is not None:
+        elif (why := self.controller_error()) is not None:
             found.append(_problem("no controller", f"broker {self.controller}", why))
         for broker in self.brokers:
             found += self._of_broker(int(broker["node_id"]))

@@ -17,7 +17,7 @@ use crate::client::chunk::{Chunk, ChunkParts};
 use crate::client::{Error, Interrupt, Result, legacy};
 use crate::record::batch;
 use crate::storage::StorageError;
-use crate::storage::reader::{PartitionFiles, PartitionReader, ReadOutcome};
+use crate::storage::reader::{PartitionFiles, PartitionReader, ReaderOutcome};
 
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 const CORRUPT_MESSAGE: i16 = 2;
@@ -120,14 +120,14 @@ impl Source for LocalSource {
             let mut bytes = std::mem::take(&mut self.spare);
             let first = reading.reader.next();
             match reading.reader.read(&mut bytes) {
-                Ok(ReadOutcome::To(magic)) => {
+                Ok(ReaderOutcome::To(magic)) => {
                     return reading.chunk((first, magic), bytes).map(SourceItem::Chunk);
                 }
-                Ok(ReadOutcome::TooLate(begin)) => {
+                Ok(ReaderOutcome::TooLate(begin)) => {
                     let missing = reading.skip_missing(begin, self.options.missing)?;
                     return Ok(SourceItem::Missing(missing));
                 }
-                Ok(ReadOutcome::End) => {
+                Ok(ReaderOutcome::End) => {
                     let missing = reading.skip_missing(i64::MAX, self.options.missing)?;
                     return Ok(SourceItem::Missing(missing));
                 }

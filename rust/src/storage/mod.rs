@@ -103,7 +103,7 @@ pub use files::FileRange;
 pub use future_replicas::{FutureReplica, FutureReplicas, settle};
 pub use index_cache::{INDEX_CACHE_BYTES, IndexCache};
 pub use log::{
-    Appended, FoundOffset, Log, LogSlice, Open, ReadRequest, RecentBytes, SegmentSummary, Stage,
+    Appended, FoundOffset, Log, LogReadRequest, LogSlice, Open, RecentBytes, SegmentSummary, Stage,
 };
 pub use log_scheduler::{Intervals, Job, LogScheduler, ScheduledTask};
 pub use names::{DirKind, FoundPartition};

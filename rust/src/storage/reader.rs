@@ -331,7 +331,7 @@ struct SegmentLog<'f> {
 
 /// What a [`PartitionReader`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadOutcome {
+pub enum ReaderOutcome {
     /// Whole batches, or messages, of this magic.
     To(i8),
     /// The next offset was deleted: the log begins at this one.
@@ -378,7 +378,7 @@ impl PartitionReader {
     }
 
     /// Reads the next batches into `out`; the first may begin below the next offset.
-    pub fn read(&mut self, out: &mut Vec<u8>) -> Result<ReadOutcome, StorageError> {
+    pub fn read(&mut self, out: &mut Vec<u8>) -> Result<ReaderOutcome, StorageError> {
         let mut finished: Option<OpenSegment> = None;
         loop {
             let mut opened = match self.open.take() {
@@ -390,11 +390,11 @@ impl PartitionReader {
             };
             if let Some(magic) = opened.read(&mut self.next, out)? {
                 self.open = Some(opened);
-                return Ok(ReadOutcome::To(magic));
+                return Ok(ReaderOutcome::To(magic));
             }
             if opened.last && !self.has_newer(&opened)? {
                 self.open = Some(opened);
-                return Ok(ReadOutcome::End);
+                return Ok(ReaderOutcome::End);
             }
             if std::mem::take(&mut opened.last) {
                 self.open = Some(opened); // it may have grown before the newer segment was created
@@ -413,11 +413,11 @@ impl PartitionReader {
     fn locate(
         &self,
         finished: Option<&OpenSegment>,
-    ) -> Result<Result<OpenSegment, ReadOutcome>, StorageError> {
+    ) -> Result<Result<OpenSegment, ReaderOutcome>, StorageError> {
         let bases = self.partition.segments()?;
         let start = bases.first().copied().unwrap_or(0).max(self.partition.checkpointed);
         if self.next < start {
-            return Ok(Err(ReadOutcome::TooLate(start)));
+            return Ok(Err(ReaderOutcome::TooLate(start)));
         }
         let first = bases.partition_point(|base| *base <= self.next).saturating_sub(1);
         for base in bases.into_iter().skip(first) {
@@ -439,7 +439,7 @@ impl PartitionReader {
                 return Ok(Ok(OpenSegment { file, path, base, inode, position, due, limit, last }));
             }
         }
-        Ok(Err(ReadOutcome::End))
+        Ok(Err(ReaderOutcome::End))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Records that are on the disk only are read by a worker: no network thread waits for the disk.
 
 use krust::storage::cold::without_waiting;
-use krust::storage::{Log, ReadRequest};
+use krust::storage::{Log, LogReadRequest};
 
 use crate::double::{Made, TestBroker};
 use crate::records::{Fetch, TOPIC, batch, fetched, produce, produced, values};
@@ -13,7 +13,7 @@ fn evict(log: &Log) -> bool {
     log.flush().unwrap();
     let upper = log.log_end_offset();
     let read =
-        ReadRequest { offset: log.log_start_offset(), max_bytes: 1 << 30, upper, min_one: true };
+        LogReadRequest { offset: log.log_start_offset(), max_bytes: 1 << 30, upper, min_one: true };
     let slice = log.read(read).unwrap();
     for range in &slice.ranges {
         let advice = rustix::fs::Advice::DontNeed;
@@ -70,7 +70,7 @@ fn a_read_that_may_not_wait_fails_and_the_directory_stays_online() {
     }
     let upper = log.log_end_offset();
     let read =
-        ReadRequest { offset: krust::ids::Offset(3), max_bytes: 1 << 20, upper, min_one: true };
+        LogReadRequest { offset: krust::ids::Offset(3), max_bytes: 1 << 20, upper, min_one: true };
     let error = without_waiting(|| log.read(read)).unwrap_err();
     assert!(matches!(&error, krust::storage::ReadError::Storage(error) if error.would_wait()));
     assert!(!log.is_offline());

@@ -15,7 +15,7 @@ use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::header::{RequestHeader, ResponseHeader};
 use krust::protocol::value::Value;
-use krust::storage::{DirOptions, Intervals, LogConfig, LogDir, ReadRequest};
+use krust::storage::{DirOptions, Intervals, LogConfig, LogDir, LogReadRequest};
 use krust::wire::{Reader, Sink, Writer};
 use tempfile::TempDir;
 
@@ -152,7 +152,7 @@ impl TestBroker {
         let partition = image.topic(topic).unwrap().partition(partition).unwrap();
         let log = &partition.local.as_ref().unwrap().log;
         let (offset, upper) = (log.log_start_offset(), log.log_end_offset());
-        let read = ReadRequest { offset, max_bytes: usize::MAX >> 1, upper, min_one: true };
+        let read = LogReadRequest { offset, max_bytes: usize::MAX >> 1, upper, min_one: true };
         log.read(read).unwrap().to_vec().unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use krust::ids::{Offset, TopicPartition};
 use krust::record::compression::{Codec, Inflate};
 use krust::record::{batch, legacy};
-use krust::storage::{DirKind, Log, ReadRequest, inspect};
+use krust::storage::{DirKind, Log, LogReadRequest, inspect};
 use serde_json::Value;
 
 use crate::support::{LogFixture, append, batch as make, run};
@@ -48,8 +48,9 @@ fn read(log: &Log, upper: Offset, committed: bool) -> Vec<Record> {
     let mut next = log.log_start_offset();
     let aborted = if committed { log.aborted(next, upper).unwrap() } else { Vec::new() };
     loop {
-        let slice =
-            log.read(ReadRequest { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
+        let slice = log
+            .read(LogReadRequest { offset: next, max_bytes: 700, upper, min_one: true })
+            .unwrap();
         let bytes = slice.to_vec().unwrap();
         for batch in batch::iter(&bytes) {
             let Ok(batch) = batch else { break };
@@ -165,8 +166,9 @@ fn read_legacy(log: &Log) -> Vec<Record> {
     let mut found: Vec<Record> = Vec::new();
     let mut next = log.log_start_offset();
     while next < upper {
-        let slice =
-            log.read(ReadRequest { offset: next, max_bytes: 700, upper, min_one: true }).unwrap();
+        let slice = log
+            .read(LogReadRequest { offset: next, max_bytes: 700, upper, min_one: true })
+            .unwrap();
         let bytes = slice.to_vec().unwrap();
         let before = next;
         for message in legacy::iter(&bytes) {

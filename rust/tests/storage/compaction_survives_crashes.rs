@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use krust::record::batch::BatchFields;
 use krust::record::compression::Codec;
 use krust::storage::recording::{Crash, RecordingDisk};
-use krust::storage::{Log, ReadRequest};
+use krust::storage::{Log, LogReadRequest};
 
 use crate::support::{
     LogFixture, NOW_MS, Pair, append, append_after_roll, bytes_from, bytes_of, compact, keyed,
@@ -172,7 +172,7 @@ fn a_reader_that_stopped_at_an_edge_finds_it_after_the_swap() {
     write(&log, 0..26);
     let edge = log.segment_summaries().unwrap().get(2).unwrap().base_offset;
     let offset = log.log_start_offset();
-    let below = ReadRequest { offset, max_bytes: 1 << 20, upper: edge, min_one: true };
+    let below = LogReadRequest { offset, max_bytes: 1 << 20, upper: edge, min_one: true };
     let before = log.read(below).unwrap().to_vec().unwrap();
     assert!(compact(&fixture, &log).is_some());
     let after = log.read(below).unwrap().to_vec().unwrap();

@@ -1,7 +1,7 @@
 //! What was synced and is bad now is neither cut nor served.
 
 use krust::ids::Offset;
-use krust::storage::{AppendError, ReadError, ReadRequest, StorageError};
+use krust::storage::{AppendError, LogReadRequest, ReadError, StorageError};
 
 use crate::support::{LogFixture, append, batch, delete, expected, fill, snapshot};
 
@@ -29,7 +29,12 @@ fn a_flipped_bit_below_the_recovery_point_is_damage() {
     assert!(matches!(refused, Err(AppendError::Storage(StorageError::Damaged { .. }))));
     let read = |offset| {
         let upper = log.log_end_offset();
-        log.read(ReadRequest { offset: Offset(offset), max_bytes: 1 << 20, upper, min_one: true })
+        log.read(LogReadRequest {
+            offset: Offset(offset),
+            max_bytes: 1 << 20,
+            upper,
+            min_one: true,
+        })
     };
     assert_eq!(read(0).unwrap().size, size * 6);
     assert!(matches!(read(6), Err(ReadError::Storage(StorageError::Damaged { .. }))));

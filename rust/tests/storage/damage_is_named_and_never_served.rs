@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use krust::ids::{Epoch, Offset, TopicId};
-use krust::storage::{ReadError, ReadRequest, StorageError};
+use krust::storage::{LogReadRequest, ReadError, StorageError};
 
 use crate::support::{
     LogFixture, append_after_roll, batch, expected, fill, read_all, read_from, value,
@@ -46,7 +46,8 @@ fn a_base_offset_with_a_flipped_bit_shows_no_record_at_a_wrong_offset() {
         let mut refused = 0;
         for offset in 0..20 {
             let upper = log.log_end_offset();
-            let read = ReadRequest { offset: Offset(offset), max_bytes: 150, upper, min_one: true };
+            let read =
+                LogReadRequest { offset: Offset(offset), max_bytes: 150, upper, min_one: true };
             match log.read(read) {
                 Err(ReadError::Storage(StorageError::Damaged { .. })) => refused += 1,
                 Err(error) => panic!("{error}"),

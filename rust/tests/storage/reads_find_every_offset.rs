@@ -1,7 +1,7 @@
 //! From any offset, with any limit, a reader gets the records from there on and makes progress.
 
 use krust::ids::Offset;
-use krust::storage::{ReadError, ReadRequest};
+use krust::storage::{LogReadRequest, ReadError};
 
 use crate::support::{LogFixture, append, batch, delete, expected, fill, read_from, value};
 
@@ -29,7 +29,12 @@ fn reads_keep_their_limits_and_bounds() {
     let log = fixture.open();
     fill(&log, 10);
     let read = |offset, max_bytes, upper, min_one| {
-        log.read(ReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one })
+        log.read(LogReadRequest {
+            offset: Offset(offset),
+            max_bytes,
+            upper: Offset(upper),
+            min_one,
+        })
     };
     let one = read(0, 1, 10, true).unwrap();
     assert_eq!((one.base_offset, one.size as u64), (Some(Offset(0)), one.first_size));
@@ -51,7 +56,8 @@ fn an_empty_log_has_nothing_and_makes_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let fixture = LogFixture::new(dir.path());
     let log = fixture.open();
-    let read = ReadRequest { offset: Offset(0), max_bytes: 100, upper: Offset(0), min_one: true };
+    let read =
+        LogReadRequest { offset: Offset(0), max_bytes: 100, upper: Offset(0), min_one: true };
     assert_eq!(log.read(read).unwrap().size, 0);
     assert_eq!(log.offset_for_timestamp(0).unwrap(), None);
     assert_eq!(log.max_timestamp().unwrap(), None);
@@ -68,7 +74,7 @@ fn leased_bytes_stay_readable_when_the_log_is_deleted() {
     fill(&log, 3);
     let upper = log.log_end_offset();
     let slice = log
-        .read(ReadRequest { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true })
+        .read(LogReadRequest { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true })
         .unwrap();
     let before = slice.to_vec().unwrap();
     delete(&log);
@@ -106,7 +112,7 @@ fn a_follower_appends_batches_that_continue_its_log() {
     let log = leader.open();
     fill(&log, 10);
     let upper = log.log_end_offset();
-    let read = ReadRequest { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true };
+    let read = LogReadRequest { offset: Offset(0), max_bytes: 1 << 20, upper, min_one: true };
     let bytes = log.read(read).unwrap().to_vec().unwrap();
     let follower = LogFixture::new(&dir.path().join("follower"));
     let copy = follower.open();

@@ -12,7 +12,7 @@ use krust::record::batch::{
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
     AppendError, Appended, Cleaned, CleanerOptions, Deleted, Deletions, Descriptors, DirOptions,
-    Log, LogConfig, LogDir, Open, Progress, ReadRequest, Syncer,
+    Log, LogConfig, LogDir, LogReadRequest, Open, Progress, Syncer,
 };
 
 /// What time it is at the start of each test.
@@ -171,7 +171,7 @@ pub fn append(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
 /// The records of one fetch from `offset` on, and the offset of the next; the same one: none.
 pub fn fetch(log: &Log, offset: i64, max_bytes: usize) -> (Vec<(i64, Vec<u8>)>, i64) {
     let upper = log.log_end_offset();
-    let read = ReadRequest { offset: Offset(offset), max_bytes, upper, min_one: true };
+    let read = LogReadRequest { offset: Offset(offset), max_bytes, upper, min_one: true };
     let bytes = log.read(read).unwrap().to_vec().unwrap();
     let (mut found, mut next) = (Vec::new(), offset);
     for batch in batch::iter(&bytes) {
@@ -292,7 +292,7 @@ pub fn bytes_from(log: &Log, offset: Offset) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut next = offset.0;
     while next < log.log_end_offset().0 {
-        let read = ReadRequest {
+        let read = LogReadRequest {
             offset: Offset(next),
             max_bytes: 1 << 20,
             upper: log.log_end_offset(),

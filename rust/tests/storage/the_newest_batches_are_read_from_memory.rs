@@ -1,12 +1,12 @@
 //! What is kept of a log's end is what its files say, and takes no read of a file.
 
 use krust::ids::Offset;
-use krust::storage::{Log, LogSlice, ReadError, ReadRequest};
+use krust::storage::{Log, LogReadRequest, LogSlice, ReadError};
 
 use crate::support::{LogFixture, append, batch, fill, stage};
 
-fn read(offset: i64, max_bytes: usize, upper: i64, min_one: bool) -> ReadRequest {
-    ReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one }
+fn read(offset: i64, max_bytes: usize, upper: i64, min_one: bool) -> LogReadRequest {
+    LogReadRequest { offset: Offset(offset), max_bytes, upper: Offset(upper), min_one }
 }
 
 fn states(found: Result<LogSlice, ReadError>) -> Option<(Vec<u8>, Option<Offset>, u64)> {
@@ -17,7 +17,7 @@ fn states(found: Result<LogSlice, ReadError>) -> Option<(Vec<u8>, Option<Offset>
 /// Whether a consumer at `offset` is served from memory.
 fn is_in_memory(log: &Log, offset: i64) -> bool {
     let upper = log.log_end_offset();
-    let read = ReadRequest { offset: Offset(offset), max_bytes: 1 << 20, upper, min_one: true };
+    let read = LogReadRequest { offset: Offset(offset), max_bytes: 1 << 20, upper, min_one: true };
     log.read_recent(read).unwrap().held.is_some()
 }
 

@@ -19,16 +19,18 @@ DIRECTORY = {
 
 
 class Brokers:
-    """Answers of a cluster: the directories of each broker, and whether its office is served."""
+    """Answers of a cluster: the directories of each broker, and whether its controller answers."""
 
-    def __init__(self, directories: dict[int, list[dict[str, Any]]], office: int = 0) -> None:
-        self.directories, self.office = directories, office
+    def __init__(
+        self, directories: dict[int, list[dict[str, Any]]], controller_error: int = 0
+    ) -> None:
+        self.directories, self.controller_error = directories, controller_error
 
     def request(
         self, api: str, body: dict[str, Any], *, broker: int | None = None
     ) -> dict[str, Any]:
         if api == "ListPartitionReassignments":
-            return {"error_code": self.office, "error_message": None}
+            return {"error_code": self.controller_error, "error_message": None}
         assert broker is not None
         if broker not in self.directories:
             raise UnreachableError(f"broker {broker} is silent")
@@ -59,9 +61,9 @@ def test_a_healthy_cluster_has_no_problems() -> None:
     assert problems(Brokers(WELL), partition(1, [1], [1])) == []
 
 
-@pytest.mark.parametrize(("controller", "office"), [(NOBODY, 0), (1, 41)])
-def test_a_missing_controller_is_a_problem(controller: int, office: int) -> None:
-    [(problem, _)] = problems(Brokers(WELL, office), controller=controller)
+@pytest.mark.parametrize(("controller", "controller_error"), [(NOBODY, 0), (1, 41)])
+def test_a_missing_controller_is_a_problem(controller: int, controller_error: int) -> None:
+    [(problem, _)] = problems(Brokers(WELL, controller_error), controller=controller)
     assert problem == "no controller"
 
 

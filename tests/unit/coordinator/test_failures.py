@@ -114,11 +114,11 @@ def test_a_failed_append_unloads_the_group_and_answers_waiting_members() -> None
     members = bench.stable(3)
     for each in members:
         bench.join(each)
-    parked = bench.sync(members[1], bench.generation)
+    waiting_sync = bench.sync(members[1], bench.generation)
     leader = bench.syncing(members[0], bench.generation, {members[1]: b"x"})
     outcome = bench.coordinator.handle_batch([leader], bench.now_ms)
     refused = bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms, outcome.replies))
-    for ticket in (parked, leader.ticket):
+    for ticket in (waiting_sync, leader.ticket):
         assert bench.answers[ticket]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert not refused.records
     assert bench.joined()["error_code"] == Code.COORDINATOR_LOAD_IN_PROGRESS

@@ -199,9 +199,9 @@ def test_a_repeated_join_with_other_metadata_restarts_a_completing_rebalance() -
     a, b = bench.stable(2)
     for each in (a, b):
         bench.join(each)
-    parked = bench.sync(b, bench.generation)
+    waiting_sync = bench.sync(b, bench.generation)
     waiting = bench.join(a, protocols=[("range", b"other")])
-    assert bench.answers[parked]["error_code"] == Code.REBALANCE_IN_PROGRESS
+    assert bench.answers[waiting_sync]["error_code"] == Code.REBALANCE_IN_PROGRESS
     assert waiting not in bench.answers
     assert bench.state == "PreparingRebalance"
 

@@ -85,9 +85,9 @@ def test_a_waiting_request_of_a_replaced_member_is_fenced() -> None:
     bench.join("", 5, group_instance_id="i")
     assert bench.answers[waiting]["error_code"] == Code.FENCED_INSTANCE_ID
     bench.join(b, 5, group_instance_id="j")
-    parked = bench.sync(b, bench.generation, group_instance_id="j")
+    waiting_sync = bench.sync(b, bench.generation, group_instance_id="j")
     again = bench.join("", 5, group_instance_id="j")
-    assert bench.answers[parked]["error_code"] == Code.FENCED_INSTANCE_ID
+    assert bench.answers[waiting_sync]["error_code"] == Code.FENCED_INSTANCE_ID
     assert again not in bench.answers
     assert bench.state == "PreparingRebalance", "the leader assigns by the old id"
 

@@ -14,7 +14,7 @@
 use crate::broker::requests::broker::Broker;
 use crate::ids::{Epoch, TopicPartition};
 use crate::record::{RecordError, batch, convert};
-use crate::storage::{Log, ReadError, ReadRequest};
+use crate::storage::{Log, LogReadRequest, ReadError};
 
 /// The topic whose records name producers of transactions.
 const TRANSACTIONS: &str = "__transaction_state";
@@ -76,7 +76,7 @@ fn transactions(log: &Log, sink: &mut impl FnMut(i64)) -> Result<(), Unread> {
     let mut bytes = Vec::new();
     while next < end {
         bytes.clear();
-        let read = ReadRequest { offset: next, max_bytes: CHUNK, upper: end, min_one: true };
+        let read = LogReadRequest { offset: next, max_bytes: CHUNK, upper: end, min_one: true };
         log.read(read)?.read_into(&mut bytes)?;
         let begin = next;
         for batch in batch::iter(&bytes) {

@@ -55,7 +55,7 @@ pub(super) use compact::CompactionView;
 pub(super) use flush::Ending;
 pub use lookup::FoundOffset;
 pub(super) use lookup::find_record;
-pub use read_result::{LogSlice, ReadRequest};
+pub use read_result::{LogReadRequest, LogSlice};
 pub use recent_batches::RecentBytes;
 pub(super) use relocate::{Copied, FutureLog, MOVED};
 pub use retention::SegmentSummary;

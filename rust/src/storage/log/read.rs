@@ -15,7 +15,7 @@ use super::super::scan::BatchAt;
 use super::super::segment::Segment;
 use super::Log;
 use super::read_positions::{READ_POSITIONS, ReadPosition};
-use super::read_result::{LogSlice, ReadRequest};
+use super::read_result::{LogReadRequest, LogSlice};
 use super::segments::Segments;
 use super::tail::TailPosition;
 use crate::ids::Offset;
@@ -30,7 +30,7 @@ struct SegmentPosition {
 impl Log {
     /// The byte ranges of batches from `read.offset` on.
     /// Errors: out of range, or the storage's.
-    pub fn read(&self, read: ReadRequest) -> Result<LogSlice, ReadError> {
+    pub fn read(&self, read: LogReadRequest) -> Result<LogSlice, ReadError> {
         self.usable()?;
         loop {
             let end = self.tail.load();
@@ -79,7 +79,7 @@ impl Log {
         &self,
         segments: &Segments,
         end: &TailPosition,
-        read: &ReadRequest,
+        read: &LogReadRequest,
     ) -> Result<LogSlice, ReadError> {
         let upper = read.upper.0.min(end.end);
         if read.offset.0 >= upper {

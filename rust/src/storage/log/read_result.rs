@@ -9,7 +9,7 @@ use crate::ids::Offset;
 
 /// What to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadRequest {
+pub struct LogReadRequest {
     /// The first offset wanted.
     pub offset: Offset,
     /// At most so many bytes.

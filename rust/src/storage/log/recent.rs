@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::errors::ReadError;
 use super::super::scan::{self, WalkStep};
-use super::read_result::{LogSlice, ReadRequest};
+use super::read_result::{LogReadRequest, LogSlice};
 use super::recent_batches::{KeptCommit, LIMIT, RecentBatches, RecentBytes};
 use super::tail::TailPosition;
 use super::{Log, Writer};
@@ -27,7 +27,7 @@ use crate::ids::Offset;
 impl Log {
     /// The same as [`Log::read`], from memory where what is asked for is there. Takes up to
     /// 2 KiB more memory a log, within the limit of all.
-    pub fn read_recent(&self, read: ReadRequest) -> Result<LogSlice, ReadError> {
+    pub fn read_recent(&self, read: LogReadRequest) -> Result<LogSlice, ReadError> {
         self.usable()?;
         let truncations = self.truncations.load(Ordering::Acquire);
         let end = self.tail.load();
@@ -58,7 +58,7 @@ impl Log {
     /// Keeps what was read of the active segment, up to the end; as what is kept.
     fn keep_read(
         &self,
-        (read, truncations, end): (&ReadRequest, u32, &TailPosition),
+        (read, truncations, end): (&LogReadRequest, u32, &TailPosition),
         slice: &LogSlice,
     ) -> Option<LogSlice> {
         let [range] = slice.ranges.as_slice() else { return None };
@@ -113,7 +113,7 @@ impl Log {
 }
 
 /// What `read` asks for, if all of it is in these batches.
-fn select(batches: &Arc<RecentBatches>, read: &ReadRequest, upper: i64) -> Option<LogSlice> {
+fn select(batches: &Arc<RecentBatches>, read: &LogReadRequest, upper: i64) -> Option<LogSlice> {
     if read.offset.0 < batches.from || upper > batches.end {
         return None;
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use krust::ids::Offset;
 use krust::record::batch;
 use krust::record::convert::each_record;
-use krust::storage::{AbortedTxn, Log, LogDir, ReadRequest};
+use krust::storage::{AbortedTxn, Log, LogDir, LogReadRequest};
 
 use super::captured_lines::CapturedLines;
 use super::image::{self, Content, ExpectedLog};
@@ -114,7 +114,7 @@ fn read_all(log: &Log, truth: &ExpectedLog, faults: &mut Vec<(String, bool)>) ->
     let mut at = log.log_start_offset().0;
     let mut reported = Vec::new();
     while at < log.log_end_offset().0 {
-        let read = ReadRequest {
+        let read = LogReadRequest {
             offset: Offset(at),
             max_bytes: 2000,
             upper: log.log_end_offset(),

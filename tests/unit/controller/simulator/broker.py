@@ -123,7 +123,7 @@ class BrokerProcess:
             for name in self.state.topics:
                 self.simulation.checks.topic(self, name)
 
-    # Standing still.
+    # Pauses.
 
     def sleep(self) -> None:
         if self.asleep_since < 0:

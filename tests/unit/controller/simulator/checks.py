@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tests.unit.controller.simulator.broker import BrokerProcess
     from tests.unit.controller.simulator.simulation import ControllerSimulation
 
-OF_THE_OFFICE = ("/brokers/topics/", "/latest_producer_id_block")
-STANDING = [Create("/latest_producer_id_block")]
+OF_THE_CONTROLLER = ("/brokers/topics/", "/latest_producer_id_block")
+SHARED_WITH_BROKERS = [Create("/latest_producer_id_block")]
 Key = tuple[str, int]
 
 
@@ -64,7 +64,7 @@ class ControllerChecks:
                 self._content(each)
 
     def _write(self, session: int, each: Any, first: Operation, epoch: int) -> None:
-        if each.path.startswith(OF_THE_OFFICE) and each not in STANDING:
+        if each.path.startswith(OF_THE_CONTROLLER) and each not in SHARED_WITH_BROKERS:
             fenced = isinstance(first, Check) and first.path == "/controller_epoch"
             assert fenced, f"C1: {each.path} is written without a look at the epoch"
             holder = self.simulation.zookeeper.elected_sessions.get(epoch)
@@ -147,9 +147,9 @@ class ControllerChecks:
         assert len(leaders) == 1, f"C5: {len(leaders)} are the controller"
         leader = leaders[0]
         tree = self._tree()
-        assert "/controller" in tree, "C5: nobody holds the office"
+        assert "/controller" in tree, "C5: no broker is the controller"
         node = json.loads(tree["/controller"].data)
-        assert node["brokerid"] == leader.broker.id, "C5: another holds the office"
+        assert node["brokerid"] == leader.broker.id, "C5: another broker is the controller"
         assert tree["/controller"].stat.owner == leader.store.session, "C3: it is not its own"
         for each in alive:
             registered = tree.get(f"/brokers/ids/{each.broker.id}")

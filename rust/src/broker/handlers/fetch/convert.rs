@@ -22,7 +22,7 @@ use crate::ids::Offset;
 use crate::memory::{Lease, MemoryPool};
 use crate::protocol::ErrorCode;
 use crate::record::{batch, convert};
-use crate::storage::{Log, LogSlice, ReadRequest};
+use crate::storage::{Log, LogReadRequest, LogSlice};
 
 /// Bytes of converted records in one reply.
 pub(crate) const LIMIT: usize = 4 << 20;
@@ -99,12 +99,12 @@ pub(crate) fn all(context: &FetchContext, found: &mut [ReadResult], magic: i8, m
 /// Converts `slice`, which `read` gave; reads on where nothing of it is for an old consumer.
 fn slice(
     log: &Log,
-    (read, slice): (&ReadRequest, &mut LogSlice),
+    (read, slice): (&LogReadRequest, &mut LogSlice),
     (magic, limit): (i8, &mut usize),
 ) -> Result<Vec<u8>, ErrorCode> {
     let target = convert::LegacyTarget { magic, first_offset: read.offset.0 };
     let Buffers { mut run, mut converted } = BUFFERS.take();
-    let mut next = ReadRequest { max_bytes: read.max_bytes.min(*limit), ..*read };
+    let mut next = LogReadRequest { max_bytes: read.max_bytes.min(*limit), ..*read };
     if slice.size > *limit {
         *slice = log.read(next).map_err(|error| errors::of_read(&error))?;
     }

@@ -12,7 +12,7 @@ use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchRequest;
 use crate::storage::files::FileRange;
-use crate::storage::{AbortedTxn, Log, LogSlice, ReadError, ReadRequest};
+use crate::storage::{AbortedTxn, Log, LogReadRequest, LogSlice, ReadError};
 
 /// The most bytes of a reply that come from memory. The rest are file ranges.
 const HELD_BYTES: usize = 1 << 20;
@@ -44,7 +44,7 @@ pub(crate) struct ReadResult {
     pub(crate) diverging: Option<(Epoch, Offset)>,
     pub(crate) slice: LogSlice,
     /// The read request, if the range is to be converted.
-    pub(crate) read: Option<ReadRequest>,
+    pub(crate) read: Option<LogReadRequest>,
     /// Converted records for old versions, instead of the range.
     pub(crate) converted: Option<Vec<u8>>,
     /// There are records, but the first batch did not fit beside those of others.
@@ -233,7 +233,8 @@ fn read_partition(
         most = most.min(budget.limit);
     }
     let offset = Offset(asked.fetch_offset);
-    let read = ReadRequest { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
+    let read =
+        LogReadRequest { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
     let slice = match budget.held {
         0 => log.read(read),
         _ => log.read_recent(read),

@@ -15,7 +15,7 @@ use crate::record::compression::Codec;
 use crate::record::control::ControlRecord;
 use crate::record::legacy::{self, Message};
 use crate::record::{RecordError, convert};
-use crate::storage::{Log, ReadError, ReadRequest};
+use crate::storage::{Log, LogReadRequest, ReadError};
 
 /// Bytes read at a time, as `offsets.load.buffer.size`.
 const CHUNK: usize = 5 << 20;
@@ -61,7 +61,7 @@ impl<R: ShardReplay> LogReplay<R> {
                 return Err(ReplayError::Closing);
             }
             let upper = log.log_end_offset();
-            let read = ReadRequest { offset: self.next, max_bytes: CHUNK, upper, min_one: true };
+            let read = LogReadRequest { offset: self.next, max_bytes: CHUNK, upper, min_one: true };
             bytes.clear();
             log.read(read)?.read_into(&mut bytes)?;
             let outcome = self.chunk(&bytes);
