@@ -23,9 +23,9 @@ use super::errors::StorageError;
 use super::log::{Ending, Log};
 use super::panics::caught;
 
-/// So many logs at most are synced one by one.
+/// Up to this many logs are synced one by one.
 const FEW: usize = 64;
-/// So many threads, the directory's own among them, work on its logs.
+/// Threads that work on the logs of one directory, its own thread included.
 const THREADS: usize = 4;
 
 /// A directory that is being closed, and the logs in it.

@@ -16,21 +16,21 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-/// So many are visited at most for one that is opened.
+/// Most holders that one opening visits.
 const VISITS: usize = 512;
 
-/// Whether a holder has let go.
+/// The result of asking a holder to close its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseOutcome {
-    /// Nothing is held any more.
+    /// The file is closed.
     Yes,
-    /// It was used since it was asked last.
+    /// The file was used since the last visit.
     Used,
-    /// What it holds was changed and not synced.
+    /// The file has unsynced changes.
     Unsynced,
 }
 
-/// Something that keeps a file open and can let go of it.
+/// An owner of an open file that can close it.
 pub(crate) trait Holder: Send + Sync {
     /// Lets go, unless what it holds is not synced, or, but for `at_once`, in use.
     fn close(&self, at_once: bool) -> CloseOutcome;
@@ -41,7 +41,7 @@ pub(crate) trait Holder: Send + Sync {
 /// Has a holder synced by another thread.
 type SyncLater = Box<dyn Fn(Weak<dyn Holder>) + Send + Sync>;
 
-/// The cache's bookkeeping: who holds something open.
+/// The cache: the holders of open files.
 pub struct Descriptors {
     limit: usize,
     ring: Mutex<VecDeque<Weak<dyn Holder>>>,

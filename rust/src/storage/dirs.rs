@@ -28,7 +28,7 @@ use super::names::{self, DirKind, FoundPartition};
 use super::progress;
 use crate::ids::{Offset, TopicPartition};
 
-/// The marker of a shutdown in order.
+/// The clean-shutdown marker.
 pub(crate) const CLEAN: &str = ".kafka_cleanshutdown";
 const LOCK: &str = ".lock";
 
@@ -53,11 +53,11 @@ pub struct DirOptions {
 /// What syncing files and directories has cost since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncStats {
-    /// How many there were.
+    /// Number of syncs.
     pub count: u64,
-    /// Nanoseconds of all.
+    /// Nanoseconds of all syncs.
     pub total_ns: u64,
-    /// Nanoseconds of the longest.
+    /// Nanoseconds of the longest sync.
     pub longest_ns: u64,
 }
 
@@ -80,7 +80,7 @@ impl SyncTimes {
     }
 }
 
-/// An open log, as the directory that it lies in sees it.
+/// An open log, as its log directory sees it.
 pub(crate) trait LogInDir: Any + Send + Sync {
     /// The partition.
     fn name(&self) -> &TopicPartition;
@@ -88,7 +88,7 @@ pub(crate) trait LogInDir: Any + Send + Sync {
     fn is_on_disk(&self) -> bool;
     /// The directory; another one after a move.
     fn dir(&self) -> Arc<LogDir>;
-    /// What the checkpoints are to say of it; `None`: it is damaged.
+    /// The offsets for the checkpoints; `None`: the log is damaged.
     fn points(&self) -> Option<CheckpointedOffsets>;
     /// Saves what must not be behind the checkpoints.
     fn prepare_checkpoint(&self) -> Result<(), StorageError>;
@@ -104,7 +104,7 @@ pub struct LogDir {
     broker_id: i32,
     was_clean: bool,
     offline: AtomicBool,
-    /// Less room was left than should be, when somebody looked last.
+    /// The last check found too little free space.
     low: AtomicBool,
     syncs: SyncTimes,
     offsets: Mutex<Checkpoints>,
@@ -186,7 +186,7 @@ impl LogDir {
         }
     }
 
-    /// Where it is.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -213,7 +213,7 @@ impl LogDir {
         }
     }
 
-    /// Whether the last user shut it down in order.
+    /// Whether the last user shut it down cleanly.
     pub fn was_clean(&self) -> bool {
         self.was_clean
     }
@@ -230,7 +230,7 @@ impl LogDir {
         }
     }
 
-    /// What its syncs have cost.
+    /// Number and duration of its syncs.
     pub fn syncs(&self) -> SyncStats {
         SyncStats {
             count: self.syncs.count.load(Ordering::Relaxed),
@@ -388,7 +388,7 @@ impl LogDir {
         self.write_offsets(&mut table)
     }
 
-    /// Notes on disk what is known of a log that is about to be moved here.
+    /// Writes the checkpoints of a log that is about to move here.
     pub(crate) fn take_over(
         &self,
         name: &TopicPartition,

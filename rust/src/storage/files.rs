@@ -65,7 +65,7 @@ pub trait Disk: Send + Sync + Debug {
         crate::sys::sync_file_system(handle)
     }
 
-    /// Renames a file or directory over whatever bears the new name.
+    /// Renames a file or directory; replaces an existing one of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }

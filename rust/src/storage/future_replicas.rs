@@ -30,10 +30,10 @@ use super::names::{self, DirKind, FoundPartition};
 use super::panics::caught;
 use crate::ids::TopicPartition;
 
-/// What could not go on is tried again after so long.
+/// The time after which a move that could not continue is tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Called when a log lies in another directory.
+/// Called when a log has moved to another directory.
 type Arrived = Box<dyn Fn(&Arc<Log>) + Send + Sync>;
 
 /// One log's move.
@@ -75,12 +75,12 @@ impl std::fmt::Debug for FutureReplicas {
 }
 
 impl FutureReplica {
-    /// Whose log.
+    /// The partition.
     pub fn name(&self) -> &TopicPartition {
         self.log.name()
     }
 
-    /// Where it goes.
+    /// The target directory.
     pub fn to(&self) -> &Arc<LogDir> {
         &self.to
     }
@@ -90,7 +90,7 @@ impl FutureReplica {
         self.progress.size.load(Ordering::Relaxed)
     }
 
-    /// How many offsets are missing.
+    /// Number of offsets not copied yet.
     pub fn lag(&self) -> i64 {
         let end = self.progress.end.load(Ordering::Relaxed).max(self.log.log_start_offset().0);
         (self.log.log_end_offset().0 - end).max(0)
@@ -158,7 +158,7 @@ impl FutureReplicas {
         self.changed.notify_all();
     }
 
-    /// The moves that are under way or wait.
+    /// The moves that run or wait.
     pub fn moves(&self) -> Vec<Arc<FutureReplica>> {
         let state = self.state.lock();
         let is_under_way =
@@ -166,7 +166,7 @@ impl FutureReplicas {
         state.moves.iter().filter(is_under_way).cloned().collect()
     }
 
-    /// Lets the thread leave what it does undone, and waits for it.
+    /// Interrupts the thread and waits for its end.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
@@ -271,7 +271,7 @@ impl FutureReplicas {
 
 /// Ends what a crash ended: deletions, and moves whose copy had taken its place.
 /// Call it before any log is opened.
-/// Errors: a partition lies in two directories, and nothing tells which one counts.
+/// Errors: a partition is in two directories, and no file says which one is current.
 pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
     let mut places: HashMap<TopicPartition, Vec<(&Arc<LogDir>, FoundPartition)>> = HashMap::new();
     for dir in dirs.iter().filter(|dir| !dir.is_offline()) {

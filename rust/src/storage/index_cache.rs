@@ -1,14 +1,15 @@
-//! What is in memory of the indexes of sealed segments, of all logs together.
+//! A bounded cache of the indexes of sealed segments, for all logs together.
 //!
-//! No file is mapped: a sector that cannot be read would end the process with SIGBUS. Indexes are
-//! read with `pread`, in pages (see `pages`), and stay here until others need the room.
-//! Limit: `krust.index.cache.bytes` for all; who finds no room answers from what was just read and
-//! keeps nothing. Only the outline of an index (12 bytes a page) may go above it, by one a thread.
-//! Eviction is by second chance: a hand goes round the segments; who was asked since its last visit
-//! stays, else its pages go, and at the visit after that its outline.
-//! Threads: a lookup that finds its page never comes here; one mutex for those that read. Whoever
-//! holds the lock of an index may not ask for room.
-//! Not promised: an order among segments that were all asked since the hand came by.
+//! No file is mapped, because a bad sector would end the process with SIGBUS. Indexes are read with
+//! `pread`, in pages (see `pages`), and stay here until others need the memory.
+//! Limit: `krust.index.cache.bytes` for all logs. A lookup that gets no memory uses the bytes it
+//! read and keeps nothing. Only the outline of an index (12 bytes a page) may exceed the limit, by
+//! one a thread.
+//! Eviction gives a second chance: a segment that was used since the last visit stays; otherwise
+//! its pages are dropped, and at the next visit its outline.
+//! Threads: a lookup that finds its page needs no lock of the cache; one mutex for those that read.
+//! A thread that holds the lock of an index must not ask for memory.
+//! Not promised: an order among segments that were all used since the last visit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::errors::StorageError;
 use super::file_names::{LOG, parse_name};
 
-/// So many bytes are checked between two looks at it.
+/// Bytes that are checked between two reports of progress.
 pub(crate) const STEP: u64 = 1 << 20;
 
 /// Counts what is opened and checked.
@@ -31,11 +31,11 @@ pub struct Progress {
 /// What recoveries have cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryCuts {
-    /// So many logs.
+    /// Number of logs.
     pub logs: u64,
-    /// So many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// So many offsets, as far as is known.
+    /// Number of offsets, as far as is known.
     pub offsets: u64,
 }
 
@@ -86,14 +86,14 @@ impl Progress {
         self.given_up.store(true, Ordering::Release);
     }
 
-    /// Whether somebody said so.
+    /// Whether the opening was cancelled.
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Acquire)
     }
 }
 
 impl LogCheck {
-    /// So many more bytes were checked. An error: nobody wants to know any more.
+    /// Adds checked bytes. An error: the opening was cancelled.
     pub(crate) fn add(&self, bytes: u64) -> Result<(), StorageError> {
         self.count(bytes);
         self.go_on()

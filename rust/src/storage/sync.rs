@@ -29,7 +29,7 @@ use crate::ids::{Offset, TopicPartition};
 /// Called after a log's flushed offset has moved, or its directory went offline.
 pub type Waker = Box<dyn Fn(&TopicPartition) + Send + Sync>;
 
-/// So many logs at most are synced at a time.
+/// Most logs that are synced at the same time.
 const THREADS: usize = 4;
 
 /// A log, as the sync threads see it.
@@ -38,11 +38,11 @@ pub(super) trait SyncedLog: Send + Sync {
     fn name(&self) -> &TopicPartition;
     /// What the log has asked for since its last sync began.
     fn asked(&self) -> &SyncRequest;
-    /// Makes durable what is committed.
+    /// Makes the committed appends durable.
     fn flush(&self) -> Result<Offset, StorageError>;
     /// Reserves disk in the active segment up to `to`.
     fn allocate(&self, to: u64);
-    /// Takes the log directory that it lies in offline.
+    /// Takes the log's directory offline.
     fn take_dir_offline(&self, why: &str);
 }
 

@@ -232,9 +232,8 @@ fn read_partition(
     if rules.magic.is_some() {
         most = most.min(budget.limit);
     }
-    let offset = Offset(asked.fetch_offset);
-    let read =
-        LogReadRequest { offset, max_bytes: most, upper: Offset(upper), min_one: budget.first };
+    let (offset, upper) = (Offset(asked.fetch_offset), Offset(upper));
+    let read = LogReadRequest { offset, max_bytes: most, upper, min_one: budget.first };
     let slice = match budget.held {
         0 => log.read(read),
         _ => log.read_recent(read),
@@ -244,7 +243,7 @@ fn read_partition(
         errors::of_read(&error)
     })?;
     if rules.read_committed && rules.version >= 4 {
-        let aborted = if slice.size > 0 { log.aborted(offset, Offset(upper)) } else { Ok(vec![]) };
+        let aborted = if slice.size > 0 { log.aborted(offset, upper) } else { Ok(vec![]) };
         found.aborted = Some(aborted.map_err(|error| {
             budget.is_cold |= error.would_wait();
             errors::of_storage(&error)
