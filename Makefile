@@ -172,7 +172,7 @@ crash: $(DEV) ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600
 
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
-	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- of_any_run --nocapture
+	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- every_crash_image_of_a_random_run --nocapture
 
 corruption: $(DEV) ## damage PLACES (5,000) places of a log directory, and 2.5 × as many of the metadata
 	KRUST_PLACES=$(PLACES) cargo test --quiet $(CARGO_QUICK) --test storage -- corruption:: --nocapture
