@@ -54,7 +54,7 @@ GRAPH_LAYERS |= {
     f"rust/src/broker{path}": (RUST_LAYERS["broker"], layer)
     for layer, paths in enumerate(
         (
-            ("/errors", "/policy"),
+            ("/errors", "/policy", "/replica"),
             ("/state",),
             ("/requests",),
             ("/handlers",),

@@ -5,6 +5,7 @@
 //! handlers   one file for each API, and the dispatch to them
 //! requests   call, reply, delayed operations, decisions asked of the policy, the API table
 //! state      image, partitions, coordinators, groups, quotas, fetch sessions: knows no request
+//! replica    replication of one partition, as step functions
 //! policy     the port to the policy           errors  errors of lower layers to Kafka's codes
 //! ```
 //! A file imports from its own folder and from the folders below it.
@@ -18,6 +19,7 @@ mod errors;
 mod handlers;
 mod lifecycle;
 pub mod policy;
+pub mod replica;
 mod requests;
 mod state;
 
