@@ -1,9 +1,10 @@
-"""Writes `python/krust/messages/`: a module per API with a TypedDict for each struct of its schema.
+"""Writes `python/krust/messages/`: a module per API and per value of a record in
+`__consumer_offsets`, with a TypedDict for each struct of its schema.
 
-The core hands requests to Python as dicts and takes responses as dicts. `rust/schema/*.txt` says
-which keys they have; `rust/build/schema.rs` describes the language and checks the files. This
-script reads the same files. `make messages` runs it, `tests/unit/test_messages.py` says when the
-modules are out of date.
+The core hands requests and records to Python as dicts, and takes responses and records as dicts.
+`rust/schema/*.txt` and `rust/schema/records/*_value.txt` say which keys they have;
+`rust/build/schema.rs` describes the language and checks the files. This script reads the same
+files. `make messages` runs it, `tests/unit/test_messages.py` says when the modules are out of date.
 
 A key is required where every version of its struct has the field and the field has no tag. A
 request lacks the fields that its version lacks; the core fills in what a response lacks.
@@ -34,13 +35,33 @@ TYPES = {
 }
 """Python's type of each scalar. Records that stay in the core are an int: their length."""
 
-PACKAGE = '''"""The messages of Kafka's protocol as TypedDicts: a module per API.
+PACKAGE = '''"""Kafka's messages as TypedDicts: a module per API and per value of a record.
 
 Generated from `rust/schema/` by `make messages`; do not edit these files. Keys are Kafka's field
 names in snake_case. A UUID is its 22 characters of base64. A key may be absent (`NotRequired`)
 where some version of the API lacks the field: a request then lacks it too, and the core gives a
 response the field's default. Nothing checks these types while krust runs.
 """
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+Message = Mapping[str, Any]
+"""A message of any API: the type of code that queues, sends or answers messages of all APIs and
+does not know which one it holds. Code that serves one API names that API's TypedDict."""
+
+
+class RequestContext(TypedDict, total=False):
+    """Where a request comes from. News from the core and requests of this process have no keys."""
+
+    id: str | None
+    """the client id"""
+    host: str | None
+    listener: str
+    connection: int
+    """a number that is never used twice"""
+    memory: object
+    """keeps the memory of the request leased for as long as something refers to it"""
 '''
 
 
@@ -83,11 +104,13 @@ def modules() -> dict[str, str]:
     texts = {"__init__.py": PACKAGE}
     for path in sorted(SCHEMAS.glob("*.txt")):
         texts[f"{path.stem.partition('_')[2]}.py"] = module(path.read_text())
+    for path in sorted(SCHEMAS.glob("records/*_value.txt")):
+        texts[f"{path.stem}.py"] = module(path.read_text())
     return texts
 
 
 def module(schema: str) -> str:
-    """The module of one API."""
+    """The module of one API, or of one record's value."""
     comments = [line[2:] for line in schema.splitlines() if line.startswith("# ")]
     about = re.split(r"(?<=\.)\s", " ".join(comments))[0]
     lines = [
@@ -95,14 +118,22 @@ def module(schema: str) -> str:
         for text in schema.splitlines()
         if text.strip() and not text.lstrip().startswith("#")
     ]
-    _, key, name, versions, *_ = lines.pop(0).words
+    kind, *words = lines.pop(0).words
     structs: dict[str, Struct] = {}
-    for suffix in ("Request", "Response"):
-        lines.pop(0)
-        read_struct(lines, 1, Struct(f"{name}{suffix}", parsed(versions, Versions(0, 0))), structs)
+    if kind == "record":
+        name, versions, *_ = words
+        read_struct(lines, 1, Struct(name, parsed(versions, Versions(0, 0))), structs)
+        title = f"{name}, versions {versions}."
+    else:
+        key, name, versions, *_ = words
+        for suffix in ("Request", "Response"):
+            lines.pop(0)
+            struct = Struct(f"{name}{suffix}", parsed(versions, Versions(0, 0)))
+            read_struct(lines, 1, struct, structs)
+        title = f"{name} (API {key}), versions {versions}."
     body = "\n\n\n".join(class_text(each) for each in structs.values())
     names = [each for each in ("NotRequired", "TypedDict") if each in body]
-    head = f'"""{name} (API {key}), versions {versions}.\n\n{about}\n"""\n\n'
+    head = f'"""{title}\n\n{about}\n"""\n\n'
     head += "from __future__ import annotations\n\n"
     sequence = "Sequence[" in body
     head += f"from typing import {', '.join(['TYPE_CHECKING'] * sequence + names)}\n\n"

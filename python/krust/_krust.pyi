@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, final
 from typing_extensions import disjoint_base
 
 from krust.errors import KrustError
+from krust.messages import Message, RequestContext
 
 __all__ = [
     "COLUMNS",
@@ -131,9 +132,7 @@ class Server:
         listeners   host "localhost" is 127.0.0.1 and ::1, "" every address; port 0 a free one
         """
 
-    def events(
-        self, timeout_ms: int
-    ) -> list[tuple[int, str, int, dict[str, Any], dict[str, Any]]] | None:
+    def events(self, timeout_ms: int) -> list[tuple[int, str, int, Message, RequestContext]] | None:
         """All requests that wait for a decision; waits for the first. None: it has stopped.
 
         returns   (ticket, API's name, version, request, client: {id, host, listener, connection: a
@@ -148,22 +147,16 @@ class Server:
     def wakeup(self) -> None:
         """Make `events` return at once, now or the next time. From any thread."""
 
-    def answer(self, ticket: int, response: dict[str, Any]) -> None:
+    def answer(self, ticket: int, response: Message) -> None:
         """Answer an event. ValueError, TypeError: that is no response of its API."""
 
     def coordinate(
         self,
         records: Sequence[
-            tuple[
-                str,
-                dict[str, Any]
-                | str
-                | list[tuple[int, dict[str, Any], dict[str, Any] | None]]
-                | None,
-            ]
+            tuple[str, Message | str | Sequence[tuple[int, Message, Message | None]] | None]
         ],
-        snapshots: Sequence[tuple[str, dict[str, Any] | None]],
-        replies: Sequence[tuple[int, dict[str, Any], Sequence[str]]],
+        snapshots: Sequence[tuple[str, Message | None]],
+        replies: Sequence[tuple[int, Message, Sequence[str]]],
     ) -> list[str]:
         """Append records, then publish snapshots, then send replies once the records are committed.
 

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from krust._krust import Record, Server
     from krust.clients.keywords import ScanSettings
-    from krust.controller.state import Message
     from krust.coordinator.assignors.spec import Assignor
     from krust.frames import Scan
+    from krust.messages import Message
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from krust.controller.own_requests import AutoCreateRequest, AutoCreateResponse
-    from krust.controller.state import ControllerState, Message, Policy, Request
+    from krust.controller.state import ControllerState, Policy, Request
     from krust.errors import Code
+    from krust.messages import Message
     from krust.messages.alter_client_quotas import (
         AlterClientQuotasRequest,
         AlterClientQuotasResponse,

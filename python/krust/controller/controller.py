@@ -20,15 +20,7 @@ from typing import TYPE_CHECKING, Any
 from krust.controller import registration, topic_plans
 from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.pace import PAUSE
-from krust.controller.state import (
-    NEVER,
-    BrokerRequest,
-    Changes,
-    ControllerState,
-    Message,
-    Policy,
-    Request,
-)
+from krust.controller.state import NEVER, BrokerRequest, Changes, ControllerState, Policy, Request
 from krust.errors import Code, KrustError
 from krust.metadata import znodes
 from krust.metadata.store import Check, Refusal
@@ -40,6 +32,7 @@ if TYPE_CHECKING:
     from krust.controller.own_requests import AutoCreateRequest
     from krust.controller.registration import Registration
     from krust.controller.state import Transactions
+    from krust.messages import Message
     from krust.messages.allocate_producer_ids import AllocateProducerIdsRequest
     from krust.messages.create_topics import CreateTopicsRequest
     from krust.metadata.store import Done, Operation, SessionChanged, Watched

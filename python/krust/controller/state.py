@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
     from krust.config import Config
     from krust.controller.quotas import Owner, Table
+    from krust.messages import RequestContext
     from krust.metadata.contents import Endpoint
-
-Message = dict[str, Any]
-"""A request or response of any API, where the API is not known: Kafka's names in snake_case."""
 
 ReqT = TypeVar("ReqT")
 RespT = TypeVar("RespT")
@@ -168,7 +166,7 @@ class Request(NamedTuple, Generic[ReqT]):
     api: str
     version: int
     message: ReqT
-    client: Message
+    client: RequestContext
     now_ms: int
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from krust.coordinator.consumer.group import ConsumerGroup
     from krust.coordinator.consumer.member import Heartbeat
-    from krust.coordinator.events import GroupSettings, Message
+    from krust.coordinator.events import GroupSettings
+    from krust.messages.join_group import JoinGroupRequest
+    from krust.messages.sync_group import SyncGroupRequest
 
 _NAME_BYTES = 100
 """what a name costs beside its letters: an object, and its place in a set"""
@@ -62,7 +64,9 @@ class Budget:
         self._patterns_of.clear()
         self.used = 0
 
-    def has_room(self, group: ClassicGroupMembers | ConsumerGroup | None, message: Message) -> bool:
+    def has_room(
+        self, group: ClassicGroupMembers | ConsumerGroup | None, message: JoinGroupRequest
+    ) -> bool:
         """Whether what a JoinGroup says of its member may be kept."""
         added = size(tuple((each["name"], each["metadata"]) for each in message["protocols"]))
         held = 0
@@ -99,7 +103,9 @@ class Budget:
                 return True  # refused for that
         return added + patterns <= 0 or self._fits(held + added, added + patterns)
 
-    def may_assign(self, group: ClassicGroupMembers | ConsumerGroup, message: Message) -> bool:
+    def may_assign(
+        self, group: ClassicGroupMembers | ConsumerGroup, message: SyncGroupRequest
+    ) -> bool:
         """Whether the assignments that a SyncGroup brings may be kept, in place of those before."""
         if not isinstance(group, ClassicGroupMembers):
             return True

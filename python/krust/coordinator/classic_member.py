@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krust.coordinator.events import Event, GroupSettings, Message, Outcome
+    from krust.coordinator.events import Event, GroupSettings, Outcome
+    from krust.coordinator.snapshots import MemberSnapshot
+    from krust.messages.join_group import JoinGroupRequest
 
 Protocols = tuple[tuple[str, bytes], ...]
 """name and metadata (a consumer's subscription), best first"""
@@ -56,7 +58,7 @@ class JoinRequest:
     instance_id: str | None
     client_id: str
     client_host: str
-    connection: Any
+    connection: int | None
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
@@ -64,7 +66,7 @@ class JoinRequest:
     reason: str
 
     @classmethod
-    def of(cls, event: Event) -> JoinRequest:
+    def of(cls, event: Event[JoinGroupRequest]) -> JoinRequest:
         """Read it. v0 has one timeout for both; none at all (v1+ may say -1) is taken likewise."""
         message, client = event.message, event.client
         session_ms = message["session_timeout_ms"]
@@ -94,7 +96,7 @@ class Member:
     instance_id: str | None
     client_id: str
     client_host: str
-    connection: Any
+    connection: int | None
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: Protocols
@@ -111,7 +113,7 @@ class Member:
     """the core took it for dead while it waited"""
     restart_session: bool = False
     """its wait is over, so its session begins anew"""
-    published: Message | None = None
+    published: MemberSnapshot | None = None
     """as last published"""
 
     @property
@@ -146,9 +148,9 @@ class Member:
         self.connection = request.connection
         self.replayed = False
 
-    def snapshot(self) -> Message:
+    def snapshot(self) -> MemberSnapshot:
         """Its part of the group snapshot; the same object as long as nothing changes."""
-        published = {
+        published: MemberSnapshot = {
             "instance_id": self.instance_id,
             "session_timeout_ms": self.session_timeout_ms,
             "timed": not self.is_waiting,

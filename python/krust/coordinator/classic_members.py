@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from krust.coordinator.classic_member import Turn
-    from krust.coordinator.events import Message
+    from krust.coordinator.snapshots import ClassicGroupSnapshot, MemberSnapshot
+    from krust.messages.describe_groups import DescribedGroup
+    from krust.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
+    from krust.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+    from krust.messages.sync_group import SyncGroupResponse
 
 
 class ClassicGroupMembers:
@@ -34,7 +38,7 @@ class ClassicGroupMembers:
         self.since_ms = now_ms
         self.generation = 0
         self.stored_generation = 0
-        self.stored_value: Message | None = None
+        self.stored_value: GroupMetadataValue | None = None
         """the value in the log"""
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -115,7 +119,7 @@ class ClassicGroupMembers:
                 return Code.UNKNOWN_MEMBER_ID
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
-    def describe_members(self) -> list[Message]:
+    def describe_members(self) -> list[JoinGroupResponseMember]:
         """All members, as JoinGroup answers them to the leader."""
         return [
             {
@@ -128,7 +132,7 @@ class ClassicGroupMembers:
 
     def store(self, turn: Turn) -> None:
         """Write the group as it is."""
-        members = [
+        members: list[MemberMetadata] = [
             {
                 "member_id": each.id,
                 "group_instance_id": each.instance_id,
@@ -154,7 +158,7 @@ class ClassicGroupMembers:
             return None
         return sorted(found)
 
-    def value(self, members: list[Message]) -> Message:
+    def value(self, members: list[MemberMetadata]) -> GroupMetadataValue:
         """The record's value."""
         return {
             "protocol_type": self.protocol_type,
@@ -165,7 +169,7 @@ class ClassicGroupMembers:
             "members": members,
         }
 
-    def record(self, turn: Turn, value: Message) -> None:
+    def record(self, turn: Turn, value: GroupMetadataValue) -> None:
         """Write to the log."""
         self.stored_value = value
         self.stored_generation = value["generation"]
@@ -180,7 +184,7 @@ class ClassicGroupMembers:
         with_members: bool,
         leader: str | None = None,
         skip_assignment: bool = False,
-    ) -> Message:
+    ) -> JoinGroupResponse:
         """A join's answer; `with_members` who else is here."""
         return replies.joined(
             member.id,
@@ -192,13 +196,13 @@ class ClassicGroupMembers:
             skip_assignment=skip_assignment,
         )
 
-    def synced(self, member: Member) -> Message:
+    def synced(self, member: Member) -> SyncGroupResponse:
         """A sync's answer."""
         return replies.synced(self.protocol_type, self.protocol, member.assignment)
 
     def publish(self, turn: Turn) -> None:
         """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
-        untimed = {
+        untimed: dict[str, MemberSnapshot] = {
             each.id: {**each.published, "timed": False}
             for each in self.members.values()
             if each.restart_session
@@ -206,7 +210,7 @@ class ClassicGroupMembers:
             and each.published["timed"]
             and not each.is_waiting
         }
-        row: Message = {
+        snapshot: ClassicGroupSnapshot = {
             "state": self.state,
             "generation": self.generation,
             "protocol_type": self.protocol_type,
@@ -215,12 +219,13 @@ class ClassicGroupMembers:
             "members": {each.id: each.snapshot() for each in self.members.values()},
         }
         if untimed:
-            turn.out.snapshots.append((self.id, {**row, "members": {**row["members"], **untimed}}))
+            members = {**snapshot["members"], **untimed}
+            turn.out.snapshots.append((self.id, {**snapshot, "members": members}))
         for each in self.members.values():
             each.restart_session = False
-        turn.out.snapshots.append((self.id, row))
+        turn.out.snapshots.append((self.id, snapshot))
 
-    def describe(self) -> Message:
+    def describe(self) -> DescribedGroup:
         """Its part of DescribeGroups: metadata and assignments are shown while they hold."""
         stable = self.state == STABLE
         shown = replies.described(self.id, self.state)
@@ -239,9 +244,9 @@ class ClassicGroupMembers:
         ]
         return shown
 
-    def pending_replies(self) -> list[tuple[int, Message]]:
+    def pending_replies(self) -> list[tuple[int, JoinGroupResponse | SyncGroupResponse]]:
         """Whom it owes an answer, and what to say when the group is read again."""
-        owed: list[tuple[int, Message]] = []
+        owed: list[tuple[int, JoinGroupResponse | SyncGroupResponse]] = []
         for each in self.members.values():
             if each.join is not None:
                 refusal = replies.join(Code.COORDINATOR_NOT_AVAILABLE, each.id)
@@ -255,7 +260,7 @@ class ClassicGroupMembers:
         return self.state == EMPTY and not self.stored_generation and not self.pending
 
     @classmethod
-    def replayed(cls, group_id: str, value: Message, now_ms: int) -> Self:
+    def replayed(cls, group_id: str, value: GroupMetadataValue, now_ms: int) -> Self:
         """A group as the log has it: each session begins now, and nobody has to join again."""
         group = cls(group_id, value["current_state_timestamp"])
         if group.since_ms < 0:  # records of before Kafka 2.1 have no time

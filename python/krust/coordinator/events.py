@@ -1,76 +1,138 @@
-"""What goes in and out of the coordinator: Event, Outcome, and the settings that hold.
+"""What the coordinator takes and returns: Event, Outcome, and the settings that hold.
 
-An Event is a request of a client (`ticket` > 0, one answer each) or news of the core's (`ticket` 0,
-no answer). An Outcome is everything the runtime has to do, in the order of its fields; nothing else
-ever happens. Shapes are Kafka's field names in snake_case.
+An Event is a request of a client (`ticket` > 0, one answer each) or news from the core (`ticket` 0,
+no answer). An Outcome is everything that the runtime has to do, in the order of its fields. The
+keys of messages are Kafka's field names in snake_case. The news:
 
-News the core sends:
-
-    SessionExpired   {"group_id", "members": [member_id]}: time is up, or the grace of a closed
-                     connection; said once, and again after a new row if it is still so
-    GroupsLoaded     {"partition", "groups": [{"group_id", "value": dict | None}], "records":
-                     [(group_id, key_type, key, value)]}: classic groups, and the live records of
-                     consumer groups in the order of the log
-    GroupsUnloaded   {"groups": [group_id]}: they live elsewhere, or are about to be loaded again
-    TopicsChanged    {"names": [str]}: topics that are new, gone, or have other partitions
-    OffsetsExpired   {"group_id"}
-    Assigned         {"group_id", "call", "assignments": {member_id: bytes} | None, "line",
-                     "assignor"}: the result of that AssignCall, by identity, since a group that is
-                     read again gives its numbers out again; None: the leader's assignment counts;
-                     line: the traceback for the group's history, or None; assignor: which of
-                     krust's assigned, or None. Of the kind "consumer":
-                     {member_id: [TopicPartition]}; None: krust's own default failed too
+    SessionExpired, GroupsLoaded, GroupsUnloaded, TopicsChanged, OffsetsExpired, Assigned
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypedDict, TypeVar
+
+from krust.messages import Message, RequestContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from krust.coordinator.assignors.spec import GroupSpec
+    from krust.coordinator.snapshots import GroupSnapshot
+    from krust.messages.group_metadata_value import GroupMetadataValue
 
-Message = dict[str, Any]
-"""A request, a response, a record's value, a snapshot."""
+MessageT_co = TypeVar("MessageT_co", covariant=True)
+AssignmentsT = TypeVar("AssignmentsT")
 
-Record = tuple[int, Message, Message | None]
-"""A record of a consumer group: Kafka's key type, the key without the group, the value; None: its
-tombstone"""
 
+class RecordKey(TypedDict, total=False):
+    """The key of a consumer group's record, without the group. Which keys it has depends on the
+    type.
+    """
+
+    member_id: str
+    regular_expression: str
+
+
+Record = tuple[int, RecordKey, Message | None]
+"""A record of a consumer group: Kafka's key type, the key, the value; None: its tombstone. The
+value is the TypedDict of the key type (`krust.messages.consumer_group_*_value`)."""
+
+Live = tuple[int, RecordKey, Message]
+"""a record of a consumer group that is not a tombstone"""
 
 Reply = tuple[int, Message, tuple[str, ...]]
-"""ticket, response, the groups whose logs it waits for, all of them. Where one of them could not be
-written it does not leave. () waits until it is known what became of all that was to be written"""
+"""ticket, response, groups. The response waits until the records of all these groups are written.
+It does not leave if one of them cannot be written. With no groups it waits until all records of the
+Outcome are written or have failed."""
 
 
-class Event(NamedTuple):
+class Event(NamedTuple, Generic[MessageT_co]):
     """A request for a decision, or news."""
 
     ticket: int
     api: str
     version: int
-    message: Message
-    client: Message
-    """`id`, `host`, `listener`, `connection`"""
+    message: MessageT_co
+    client: RequestContext
+
+
+class SessionExpired(TypedDict):
+    """The sessions of members have expired, or the grace of their closed connections is over. The
+    core says so once, and again after a new snapshot if it is still so.
+    """
+
+    group_id: str
+    members: Sequence[str]
+
+
+class LoadedGroup(TypedDict):
+    """A classic group of the log, or a group that was asked for again."""
+
+    group_id: str
+    value: GroupMetadataValue | None
+    """None: the log has no classic group of this name"""
+
+
+class GroupsLoaded(TypedDict):
+    """The core has read these groups from the log."""
+
+    partition: int
+    groups: Sequence[LoadedGroup]
+    records: Sequence[tuple[str, int, RecordKey, Message]]
+    """live records of consumer groups in the order of the log: group, key type, key, value"""
+
+
+class GroupsUnloaded(TypedDict):
+    """Another broker coordinates these groups now, or the core is about to load them again."""
+
+    groups: Sequence[str]
+
+
+class TopicsChanged(TypedDict):
+    """Topics are new, deleted, or have another number of partitions."""
+
+    group_id: str
+    """empty"""
+    names: Sequence[str]
+
+
+class OffsetsExpired(TypedDict):
+    """The last committed offset of a group has expired."""
+
+    group_id: str
+
+
+class Assigned(TypedDict, Generic[AssignmentsT]):
+    """An assignor has answered, or has failed."""
+
+    group_id: str
+    call: AssignCall
+    """compared by identity, because a group that is read again repeats its numbers"""
+    assignments: AssignmentsT | None
+    """of a classic group {member id: bytes}; None: the leader's assignment holds. Of a consumer
+    group {member id: partitions}; None: the group uses `uniform`"""
+    line: str | None
+    """a traceback for the group's history"""
+    assignor: str | None
+    """which of krust's assignors made the assignment"""
 
 
 class AssignCall(NamedTuple):
-    """Code of the user's has to run; its result comes back as the news `Assigned`."""
+    """The runtime is to call an assignor. The result comes back as the news `Assigned`."""
 
     group_id: str
     generation: int
     """or the group's epoch"""
     protocol: str
     members: Sequence[tuple[str, str | None, bytes, bytes]]
-    """member id, instance id, subscription, assignment so far"""
+    """member id, instance id, subscription, last assignment"""
     topics: Sequence[str] | None = None
     """what any member subscribes to; None: not known yet"""
     kind: str = "classic"
-    """or `consumer`: then `group` says who is there, and `members` is empty"""
+    """or `consumer`: then `group` has the members, and `members` is empty"""
     assignor: str = ""
-    """the one that a group of the kind `consumer` asks for"""
+    """the assignor that a group of the kind `consumer` asks for"""
     group: GroupSpec | None = None
 
 
@@ -78,34 +140,36 @@ class AssignCall(NamedTuple):
 class Outcome:
     """What the runtime has to do, in this order."""
 
-    records: list[tuple[str, Message | str | list[Record] | None]] = field(default_factory=list)
+    records: list[tuple[str, GroupMetadataValue | str | list[Record] | None]] = field(
+        default_factory=list
+    )
     """group and value of a classic group; None: its tombstone; "drop_offsets": tombstones of all
-    its offsets; a list: records of a consumer group. All of one group are one batch"""
-    snapshots: list[tuple[str, Message | None]] = field(default_factory=list)
-    """group and row; None: gone. Two rows of a group: the members whose `timed` is False in the
-    first one begin their session anew with the second"""
+    its offsets; a list: records of a consumer group. All records of one group are one batch"""
+    snapshots: list[tuple[str, GroupSnapshot | None]] = field(default_factory=list)
+    """group and snapshot; None: the group is gone. A group may have two snapshots: the members
+    whose `timed` is False in the first one begin a new session with the second one"""
     replies: list[Reply] = field(default_factory=list)
     calls: list[AssignCall] = field(default_factory=list)
     reload: list[str] = field(default_factory=list)
-    """groups that were dropped: the core is to read them again and send GroupsLoaded, which names
-    each of them, with value None where its log has nothing"""
+    """groups that the coordinator dropped. The core reads them again and sends GroupsLoaded, which
+    names each of them, with the value None where the log has none"""
     wake_at_ms: int | None = None
-    """when `tick` wants to be called, on the clock of `now_ms`"""
+    """when the runtime has to call `tick`, on the clock of `now_ms`"""
     lines: list[str] = field(default_factory=list)
-    """for the log: tracebacks"""
+    """tracebacks for the log"""
 
 
 class TopicShape(NamedTuple):
-    """What there is to assign of a topic."""
+    """A topic as an assignor sees it: its partitions and their racks."""
 
     id: str
     """22 characters"""
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
-    """of each partition's replicas; nothing: not known"""
+    """the racks of each partition's replicas; empty: not known"""
 
 
-def _nobody(_: str) -> bool:
+def _false(_: str) -> bool:
     return False
 
 
@@ -127,41 +191,43 @@ def _no_topic(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Kafka's settings of groups, krust's own, and what else the coordinator may ask."""
+    """The settings of groups, Kafka's and krust's, and the functions that answer the coordinator's
+    questions about offsets and topics.
+    """
 
     initial_rebalance_delay_ms: int = 3000
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
     max_group_bytes: int = 2**63 - 1
-    """of what the members of a classic group say of themselves, and of their assignments"""
+    """of the subscriptions and assignments of a group"""
     max_bytes: int = 2**63 - 1
-    """of the same, in all groups"""
-    server_assignor: Callable[[str], bool] = _nobody
-    """whether krust, not the leader, assigns in this group"""
-    has_offsets: Callable[[str], bool] = _nobody
+    """of the subscriptions and assignments of all groups"""
+    server_assignor: Callable[[str], bool] = _false
+    """whether krust assigns in this group, and not its leader"""
+    has_offsets: Callable[[str], bool] = _false
     """whether the core holds a committed offset of this group"""
     groups_with_offsets: Callable[[], list[str]] = _none
-    """all such groups"""
+    """all groups with a committed offset"""
     session_timeout_ms: int = 45_000
-    """of members that speak the consumer protocol, and so on below"""
+    """of members of the consumer protocol, as all settings below"""
     heartbeat_interval_ms: int = 5000
     timing_of: Callable[[str], tuple[int, int] | None] = _no_topic
-    """heartbeat interval and session timeout that a group has of its own; None: those above"""
+    """heartbeat interval and session timeout of one group; None: the settings above hold"""
     consumer_max_size: int = 2**31 - 1
     assignors: Mapping[str, str] = field(default_factory=_built_in)
-    """what members may name, the default first -> where it is found, for AssignCall"""
+    """name that a member may ask for -> where AssignCall finds the assignor; the default first"""
     serves_consumer_protocol: bool = True
     upgrades: bool = True
     """whether a classic group becomes a consumer group when a member of that protocol joins"""
     downgrades: bool = True
-    """and back, when the last one of them has gone"""
+    """whether a consumer group becomes a classic group when its last consumer member leaves"""
     topics: Callable[[str], TopicShape | None] = _no_topic
     """a topic by its name"""
     topic_of: Callable[[str], str | None] = _no_topic
     """a topic's name by its id"""
     match_topics: Callable[[str], Iterable[str]] = _no_topics
-    """the topics that a regular expression means; ValueError: it is none"""
+    """the topics that match a regular expression; ValueError: the expression is invalid"""
 
     def timing(self, group_id: str) -> tuple[int, int]:
         """Heartbeat interval and session timeout of this group's members."""

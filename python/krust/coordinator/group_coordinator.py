@@ -1,11 +1,9 @@
-"""The group coordinator: it hands each event to its group, runs timers, publishes snapshots.
+"""The group coordinator: it hands each event to its group.
 
 `handle_batch`, `tick` and `on_append_failed` return an Outcome and do nothing else. Each call
-publishes the snapshot of each changed group once, before all responses. An exception inside a group
-affects that group alone: the effects of the event are rolled back, its request is answered with
-UNKNOWN_SERVER_ERROR, waiting requests with COORDINATOR_NOT_AVAILABLE, and the group is read again
-from the log.
-Time: `now_ms` must not jump. It is the wall clock at the start plus the time on a monotonic clock.
+publishes the snapshot of each changed group once, before all responses. A request whose step raises
+is answered with UNKNOWN_SERVER_ERROR; `group_table` says what becomes of its group.
+Time: `now_ms` never jumps. It is the wall clock at the start plus the time on a monotonic clock.
 Threads: the policy thread.
 Not promised: a group that was never stored is unknown after a restart.
 """
@@ -14,64 +12,76 @@ from __future__ import annotations
 
 import traceback
 from contextlib import suppress
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from krust.coordinator import convert, replies
-from krust.coordinator.budget import Budget
 from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.classic_member import Turn
 from krust.coordinator.consumer import replies as consumer_replies
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.consumer.member import Heartbeat
-from krust.coordinator.effects import StepFailedError, roll_back, run_step
+from krust.coordinator.effects import StepFailedError, run_step
 from krust.coordinator.events import Outcome
+from krust.coordinator.group_table import AnyGroup, GroupTable
 from krust.coordinator.states import DEAD, EMPTY
 from krust.errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from krust.coordinator.events import Event, GroupSettings, Message, Record, Reply
-    from krust.coordinator.history import Rebalance
+    from krust.coordinator.events import (
+        Assigned,
+        Event,
+        GroupSettings,
+        GroupsLoaded,
+        GroupsUnloaded,
+        Live,
+        OffsetsExpired,
+        Record,
+        Reply,
+        SessionExpired,
+        TopicsChanged,
+    )
+    from krust.messages import Message
+    from krust.messages.consumer_group_describe import (
+        ConsumerGroupDescribeRequest,
+    )
+    from krust.messages.consumer_group_describe import (
+        DescribedGroup as DescribedConsumerGroup,
+    )
+    from krust.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from krust.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
+    from krust.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+    from krust.messages.group_metadata_value import GroupMetadataValue
+    from krust.messages.join_group import JoinGroupRequest
+    from krust.messages.leave_group import LeaveGroupRequest
+    from krust.messages.list_groups import ListGroupsRequest
+    from krust.messages.sync_group import SyncGroupRequest
 
-RELOAD_RETRY_MS = 10_000
-"""A group that was dropped and not replayed for so long is asked for again."""
 TOPIC_CHANGES_PER_BATCH = 2
-"""consumer groups that look in one batch at topics that changed; each may assign anew"""
-AnyGroup = ClassicGroup | ConsumerGroup
-Live = tuple[int, "Message", "Message"]
-"""a record of a consumer group that is not a tombstone"""
+"""how many consumer groups look at changed topics in one batch; each may compute a new target"""
 
 
-class GroupCoordinator:
-    """All groups of this broker. `new_id`: a fresh unique text, for member ids."""
+class GroupCoordinator(GroupTable):
+    """Hands each event to its group."""
 
     def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
-        self.settings = settings
-        self._new_id = new_id
-        self._groups: dict[str, AnyGroup] = {}
-        self._reloading: dict[str, int] = {}
-        """dropped groups, and when to ask for them again"""
-        self.budget = Budget(settings)
+        super().__init__(settings, new_id)
         self._groups_with_changed_topics: dict[str, None] = {}
         """consumer groups that have not looked yet at topics that changed"""
-        self._timers: list[tuple[int, str]] = []
-        self._scheduled: dict[str, int] = {}
-        self._dirty: dict[str, None] = {}
 
     def decides(self, api: str) -> bool:
         """Whether an event of this name is for a coordinator."""
         return api in _HANDLERS
 
-    def handle(self, event: Event, now_ms: int) -> Outcome:
+    def handle(self, event: Event[Message], now_ms: int) -> Outcome:
         """One event."""
         return self.handle_batch([event], now_ms)
 
     def handle_batch(
-        self, events: Iterable[Event], now_ms: int, wall_ms: int | None = None
+        self, events: Iterable[Event[Message]], now_ms: int, wall_ms: int | None = None
     ) -> Outcome:
-        """Events in the order they came, then what is due."""
+        """Decide events in the order they came, then what is due."""
         turn = Turn(self.settings, self._new_id, now_ms, Outcome(), self._dirty)
         turn.jumped_ms = 0 if wall_ms is None else wall_ms - now_ms
         for event in events:
@@ -87,30 +97,30 @@ class GroupCoordinator:
         return turn.out
 
     def on_configs_changed(self, group_ids: Iterable[str]) -> None:
-        """Settings of groups are others; the next Outcome says so to the core."""
+        """The settings of groups changed: the next Outcome publishes their snapshots."""
         self._dirty |= dict.fromkeys(self._groups.keys() & set(group_ids))
 
     def tick(self, now_ms: int) -> Outcome:
-        """What is due."""
+        """Decide what is due."""
         return self.handle_batch((), now_ms)
 
     def on_append_failed(
         self, group_ids: Iterable[str], now_ms: int, unsent: Sequence[Reply] = ()
     ) -> Outcome:
-        """The core could not write for these groups, and reads them again: forget them.
+        """Forget these groups: the core could not write their records, and reads them again.
 
         unsent   the replies of the failed Outcome; those of these groups are refused here
         """
-        on_append_failed = set(group_ids)
-        waited = [each for each in unsent if not on_append_failed.isdisjoint(each[2])]
-        out = Outcome(replies=[replies.without(each, on_append_failed) for each in waited])
-        for group_id in sorted(on_append_failed):
+        failed = set(group_ids)
+        waited = [each for each in unsent if not failed.isdisjoint(each[2])]
+        out = Outcome(replies=[replies.without(each, failed) for each in waited])
+        for group_id in sorted(failed):
             out.replies += self._unload(group_id, now_ms)
         out.wake_at_ms = self._next_due()
         return out
 
-    def on_batch_failed(self, events: Iterable[Event], now_ms: int) -> Outcome:
-        """`handle_batch` raised for these: no group can be trusted, each is read again."""
+    def on_batch_failed(self, events: Iterable[Event[Message]], now_ms: int) -> Outcome:
+        """`handle_batch` raised for these events: every group is dropped and read again."""
         out = Outcome(reload=list(self._groups))
         code = Code.UNKNOWN_SERVER_ERROR
         for group_id in out.reload:
@@ -129,7 +139,11 @@ class GroupCoordinator:
         return out
 
     def replay(
-        self, group_id: str, value: Message | None, now_ms: int, log: Sequence[Live] = ()
+        self,
+        group_id: str,
+        value: GroupMetadataValue | None,
+        now_ms: int,
+        log: Sequence[Live] = (),
     ) -> None:
         """Take a group from the log; the next Outcome publishes it.
 
@@ -147,14 +161,9 @@ class GroupCoordinator:
             self._groups[group_id] = ConsumerGroup.replayed(group_id, log, now_ms)
         self._dirty[group_id] = None
 
-    def history(self, group_id: str) -> list[Rebalance]:
-        """The last rebalances of a group, oldest first."""
-        group = self._groups.get(group_id)
-        return group.history.rebalances() if group is not None else []
-
     # -- one event
 
-    def _handle_event(self, turn: Turn, event: Event) -> None:
+    def _handle_event(self, turn: Turn, event: Event[Message]) -> None:
         """Handle an event; an exception costs no more than its group."""
         group_id = event.message.get("group_id", "")
         try:
@@ -166,7 +175,7 @@ class GroupCoordinator:
                 refusal = replies.refused(event, Code.UNKNOWN_SERVER_ERROR)
                 turn.out.replies.append((event.ticket, refusal, ()))
 
-    def _dispatch(self, turn: Turn, event: Event) -> None:
+    def _dispatch(self, turn: Turn, event: Event[Message]) -> None:
         decide = _HANDLERS.get(event.api)
         if decide is None:
             raise KeyError(f"nobody decides {event.api}")
@@ -175,7 +184,9 @@ class GroupCoordinator:
         self._downgrade_if_due(turn, group_id)
         self._update_timer(group_id)
 
-    def _join(self, turn: Turn, event: Event) -> None:
+    # -- requests of members
+
+    def _join(self, turn: Turn, event: Event[JoinGroupRequest]) -> None:
         message = event.message
         group_id, member_id = message["group_id"], message["member_id"]
         low, high = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
@@ -199,28 +210,41 @@ class GroupCoordinator:
             return
         turn.out.replies.append((event.ticket, replies.join(code, member_id), (group_id,)))
 
-    def _sync_or_leave(self, turn: Turn, event: Event) -> None:
-        """SyncGroup and LeaveGroup."""
+    def _sync(self, turn: Turn, event: Event[SyncGroupRequest]) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
-        if not group_id:
-            code = Code.INVALID_GROUP_ID
-        elif group_id in self._reloading:
-            code = Code.COORDINATOR_LOAD_IN_PROGRESS
-        elif group is None:
+        code = self._refusal(group_id)
+        if code is Code.NONE and group is None:
             code = Code.UNKNOWN_MEMBER_ID
-            if event.api == "LeaveGroup" and event.version >= 3:
-                reply = replies.left(event, [code] * len(event.message["members"]))
-                turn.out.replies.append((event.ticket, reply, (group_id,)))
-                return
-        elif event.api == "SyncGroup" and not self.budget.may_assign(group, event.message):
+        elif group is not None and not self.budget.may_assign(group, event.message):
             code = Code.UNKNOWN_SERVER_ERROR  # as Kafka, where a group's record is too large
+        if group is not None and code is Code.NONE:
+            group.sync(turn, event)
         else:
-            (group.sync if event.api == "SyncGroup" else group.leave)(turn, event)
-            return
-        turn.out.replies.append((event.ticket, replies.refused(event, code), (group_id,)))
+            turn.out.replies.append((event.ticket, replies.sync(code), (group_id,)))
 
-    def _heartbeat(self, turn: Turn, event: Event) -> None:
+    def _leave(self, turn: Turn, event: Event[LeaveGroupRequest]) -> None:
+        group_id = event.message["group_id"]
+        group = self._groups.get(group_id)
+        code = self._refusal(group_id)
+        if code is not Code.NONE:
+            turn.out.replies.append((event.ticket, replies.refused(event, code), (group_id,)))
+        elif group is None:
+            leaving = event.message["members"] if event.version >= 3 else [None]
+            reply = replies.left(event, [Code.UNKNOWN_MEMBER_ID] * len(leaving))
+            turn.out.replies.append((event.ticket, reply, (group_id,)))
+        else:
+            group.leave(turn, event)
+
+    def _refusal(self, group_id: str) -> Code:
+        """Why no group of this name can serve a request; NONE: nothing forbids it."""
+        if not group_id:
+            return Code.INVALID_GROUP_ID
+        if group_id in self._reloading:
+            return Code.COORDINATOR_LOAD_IN_PROGRESS
+        return Code.NONE
+
+    def _heartbeat(self, turn: Turn, event: Event[ConsumerGroupHeartbeatRequest]) -> None:
         """ConsumerGroupHeartbeat."""
         group_id = event.message["group_id"]
         heartbeat = Heartbeat.of(event)
@@ -271,7 +295,7 @@ class GroupCoordinator:
             return Code.GROUP_MAX_SIZE_REACHED, "Groups have no room for this subscription."
         return None
 
-    def _for_classic(self, turn: Turn, group: ConsumerGroup, message: Message) -> AnyGroup:
+    def _for_classic(self, turn: Turn, group: ConsumerGroup, message: JoinGroupRequest) -> AnyGroup:
         """The group that a classic member joins: a consumer group without consumer members becomes
         a classic one.
         """
@@ -286,24 +310,9 @@ class GroupCoordinator:
             return group
         return self._downgrade(turn, group)
 
-    def _is_classic(self, group: ConsumerGroup) -> bool:
-        return self.settings.downgrades and group.only_classic()
-
-    def _downgrade(self, turn: Turn, group: ConsumerGroup) -> ClassicGroup:
-        why = "the last member of the consumer protocol has gone"
-        new = self._groups[group.id] = convert.downgrade(turn, group, why)
-        turn.open.pop(group.id, None)
-        return new
-
-    def _downgrade_if_due(self, turn: Turn, group_id: str) -> None:
-        """A consumer group that only classic members are left in."""
-        group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup) and self._is_classic(group):
-            self._downgrade(turn, group)
-
     # -- news of the core
 
-    def _on_topics_changed(self, turn: Turn, event: Event) -> None:
+    def _on_topics_changed(self, turn: Turn, event: Event[TopicsChanged]) -> None:
         names = set(event.message["names"])
         for group in list(self._groups.values()):
             if isinstance(group, ConsumerGroup) and (
@@ -319,7 +328,7 @@ class GroupCoordinator:
             if isinstance(group, ConsumerGroup):
                 self._step(turn, group, "topics changed", group.topics_changed)
 
-    def _on_session_expired(self, turn: Turn, event: Event) -> None:
+    def _on_session_expired(self, turn: Turn, event: Event[SessionExpired]) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
         if group is not None:
@@ -327,12 +336,12 @@ class GroupCoordinator:
         elif group_id not in self._reloading:
             turn.dirty[group_id] = None
 
-    def _on_assigned(self, turn: Turn, event: Event) -> None:
+    def _on_assigned(self, turn: Turn, event: Event[Assigned[Any]]) -> None:
         group = self._groups.get(event.message["group_id"])
         if group is not None:
             group.on_assigned(turn, event.message)
 
-    def _on_groups_loaded(self, turn: Turn, event: Event) -> None:
+    def _on_groups_loaded(self, turn: Turn, event: Event[GroupsLoaded]) -> None:
         values = {each["group_id"]: each["value"] for each in event.message["groups"]}
         logs: dict[str, list[Live]] = {}
         for group_id, kind, key, value in event.message.get("records", ()):
@@ -353,7 +362,7 @@ class GroupCoordinator:
                 self._dirty[group_id] = None
             self._update_timer(group_id)
 
-    def _on_groups_unloaded(self, turn: Turn, event: Event) -> None:
+    def _on_groups_unloaded(self, turn: Turn, event: Event[GroupsUnloaded]) -> None:
         """Another broker coordinates these groups; or this one, when it has read them anew."""
         for group_id in event.message["groups"]:
             turn.dirty[group_id] = None
@@ -366,7 +375,7 @@ class GroupCoordinator:
                 turn.out.replies += [(ticket, reply, ()) for ticket, reply in owed]
                 self._forget(group)
 
-    def _on_offsets_expired(self, turn: Turn, event: Event) -> None:
+    def _on_offsets_expired(self, turn: Turn, event: Event[OffsetsExpired]) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
         if group is not None and group.state == EMPTY and not group.pending:
@@ -374,15 +383,17 @@ class GroupCoordinator:
             self._forget(group)
             turn.dirty[group_id] = None
 
-    # -- groups as such
+    # -- requests about groups
 
-    def _describe(self, turn: Turn, event: Event) -> None:
+    def _describe(self, turn: Turn, event: Event[DescribeGroupsRequest]) -> None:
         asked = event.message["groups"]
         groups = [self._described(turn, event, group_id) for group_id in asked]
-        reply = {"throttle_time_ms": 0, "groups": groups}
+        reply = replies.described_groups(groups)
         turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
-    def _described(self, turn: Turn, event: Event, group_id: str) -> Message:
+    def _described(
+        self, turn: Turn, event: Event[DescribeGroupsRequest], group_id: str
+    ) -> DescribedGroup:
         """One group of DescribeGroups. Before v6 an unknown one is Dead, no error."""
         group = self._groups.get(group_id)
         if group_id in self._reloading:
@@ -407,13 +418,15 @@ class GroupCoordinator:
             shown["authorized_operations"] = replies.OPERATIONS
         return shown
 
-    def _describe_consumer(self, turn: Turn, event: Event) -> None:
+    def _describe_consumer(self, turn: Turn, event: Event[ConsumerGroupDescribeRequest]) -> None:
         asked = event.message["group_ids"]
         groups = [self._consumer_described(event, group_id) for group_id in asked]
-        reply = {"throttle_time_ms": 0, "groups": groups}
+        reply = replies.described_consumer_groups(groups)
         turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
-    def _consumer_described(self, event: Event, group_id: str) -> Message:
+    def _consumer_described(
+        self, event: Event[ConsumerGroupDescribeRequest], group_id: str
+    ) -> DescribedConsumerGroup:
         """One group of ConsumerGroupDescribe."""
         group = self._groups.get(group_id)
         if not self.settings.serves_consumer_protocol:
@@ -433,7 +446,7 @@ class GroupCoordinator:
             shown["authorized_operations"] = replies.OPERATIONS
         return shown
 
-    def _list(self, turn: Turn, event: Event) -> None:
+    def _list(self, turn: Turn, event: Event[ListGroupsRequest]) -> None:
         found = [
             (each.id, each.protocol_type, each.state, each.kind) for each in self._groups.values()
         ]
@@ -442,13 +455,13 @@ class GroupCoordinator:
         found += [(group_id, "", EMPTY, ClassicGroup.kind) for group_id in sorted(unknown)]
         turn.out.replies.append((event.ticket, replies.listed(event, found), ()))
 
-    def _delete(self, turn: Turn, event: Event) -> None:
+    def _delete(self, turn: Turn, event: Event[DeleteGroupsRequest]) -> None:
         asked = event.message["groups_names"]
-        results = [
+        results: list[DeletableGroupResult] = [
             {"group_id": group_id, "error_code": self._delete_one(turn, group_id)}
             for group_id in asked
         ]
-        reply = {"throttle_time_ms": 0, "results": results}
+        reply = replies.deleted(results)
         turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
     def _delete_one(self, turn: Turn, group_id: str) -> Code:
@@ -466,120 +479,11 @@ class GroupCoordinator:
         turn.dirty[group_id] = None
         return Code.NONE
 
-    # -- bookkeeping
 
-    def _update_timer(self, group_id: str) -> None:
-        """After each step of a group: its next timer; one that came to nothing is forgotten."""
-        group = self._groups.get(group_id)
-        if group is None:
-            return
-        self.budget.count(group)
-        if group.is_unused():
-            self._forget(group)
-            return
-        due = group.due()
-        if due is not None and self._scheduled.get(group_id) != due:
-            self._scheduled[group_id] = due
-            heappush(self._timers, (due, group_id))
-        elif due is None:
-            self._scheduled.pop(group_id, None)
-
-    def _on_time(self, turn: Turn) -> None:
-        """Groups whose time has come, earliest first."""
-        while (due := self._next_due()) is not None and due <= turn.now_ms:
-            _, group_id = heappop(self._timers)
-            del self._scheduled[group_id]
-            if group_id in self._reloading:
-                turn.out.reload.append(group_id)
-                self._schedule_reload(group_id, turn.now_ms)
-                continue
-            group = self._groups[group_id]
-            self._step(turn, group, "a deadline", group.on_time)
-
-    def _converge(self, turn: Turn, group_id: str) -> None:
-        """Bring a consumer group as far as it can come in this batch."""
-        group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            self._step(turn, group, "converging", group.converge)
-
-    def _step(self, turn: Turn, group: AnyGroup, what: str, step: Callable[[Turn], None]) -> None:
-        """A step of a group that no request asks for."""
-
-        def whole() -> None:
-            step(turn)
-            self._downgrade_if_due(turn, group.id)
-
-        try:
-            run_step(turn, whole)
-            self._update_timer(group.id)
-        except StepFailedError as failure:
-            turn.out.lines.append(f"{what} of group {group.id!r} failed\n{failure}")
-            self._reload_after_failure(
-                turn, group.id, failure.undone + roll_back(turn.out, group.id)
-            )
-
-    def _next_due(self) -> int | None:
-        """The earliest timer that still holds."""
-        while self._timers:
-            due, group_id = self._timers[0]
-            if self._scheduled.get(group_id) == due:
-                return due
-            heappop(self._timers)
-        return None
-
-    def _publish(self, turn: Turn, group_id: str) -> None:
-        group = self._groups.get(group_id)
-        if group is None:
-            if group_id not in self._reloading:
-                turn.out.snapshots.append((group_id, None))
-            return
-        try:
-            group.publish(turn)
-        except Exception:
-            line = f"the snapshot of group {group_id!r} failed\n{traceback.format_exc()}"
-            turn.out.lines.append(line)
-            self._reload_after_failure(turn, group_id, roll_back(turn.out, group_id))
-
-    def _forget(self, group: AnyGroup) -> None:
-        self.budget.forget(group.id)
-        group.state = DEAD
-        del self._groups[group.id]
-        self._scheduled.pop(group.id, None)
-
-    def _unload(self, group_id: str, now_ms: int) -> list[Reply]:
-        """Forget a group until the core has read it again; the answers that it owes."""
-        group = self._groups.get(group_id)
-        owed: list[Reply] = []
-        if group is not None:
-            owed = [(ticket, reply, ()) for ticket, reply in group.pending_replies()]
-            self._forget(group)
-        self._schedule_reload(group_id, now_ms)
-        return owed
-
-    def _schedule_reload(self, group_id: str, now_ms: int) -> None:
-        due = now_ms + RELOAD_RETRY_MS
-        self._reloading[group_id] = self._scheduled[group_id] = due
-        heappush(self._timers, (due, group_id))
-
-    def _reload_after_failure(
-        self,
-        turn: Turn,
-        group_id: str,
-        undone: Sequence[Reply],
-        asked: int = 0,
-    ) -> None:
-        """A step of a group failed halfway: nothing of the group can be trusted."""
-        owed = [replies.without(each, {group_id}) for each in undone]
-        if group_id in self._groups:
-            owed += self._unload(group_id, turn.now_ms)
-            turn.out.reload.append(group_id)
-        turn.out.replies += {each[0]: each for each in owed if each[0] != asked}.values()
-
-
-_HANDLERS: dict[str, Callable[[GroupCoordinator, Turn, Event], None]] = {
+_HANDLERS: dict[str, Callable[[GroupCoordinator, Turn, Event[Any]], None]] = {
     "JoinGroup": GroupCoordinator._join,
-    "SyncGroup": GroupCoordinator._sync_or_leave,
-    "LeaveGroup": GroupCoordinator._sync_or_leave,
+    "SyncGroup": GroupCoordinator._sync,
+    "LeaveGroup": GroupCoordinator._leave,
     "ConsumerGroupHeartbeat": GroupCoordinator._heartbeat,
     "DescribeGroups": GroupCoordinator._describe,
     "ConsumerGroupDescribe": GroupCoordinator._describe_consumer,

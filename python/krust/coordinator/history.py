@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from krust.coordinator.events import Message
+    from krust.messages.describe_groups import GroupRebalance
 
 REBALANCES = 20
 REASONS = 50
@@ -43,7 +43,7 @@ class Rebalance:
     assignor: str | None = None
     """which of krust's assigned; None: a member did"""
 
-    def shown(self) -> Message:
+    def shown(self) -> GroupRebalance:
         """As `krust_history` of DescribeGroups has it."""
         return {
             "started_ms": self.started_ms,
@@ -108,7 +108,7 @@ class History:
             self.current.ended_ms = now_ms
             self.current = None
 
-    def shown(self) -> list[Message]:
+    def shown(self) -> list[GroupRebalance]:
         """All of it as an answer has it, oldest first."""
         return [each.shown() for each in self._rebalances]
 

@@ -1,6 +1,7 @@
-"""The shapes of answers: what each API of classic groups says, and how it says no.
+"""Responses of the group APIs, and their refusals.
 
-Every answer has the fields of the newest version; the core leaves out what the asked one lacks.
+A response has the fields of the newest version. The core leaves out what the version of the request
+lacks.
 """
 
 from __future__ import annotations
@@ -9,19 +10,32 @@ from typing import TYPE_CHECKING
 
 from krust.coordinator.consumer.replies import NOT_ASKED
 from krust.coordinator.consumer.replies import described as consumer_described
-from krust.coordinator.consumer.replies import refused as beat_refused
+from krust.coordinator.consumer.replies import refused as heartbeat_refused
 from krust.errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from krust.coordinator.events import Event, Message, Reply
+    from krust.coordinator.events import Event, Reply
+    from krust.messages import Message
+    from krust.messages.consumer_group_describe import (
+        ConsumerGroupDescribeResponse,
+    )
+    from krust.messages.consumer_group_describe import (
+        DescribedGroup as DescribedConsumerGroup,
+    )
+    from krust.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+    from krust.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+    from krust.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+    from krust.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+    from krust.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+    from krust.messages.sync_group import SyncGroupResponse
 
 OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """what may be done to a group: READ, DELETE, DESCRIBE"""
 
 
-def join(code: Code, member_id: str) -> Message:
+def join(code: Code, member_id: str) -> JoinGroupResponse:
     """A JoinGroup that is refused."""
     return joined(member_id, -1, "", None, "", code=code)
 
@@ -33,10 +47,10 @@ def joined(
     protocol_type: str | None,
     leader: str | None,
     *,
-    members: Sequence[Message] = (),
+    members: Sequence[JoinGroupResponseMember] = (),
     skip_assignment: bool = False,
     code: Code = Code.NONE,
-) -> Message:
+) -> JoinGroupResponse:
     """A JoinGroup's answer; `members` for the leader alone."""
     return {
         "throttle_time_ms": 0,
@@ -51,7 +65,7 @@ def joined(
     }
 
 
-def sync(code: Code) -> Message:
+def sync(code: Code) -> SyncGroupResponse:
     """A SyncGroup that is refused."""
     return synced(None, None, b"", code=code)
 
@@ -62,7 +76,7 @@ def synced(
     assignment: bytes,
     *,
     code: Code = Code.NONE,
-) -> Message:
+) -> SyncGroupResponse:
     """A SyncGroup's answer."""
     return {
         "throttle_time_ms": 0,
@@ -73,11 +87,11 @@ def synced(
     }
 
 
-def left(event: Event, codes: Sequence[Code]) -> Message:
-    """A LeaveGroup's answer: a code for each that was to leave, in the order of the request."""
+def left(event: Event[LeaveGroupRequest], codes: Sequence[Code]) -> LeaveGroupResponse:
+    """A LeaveGroup's answer: a code for each member that the request names, in its order."""
     if event.version < 3:
         return {"throttle_time_ms": 0, "error_code": codes[0], "members": []}
-    members = [
+    members: list[MemberResponse] = [
         {
             "member_id": each["member_id"],
             "group_instance_id": each.get("group_instance_id"),
@@ -88,7 +102,9 @@ def left(event: Event, codes: Sequence[Code]) -> Message:
     return {"throttle_time_ms": 0, "error_code": Code.NONE, "members": members}
 
 
-def described(group_id: str, state: str, code: Code = Code.NONE, why: str | None = None) -> Message:
+def described(
+    group_id: str, state: str, code: Code = Code.NONE, why: str | None = None
+) -> DescribedGroup:
     """A group of DescribeGroups, without members."""
     return {
         "error_code": code,
@@ -102,73 +118,91 @@ def described(group_id: str, state: str, code: Code = Code.NONE, why: str | None
     }
 
 
-def refused(event: Event, code: Code) -> Message:
-    """Any request that is refused as a whole, in the shape of its API."""
+def described_groups(groups: Sequence[DescribedGroup]) -> DescribeGroupsResponse:
+    """A DescribeGroups' answer."""
+    return {"throttle_time_ms": 0, "groups": groups}
+
+
+def described_consumer_groups(
+    groups: Sequence[DescribedConsumerGroup],
+) -> ConsumerGroupDescribeResponse:
+    """A ConsumerGroupDescribe's answer."""
+    return {"throttle_time_ms": 0, "groups": groups}
+
+
+def deleted(results: Sequence[DeletableGroupResult]) -> DeleteGroupsResponse:
+    """A DeleteGroups' answer."""
+    return {"throttle_time_ms": 0, "results": results}
+
+
+def refused(event: Event[Message], code: Code) -> Message:
+    """A request of any API that is refused as a whole."""
     message = event.message
     if event.api == "JoinGroup":
         return join(code, message.get("member_id", ""))
     if event.api == "SyncGroup":
         return sync(code)
     if event.api == "ConsumerGroupHeartbeat":
-        return beat_refused(code)
+        return heartbeat_refused(code)
     if event.api == "ConsumerGroupDescribe":
-        shown = [consumer_described(each, code) for each in message["group_ids"]]
-        return {"throttle_time_ms": 0, "groups": shown}
+        return described_consumer_groups(
+            [consumer_described(each, code) for each in message["group_ids"]]
+        )
     if event.api == "DescribeGroups":
-        groups = [described(each, "", code) for each in message["groups"]]
-        return {"throttle_time_ms": 0, "groups": groups}
+        return described_groups([described(each, "", code) for each in message["groups"]])
     if event.api == "DeleteGroups":
-        results = [{"group_id": each, "error_code": code} for each in message["groups_names"]]
-        return {"throttle_time_ms": 0, "results": results}
+        return deleted([{"group_id": each, "error_code": code} for each in message["groups_names"]])
     if event.api == "ListGroups":
         return {"throttle_time_ms": 0, "error_code": code, "groups": []}
     return {"throttle_time_ms": 0, "error_code": code, "members": []}
 
 
-def without(answer: Reply, on_append_failed: Container[str]) -> Reply:
-    """An answer when what it says of some of its groups did not happen; it waits for the others."""
-    ticket, reply, groups = answer
-    rest = tuple(each for each in groups if each not in on_append_failed)
-    return ticket, _withdrawn(reply, on_append_failed), rest
+def without(reply: Reply, failed_groups: Container[str]) -> Reply:
+    """A reply after the append for some of its groups failed. It waits for the other groups."""
+    ticket, response, groups = reply
+    rest = tuple(each for each in groups if each not in failed_groups)
+    return ticket, _withdrawn(response, failed_groups), rest
 
 
-def _withdrawn(reply: Message, on_append_failed: Container[str]) -> Message:
-    """The refusal that takes the place of an answer; of one on several groups, for those alone."""
+def _withdrawn(response: Message, failed_groups: Container[str]) -> Message:
+    """A response of any API, with a refusal for the groups whose append failed."""
     code = Code.COORDINATOR_NOT_AVAILABLE
-    if "generation_id" in reply:
-        return join(code, reply["member_id"])
-    if "heartbeat_interval_ms" in reply:
-        return beat_refused(code)
-    if "assignment" in reply:
+    if "generation_id" in response:
+        return join(code, response["member_id"])
+    if "heartbeat_interval_ms" in response:
+        return heartbeat_refused(code)
+    if "assignment" in response:
         return sync(code)
-    if "results" in reply:
+    if "results" in response:
         results = [
-            {**each, "error_code": code} if each.get("group_id") in on_append_failed else each
-            for each in reply["results"]
+            {**each, "error_code": code} if each.get("group_id") in failed_groups else each
+            for each in response["results"]
         ]
-        return {**reply, "results": results}
-    if "groups" in reply and "error_code" not in reply:
+        return {**response, "results": results}
+    if "groups" in response and "error_code" not in response:
         groups = [
-            _undescribed(each, code) if each.get("group_id") in on_append_failed else each
-            for each in reply["groups"]
+            _not_described(each, code) if each.get("group_id") in failed_groups else each
+            for each in response["groups"]
         ]
-        return {**reply, "groups": groups}
-    lists: Message = {key: [] for key in ("members", "groups") if key in reply}
+        return {**response, "groups": groups}
+    lists: dict[str, list[object]] = {k: [] for k in ("members", "groups") if k in response}
     return {"throttle_time_ms": 0, "error_code": code, **lists}
 
 
-def _undescribed(shown: Message, code: Code) -> Message:
-    group_id = shown["group_id"]
-    if "group_epoch" in shown:
+def _not_described(group: Message, code: Code) -> DescribedGroup | DescribedConsumerGroup:
+    group_id = group["group_id"]
+    if "group_epoch" in group:
         return consumer_described(group_id, code)
     return described(group_id, "", code)
 
 
-def listed(event: Event, found: list[tuple[str, str, str, str]]) -> Message:
+def listed(
+    event: Event[ListGroupsRequest], found: list[tuple[str, str, str, str]]
+) -> ListGroupsResponse:
     """ListGroups: id, protocol type, state and kind of each group that passes its filters."""
     states = {each.lower() for each in event.message.get("states_filter") or ()}
     types = {each.lower() for each in event.message.get("types_filter") or ()}
-    groups = [
+    groups: list[ListedGroup] = [
         {
             "group_id": group_id,
             "protocol_type": protocol_type,

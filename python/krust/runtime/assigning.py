@@ -1,11 +1,11 @@
-"""Assignors at work: which group has which, where they run, what comes back as the news `Assigned`.
+"""Calls of assignors: which assignor serves a group, where it runs, and the news `Assigned`.
 
-Each assignor has a lane: a thread with a queue, made at its first call, so that one which hangs
-holds up its own groups alone. Of a group only the newest call is kept. A call ends within
-QUEUE_S + the deadline + what krust's own default takes: an assignor that raises, hangs or breaks a
-rule, or whose queue does not move, costs a logged error and the traceback in the group's history,
-and `uniform` shares instead. Where even that cannot be, the leader's assignment counts.
-Threads: `start`, `take` and `wants` are called by the policy thread; `nudge` wakes it.
+Each assignor has a queue and a thread, made at its first call, so an assignor that hangs delays
+only its own groups. The queue keeps the newest call of a group. A call ends within QUEUE_S, the
+deadline and the time of krust's default together. If an assignor raises, hangs or breaks a rule, or
+if its queue does not move, krust logs an error, writes the traceback into the group's history and
+assigns with `uniform`. If `uniform` fails too, the leader's assignment holds.
+Threads: the policy thread calls `start`, `take` and `wants`. `wakeup` wakes it, from any thread.
 Not promised: an answer after `close`.
 """
 
@@ -28,29 +28,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, Topics
-    from krust.coordinator.events import AssignCall, Message
+    from krust.coordinator.events import AssignCall, Assigned
     from krust.plugins import Parameters
     from krust.runtime.runners import Runner
+
+    Assignments = dict[str, bytes] | GroupAssignment
 
 DEFAULT = "uniform"
 LEAST_MS, MOST_MS, EACH_MS = 50, 5000, 0.02
 QUEUE_S = 5.0
-"""A call that waited longer for its assignor is not put to it any more."""
+"""A call that waited longer in the queue goes to the default."""
 _CLOSE_S = 5.0
 
 _log = logging.getLogger("krust.groups")
 
 
 class Rule(NamedTuple):
-    """Whose groups an assignor serves."""
+    """Which groups an assignor serves."""
 
     pattern: str
     assignor: str | Assignor
-    """its name or place, or itself"""
+    """its name, its place, or the object"""
+
+
+class CallResult(NamedTuple):
+    """How a call ended."""
+
+    assignments: Assignments | None
+    """None: the leader's assignment holds"""
+    line: str | None
+    """what went wrong, for the group's history"""
+    assignor: str | None
+    """the assignor that made the assignments"""
 
 
 def deadline_s(members: int, partitions: int, least_ms: int = LEAST_MS) -> float:
-    """So long may an assignor take for a group of that size."""
+    """How long an assignor may take for a group of this size."""
     return min(max(least_ms, EACH_MS * (members + partitions)), MOST_MS) / 1000
 
 
@@ -60,16 +73,16 @@ class Assigning:
     def __init__(
         self,
         rules: Sequence[Rule],
-        nudge: Callable[[], None],
+        wakeup: Callable[[], None],
         least_ms: int = LEAST_MS,
         parameters: Parameters | None = None,
     ) -> None:
         self._rules = rules
-        self._nudge = nudge
+        self._wakeup = wakeup
         self._least_ms = least_ms
         self._parameters = parameters
-        self._lanes: dict[str, _Lane] = {}
-        self._done: deque[Event] = deque()
+        self._queues: dict[str, _CallQueue] = {}
+        self._done: deque[Event[Assigned[Assignments]]] = deque()
         self._objects: dict[str, Assignor] = {}
         for rule in rules:
             if isinstance(rule.assignor, str):
@@ -83,21 +96,21 @@ class Assigning:
         return self._rule(group_id) is not None
 
     def warm(self) -> None:
-        """Have the assignors of the rules loaded, behind whatever goes on."""
+        """Load the assignors of the rules in the background."""
         for rule in self._rules:
-            self._lane(_key(rule)).warm()
+            self._queue_of(_key(rule)).warm()
 
     def start(self, call: AssignCall, topics: Topics) -> None:
-        """Have it done; the answer comes out of `take`."""
+        """Queue a call; `take` returns its answer."""
         if call.protocol in assigning.ALONE:
             line = f"protocol {call.protocol} is its leader's own; krust does not assign in it"
-            self._say(call, None, (line, None))
+            self._report(call, CallResult(None, line, None))
             return
         rule = self._rule(call.group_id)
         key = call.assignor or (_key(rule) if rule is not None else DEFAULT)
-        self._lane(key).put(call, topics)
+        self._queue_of(key).put(call, topics)
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[Event[Assigned[Assignments]]]:
         """The answers since the last call."""
         taken = []
         while self._done:
@@ -106,44 +119,38 @@ class Assigning:
 
     def close(self) -> None:
         """End all threads and processes."""
-        for lane in self._lanes.values():
-            lane.kill()
-        for lane in self._lanes.values():
-            lane.join()
-        self._lanes.clear()
+        for queue in self._queues.values():
+            queue.kill()
+        for queue in self._queues.values():
+            queue.join()
+        self._queues.clear()
 
     def _rule(self, group_id: str) -> Rule | None:
         return next((rule for rule in self._rules if fnmatchcase(group_id, rule.pattern)), None)
 
-    def _lane(self, key: str) -> _Lane:
-        lane = self._lanes.get(key)
-        if lane is None:
+    def _queue_of(self, key: str) -> _CallQueue:
+        queue = self._queues.get(key)
+        if queue is None:
             known = self._objects.get(key, key)
-            lane = self._lanes[key] = _Lane(
-                key, _runner(known, self._parameters), self._say, self._least_ms
-            )
-        return lane
+            runner = _runner(known, self._parameters)
+            queue = self._queues[key] = _CallQueue(key, runner, self._report, self._least_ms)
+        return queue
 
-    def _say(
-        self,
-        call: AssignCall,
-        assignments: dict[str, bytes] | GroupAssignment | None,
-        told: tuple[str | None, str | None],
-    ) -> None:
-        """`told`: what went wrong, and which assignor assigned."""
-        message: Message = {
+    def _report(self, call: AssignCall, result: CallResult) -> None:
+        """Queue the news of a call that has ended, and wake the policy thread."""
+        message: Assigned[Assignments] = {
             "group_id": call.group_id,
             "call": call,
-            "assignments": assignments,
-            "line": told[0],
-            "assignor": told[1],
+            "assignments": result.assignments,
+            "line": result.line,
+            "assignor": result.assignor,
         }
         self._done.append(Event(0, "Assigned", 0, message, {}))
-        self._nudge()
+        self._wakeup()
 
 
 def _key(rule: Rule) -> str:
-    """What an assignor is called here; two objects of one name are two."""
+    """The key of an assignor's queue. Two objects with one name have two keys."""
     if isinstance(rule.assignor, str):
         return rule.assignor
     return f"{rule.assignor.name}@{id(rule.assignor):x}"
@@ -156,43 +163,37 @@ def _runner(assignor: str | Assignor, parameters: Parameters | None) -> Runner:
     return Here(built_in()) if built_in is not None else Process(assignor, parameters)
 
 
-class _Lane:
+class _CallQueue:
     """One assignor, its thread, and the calls that wait for it: the newest of each group."""
 
     def __init__(
         self,
         key: str,
         runner: Runner,
-        say: Callable[
-            [
-                AssignCall,
-                dict[str, bytes] | GroupAssignment | None,
-                tuple[str | None, str | None],
-            ],
-            None,
-        ],
+        report: Callable[[AssignCall, CallResult], None],
         least_ms: int,
     ) -> None:
         self._name = key.partition("@")[0]
         self._runner = runner
-        self._say = say
+        self._report = report
         self._least_ms = least_ms
         self._waiting: dict[str, tuple[AssignCall, Topics, float]] = {}
         self._changed = threading.Condition()
-        self._cold = self._stopping = False
-        self._told = ""
+        self._must_warm = self._stopping = False
+        self._logged = ""
+        """the last failure to load, which is logged once"""
         self._thread: threading.Thread | None = None
 
     def put(self, call: AssignCall, topics: Topics) -> None:
         with self._changed:
             since = self._waiting.pop(call.group_id, (None, None, time.monotonic()))[2]
             self._waiting[call.group_id] = (call, topics, since)
-            self._awake()
+            self._wake_thread()
 
     def warm(self) -> None:
         with self._changed:
-            self._cold = True
-            self._awake()
+            self._must_warm = True
+            self._wake_thread()
 
     def kill(self) -> None:
         with self._changed:
@@ -204,7 +205,7 @@ class _Lane:
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
-    def _awake(self) -> None:
+    def _wake_thread(self) -> None:
         self._changed.notify()
         if self._thread is None and not self._stopping:
             self._thread = threading.Thread(target=self._run, name="krust-assign", daemon=True)
@@ -216,45 +217,46 @@ class _Lane:
         self._runner.close()
 
     def _next(self) -> tuple[AssignCall, Topics, float] | None:
-        """The call that waits longest; None: the broker stops."""
+        """Wait for the oldest call; None: the broker stops."""
         while True:
             with self._changed:
-                while not (self._waiting or self._cold or self._stopping):
+                while not (self._waiting or self._must_warm or self._stopping):
                     self._changed.wait()
                 if self._stopping:
                     return None
-                if not self._cold:
+                if not self._must_warm:
                     return self._waiting.pop(next(iter(self._waiting)))
-                self._cold = False
+                self._must_warm = False
             try:
                 self._runner.warm()
             except FailedError as error:
-                if self._told != str(error) and not self._stopping:
-                    self._told = str(error)
+                if self._logged != str(error) and not self._stopping:
+                    self._logged = str(error)
                     _log.error("assignor %s cannot be used: %s", self._name, error)
 
     def _serve(self, call: AssignCall, topics: Topics, since: float) -> None:
-        """Answer a call, whatever happens."""
+        """Make a call and report its result, whatever happens."""
         try:
             if call.group is not None:
                 reading = assigning.GroupReading(call.group, {})
             else:
                 reading = assigning.read_members(call)
-            shares, line = self._shared(reading, topics, since)
-            lines = [*reading.unread, *([line] if line else [])]
+            shares, failure = self._shares(reading, topics, since)
+            lines = "\n".join([*reading.unread, *([failure] if failure else [])])
             given = (
                 shares if call.group is not None else assigning.write_assignments(reading, shares)
             )
-            self._say(call, given, ("\n".join(lines) or None, DEFAULT if line else self._name))
+            assignor = DEFAULT if failure else self._name
+            self._report(call, CallResult(given, lines or None, assignor))
         except Exception:
             text = f"krust cannot assign\n{traceback.format_exc()}"
             _log.error("group %r: %s", call.group_id, text)
-            self._say(call, None, (text, None))
+            self._report(call, CallResult(None, text, None))
 
-    def _shared(
+    def _shares(
         self, reading: assigning.GroupReading, topics: Topics, since: float
     ) -> tuple[GroupAssignment, str | None]:
-        """The shares, and what went wrong on the way to them."""
+        """The shares, and why the assignor failed; then the default made them."""
         group = reading.group
         names = frozenset[str]().union(*(member.topics for member in group.members.values()))
         partitions = sum(map(topics.partitions, names))
@@ -265,7 +267,7 @@ class _Lane:
             return self._runner.run(group, topics, seconds), None
         except FailedError as error:
             line = f"assignor {self._name} failed, {DEFAULT} assigned instead: {error}"
-            self._cold = True  # the next call shall not wait for a new process
+            self._must_warm = True  # so that the next call need not wait for a new process
             if not self._stopping:
                 _log.error("group %r: %s", group.group_id, line)
             return find.BUILT_IN[DEFAULT]().assign(group, topics), line

@@ -42,15 +42,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
-    from krust.controller.state import Message, Steps, Transactions
+    from krust.controller.state import Steps, Transactions
     from krust.coordinator.assignors.spec import Assignor
+    from krust.messages import Message, RequestContext
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store, StoreEvent
     from krust.runtime.groups import Groups
     from krust.runtime.peers import Peers
 
-    _Event = tuple[int, str, int, Message, Message]
+    _Event = tuple[int, str, int, Message, RequestContext]
 
 _WAIT_MS = 1000
 """Longest wait for events: so often log lines of the core get their turn."""

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import ControllerState, Topic
     from krust.coordinator.assignors.spec import Assignor, Topics
-    from krust.coordinator.events import AssignCall, Message, Outcome, Reply
+    from krust.coordinator.events import AssignCall, Outcome, Reply, TopicsChanged
+    from krust.messages import Message, RequestContext
     from krust.plugins import Parameters
     from krust.runtime.assigning import Assigning
 
@@ -101,7 +102,7 @@ class Groups:
         )
         self.coordinator = GroupCoordinator(settings, lambda: str(uuid.uuid4()))
         self._wake_at_ms: int | None = None
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[Event[Message]] = deque()
         self._topics_changed: list[str] = []
 
     def decides(self, api: str) -> bool:
@@ -130,15 +131,15 @@ class Groups:
             self.coordinator.on_configs_changed(groups)
             self._decide([])
 
-    def handle(self, events: Sequence[tuple[int, str, int, Message, Message]]) -> None:
+    def handle(self, events: Sequence[tuple[int, str, int, Message, RequestContext]]) -> None:
         """Take events, decide those that came first (or what is due), and have the core do it."""
         self._waiting += [Event(*each) for each in events]
         if self._assigning is not None:
             self._waiting += self._assigning.take()
         if self._topics_changed:
             names, self._topics_changed = self._topics_changed, []
-            changed = Event(0, "TopicsChanged", 0, {"group_id": "", "names": names}, {})
-            self._waiting.appendleft(changed)
+            changed: TopicsChanged = {"group_id": "", "names": names}
+            self._waiting.appendleft(Event(0, "TopicsChanged", 0, changed, {}))
         end_s = time.monotonic() + _TURN_S
         while self._waiting or self._is_due():
             self._decide(batch(self._waiting))
@@ -148,7 +149,7 @@ class Groups:
     def _is_due(self) -> bool:
         return self._wake_at_ms is not None and self._wake_at_ms <= self._now_ms()
 
-    def _decide(self, events: list[Event]) -> None:
+    def _decide(self, events: list[Event[Message]]) -> None:
         now_ms = self._now_ms()
         wall_ms = time.time_ns() // 1_000_000
         try:
@@ -251,11 +252,11 @@ class Groups:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
 
 
-def batch(waiting: deque[Event]) -> list[Event]:
+def batch(waiting: deque[Event[Message]]) -> list[Event[Message]]:
     """Take the events to decide next: at most one consumer group's heartbeats, because each such
     group brings its members to their target when the batch ends.
     """
-    taken: list[Event] = []
+    taken: list[Event[Message]] = []
     group_id: str | None = None
     while waiting and len(taken) < _BATCH:
         event = waiting[0]

@@ -17,8 +17,8 @@ from krust.metadata.store import SessionState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from krust.controller.state import Message, Request, Topic
-
+    from krust.controller.state import Request, Topic
+    from krust.messages import Message
 SLOW_MS = 1000
 """A request that took longer is told of at info."""
 _CLIENT = 80

@@ -25,8 +25,8 @@ from krust.errors import Code, ConfigError, KrustError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from krust.controller.state import BrokerRequest, LiveBroker, Message
-
+    from krust.controller.state import BrokerRequest, LiveBroker
+    from krust.messages import Message
 ASKED_MS = 30_000
 """how long a request to the controller may take in all"""
 PAUSE_S = (0.05, 1.0)

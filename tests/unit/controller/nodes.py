@@ -11,7 +11,8 @@ from typing import Any
 from krust.config import load
 from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, ControllerOutcome
-from krust.controller.state import BrokerRequest, ControllerState, Message, Request
+from krust.controller.state import BrokerRequest, ControllerState, Request
+from krust.messages import Message
 from krust.metadata.local import Tree
 from krust.metadata.store import (
     Children,

@@ -7,7 +7,8 @@ from typing import Any
 from krust.config import load
 from krust.controller import adoption, ids, loading, registration
 from krust.controller.controller import Controller, ControllerOutcome
-from krust.controller.state import ControllerState, Message, Request
+from krust.controller.state import ControllerState, Request
+from krust.messages import Message
 from krust.metadata.local import Tree
 from krust.metadata.store import Children, Done, Node, Operation, Read, StoreEvent
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from krust.controller import quota_entities
-from krust.controller.state import Message, Request
+from krust.controller.state import Request
+from krust.messages import Message
 from krust.metadata.local import Tree
 from krust.metadata.store import Create, Done, SetData
 from tests.unit.controller.nodes import Nodes

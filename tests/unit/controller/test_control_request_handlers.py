@@ -11,16 +11,10 @@ import pytest
 from krust.config import load
 from krust.controller import ids
 from krust.controller.controller import Controller
-from krust.controller.state import (
-    NO_TOPIC_ID,
-    Changes,
-    ControllerState,
-    LiveBroker,
-    Message,
-    Request,
-)
+from krust.controller.state import NO_TOPIC_ID, Changes, ControllerState, LiveBroker, Request
 from krust.controller.topic_plans import MAX_PARTITIONS
 from krust.errors import Code
+from krust.messages import Message, RequestContext
 from krust.metadata import znodes
 from krust.metadata.contents import Endpoint
 from krust.metadata.local import Tree
@@ -49,7 +43,7 @@ class Follower:
     def tell(self, api: str, **message: Any) -> Message:
         """The answer to a request of the controller's."""
         facts = {"controller_id": BOSS, "controller_epoch": 5, "broker_epoch": 100, **message}
-        client = {"connection": self.connection}
+        client: RequestContext = {"connection": self.connection}
         outcome = self.controller.request(1, Request(api, 9, facts, client, 0))
         while not outcome.replies:
             for token, operations in outcome.submits:

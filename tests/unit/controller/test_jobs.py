@@ -8,7 +8,8 @@ import pytest
 
 from krust.controller import brokers, jobs
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.state import ControllerState, Message
+from krust.controller.state import ControllerState
+from krust.messages import Message
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
 from krust.metadata.store import Check, Create, Delete, Done, Operation, Refusal, SetData

@@ -11,7 +11,7 @@ from krust.controller.control_requests import SLICE as SENT
 from krust.controller.controller import ControllerOutcome
 from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.pace import SLICE
-from krust.controller.state import Message
+from krust.messages import Message
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment
 from krust.metadata.store import Create, Read, SetData

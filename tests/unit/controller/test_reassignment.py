@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from krust.controller.state import Message
+from krust.messages import Message
 from krust.metadata.store import Create, SetData
 from tests.unit.controller.nodes import Nodes, writes
 

@@ -11,7 +11,8 @@ from krust.controller.controller import ControllerOutcome
 from krust.controller.log_dirs import LogDir
 from krust.controller.log_dirs import alter as alter_log_dirs
 from krust.controller.pace import PAUSE, SLICE, WRITE
-from krust.controller.state import Message, Request
+from krust.controller.state import Request
+from krust.messages import Message
 from krust.messages.alter_replica_log_dirs import AlterReplicaLogDir
 from krust.metadata.store import Done
 from tests.unit.controller.runtime import NOW_MS, Runtime

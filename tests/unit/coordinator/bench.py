@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome, Record
+from krust.coordinator.events import AssignCall, Event, GroupSettings, Live, Outcome, Record
 from krust.coordinator.group_coordinator import GroupCoordinator
+from krust.messages import Message, RequestContext
 
-Message = dict[str, Any]
 RANGE = (("range", b"m"),)
 
 
@@ -33,12 +33,19 @@ class Bench:
 
     # -- going on
 
-    def event(self, api: str, version: int = 0, client: str = "c", **message: Any) -> Event:
-        who = {"id": client, "host": "10.0.0.1", "listener": "PLAINTEXT", "connection": 7}
+    def event(
+        self, api: str, version: int = 0, client: str = "c", **message: Any
+    ) -> Event[Message]:
+        who: RequestContext = {
+            "id": client,
+            "host": "10.0.0.1",
+            "listener": "PLAINTEXT",
+            "connection": 7,
+        }
         message.setdefault("group_id", self.group_id)
         return Event(next(self._tickets), api, version, message, who)
 
-    def batch(self, *events: Event) -> Outcome:
+    def batch(self, *events: Event[Message]) -> Outcome:
         return self.take(self.coordinator.handle_batch(events, self.now_ms))
 
     def send(self, api: str, version: int = 0, **message: Any) -> Message | None:
@@ -77,7 +84,7 @@ class Bench:
         """A new coordinator reads what the old one wrote."""
         self.coordinator = self._new()
         values: dict[str, Message | None] = {}
-        live: dict[tuple[str, int, str], tuple[str, int, Message, Message]] = {}
+        live: dict[tuple[str, int, str], tuple[str, *Live]] = {}
         for group_id, value in self.log:
             if isinstance(value, list):
                 for kind, key, each in value:
@@ -93,7 +100,7 @@ class Bench:
 
     def joining(
         self, member_id: str = "", version: int = 3, client: str = "c", **more: Any
-    ) -> Event:
+    ) -> Event[Message]:
         message = {
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 60_000,
@@ -124,7 +131,7 @@ class Bench:
         given: dict[str, bytes] | None = None,
         version: int = 3,
         **more: Any,
-    ) -> Event:
+    ) -> Event[Message]:
         message = {
             "generation_id": generation,
             "member_id": member_id,

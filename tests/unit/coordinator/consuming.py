@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from krust.coordinator.events import Event, Record, TopicShape
-from tests.unit.coordinator.bench import Bench, Message
+from krust.messages import Message
+from tests.unit.coordinator.bench import Bench
 
 
 def topic_id(name: str, made: int = 0) -> str:
@@ -44,7 +45,7 @@ class ConsumerBench(Bench):
         settings.setdefault("match_topics", self.cluster.match)
         super().__init__(**settings)
 
-    def beating(self, member_id: str, epoch: int, version: int = 1, **more: Any) -> Event:
+    def beating(self, member_id: str, epoch: int, version: int = 1, **more: Any) -> Event[Message]:
         message = {
             "member_id": member_id,
             "member_epoch": epoch,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from krust.errors import Code
-from tests.unit.coordinator.bench import Bench, Message
+from krust.messages import Message
+from tests.unit.coordinator.bench import Bench
 
 
 def describe(bench: Bench, *groups: str, version: int = 5, **more: object) -> list[Message]:

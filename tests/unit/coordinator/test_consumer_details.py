@@ -9,7 +9,7 @@ import pytest
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.coordinator.events import AssignCall
 from krust.errors import Code
-from tests.unit.coordinator.bench import Message
+from krust.messages import Message
 from tests.unit.coordinator.consuming import ConsumerBench, shown
 
 CUSTOM = {"uniform": "uniform", "mine": "my.mod:Mine"}

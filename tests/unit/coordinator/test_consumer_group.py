@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krust.errors import Code
-from tests.unit.coordinator.bench import Message
+from krust.messages import Message
 from tests.unit.coordinator.consuming import ConsumerBench, shown, topic_id
 
 
@@ -103,7 +103,7 @@ def test_an_assignment_is_sent_when_it_changed_or_after_a_full_heartbeat() -> No
 )
 def test_an_invalid_heartbeat_is_refused(epoch: int, version: int, more: Message) -> None:
     bench = ConsumerBench()
-    event = bench.beating(more.pop("member_id", "a"), epoch, version, **more)
+    event = bench.beating(epoch=epoch, version=version, **{"member_id": "a", **more})
     bench.batch(event)
     answer = bench.answers[event.ticket]
     assert answer["error_code"] == Code.INVALID_REQUEST

@@ -16,7 +16,7 @@ from krust.coordinator.consumer_protocol import (
     write_subscription,
 )
 from krust.errors import Code
-from tests.unit.coordinator.bench import Message
+from krust.messages import Message
 from tests.unit.coordinator.consuming import ConsumerBench, shown
 
 

@@ -1,5 +1,6 @@
 """A group may have a heartbeat interval and a session timeout of its own."""
 
+from krust.messages import Message
 from tests.unit.coordinator.consuming import ConsumerBench
 
 
@@ -15,14 +16,15 @@ def test_members_of_a_group_with_its_own_timing_get_it_and_a_change_reaches_them
     assert snapshot["members"]["m"]["session_timeout_ms"] == 50_000
     own["g"] = (7000, 55_000)
     bench.coordinator.on_configs_changed(["g", "nobody"])
-    outcome = bench.batch()
-    ((name, changed),) = outcome.snapshots
+    snapshots: list[tuple[str, Message | None]] = [*bench.batch().snapshots]
+    ((name, changed),) = snapshots
     assert changed is not None
     assert (name, changed["heartbeat_interval_ms"]) == ("g", 7000)
     assert changed["members"]["m"]["session_timeout_ms"] == 55_000
     own.clear()
     bench.coordinator.on_configs_changed(["g"])
-    ((_, back),) = bench.batch().snapshots
+    snapshots = [*bench.batch().snapshots]
+    ((_, back),) = snapshots
     assert back is not None
     assert (back["heartbeat_interval_ms"], back["members"]["m"]["session_timeout_ms"]) == (
         5000,

@@ -6,7 +6,8 @@ from typing import Any
 
 from krust.coordinator.events import AssignCall
 from krust.errors import Code
-from tests.unit.coordinator.bench import Bench, Message
+from krust.messages import Message
+from tests.unit.coordinator.bench import Bench
 
 
 def called(size: int = 2) -> tuple[Bench, list[str], AssignCall]:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from krust.errors import Code
-from tests.unit.coordinator.bench import Bench, Message
+from krust.messages import Message
+from tests.unit.coordinator.bench import Bench
 
 
 def settled(*instances: str, **more: Any) -> tuple[Bench, list[str]]:

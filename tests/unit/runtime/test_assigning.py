@@ -14,6 +14,7 @@ import pytest
 from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber, Topics
 from krust.coordinator.consumer_protocol import Subscription, read_assignment, write_subscription
 from krust.coordinator.events import AssignCall
+from krust.messages import Message
 from krust.runtime import assigning, runners
 from krust.runtime.assigning import Assigning, Rule, deadline_s
 from krust.runtime.runners import Plugin
@@ -72,19 +73,19 @@ class Asked:
     """Assignors, and who waits for them."""
 
     def __init__(self, *rules: Rule) -> None:
-        self._nudged = threading.Event()
-        self.assigning = Assigning(rules, self._nudged.set, CALM_MS)
+        self._woken = threading.Event()
+        self.assigning = Assigning(rules, self._woken.set, CALM_MS)
 
     def start(self, group_id: str = "g", **more: Any) -> None:
         members: Any = MEMBERS if "group" not in more else []
         call = AssignCall(group_id, 1, "range", members, ["t"])._replace(**more)
         self.assigning.start(call, TOPICS)
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> Message:
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
-            self._nudged.wait(1)
-            self._nudged.clear()
+            self._woken.wait(1)
+            self._woken.clear()
             for event in self.assigning.take():
                 assert (event.ticket, event.api) == (0, "Assigned")
                 return event.message
@@ -211,7 +212,7 @@ def test_an_assignor_object_runs_in_a_thread_that_is_abandoned_when_it_hangs() -
         assert "LookupError: planted" in line
         local.raises = False
         local.hold.clear()
-        one.assigning._lanes[next(iter(one.assigning._lanes))]._least_ms = HANGS_MS
+        one.assigning._queues[next(iter(one.assigning._queues))]._least_ms = HANGS_MS
         shares, line = one.shares()
         assert shares == EVEN
         assert line is not None

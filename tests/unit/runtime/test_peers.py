@@ -10,8 +10,9 @@ import pytest
 
 import krust
 from krust.controller.controller import Controller
-from krust.controller.state import BrokerRequest, LiveBroker, Message
+from krust.controller.state import BrokerRequest, LiveBroker
 from krust.errors import Code, ConfigError, UnreachableError
+from krust.messages import Message
 from krust.metadata.contents import Endpoint
 from krust.runtime import peers
 from krust.runtime.peers import Peers

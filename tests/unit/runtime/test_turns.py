@@ -8,12 +8,13 @@ import krust
 from krust._krust import Client, Server
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.events import Event
+from krust.messages import Message
 from krust.runtime.groups import _Shapes, batch
 from tests.coordinated import ready
 from tests.unit.coordinator.consuming import ConsumerBench
 
 
-def event(api: str, group_id: str) -> Event:
+def event(api: str, group_id: str) -> Event[Message]:
     return Event(1, api, 0, {"group_id": group_id}, {})
 
 

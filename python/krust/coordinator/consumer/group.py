@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import GroupAssignment
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.consumer.member import Heartbeat
-    from krust.coordinator.events import GroupSettings, Message, Record
+    from krust.coordinator.events import Assigned, GroupSettings, Record
 
 CALL_MS = 15_000
 """So long is user code waited for; whoever runs it gives up earlier."""
@@ -140,7 +140,7 @@ class ConsumerGroup(MixedGroup):
         self.topics_changed(turn)
         turn.open[self.id] = None
 
-    def on_assigned(self, turn: Turn, message: Message) -> None:
+    def on_assigned(self, turn: Turn, message: Assigned[GroupAssignment]) -> None:
         """User code has answered; None: it could not, so the default assigns."""
         if self.call is not None and message["call"] is self.call:
             self.history.trouble(message.get("line"), message.get("assignor"))
@@ -289,7 +289,7 @@ class ConsumerGroup(MixedGroup):
             self.call_due = turn.now_ms + CALL_MS
             turn.out.calls.append(self.call)
 
-    def _end_assignor_call(self, turn: Turn, assignments: Message | None) -> None:
+    def _end_assignor_call(self, turn: Turn, assignments: GroupAssignment | None) -> None:
         """The wait for user code is over: by its answer, or by its deadline."""
         epoch = 0 if self.call is None else self.call.generation
         self.call = self.call_due = None
@@ -298,7 +298,7 @@ class ConsumerGroup(MixedGroup):
             group = target.spec(
                 self.id, subscriptions, self.target, self.assignment_epoch, turn.settings
             )
-            assignments = dict(target.compute("uniform", group, turn.settings))
+            assignments = target.compute("uniform", group, turn.settings)
         self._set_target(turn, assignments, epoch)
         self._serve_all(turn)  # the next call, if there has to be one, finds nobody waiting
         turn.open[self.id] = None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from krust.coordinator.classic_member import JoinRequest, Protocols
-    from krust.coordinator.events import Event, Message
+    from krust.coordinator.events import Event
+    from krust.coordinator.snapshots import ConsumerMemberSnapshot
+    from krust.messages import consumer_group_heartbeat
+    from krust.messages.consumer_group_current_member_assignment_value import TopicPartitions
+    from krust.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Partitions = frozenset[tuple[str, int]]
 """Topic id and partition. By id, because a topic made again under its name is another one."""
@@ -52,7 +56,7 @@ class Member:
     assigned: Partitions = NOTHING
     revoking: Partitions = NOTHING
     """what it was told to give up and may still read"""
-    connection: Any = None
+    connection: int | None = None
     revoke_due: int | None = None
     joins: bool = False
     """a classic one's join waits"""
@@ -62,9 +66,9 @@ class Member:
     """a classic one has joined and not synced"""
     restart_session: bool = False
     """a wait of before the group was converted is over, so its session begins anew"""
-    published: Message | None = None
+    published: ConsumerMemberSnapshot | None = None
     """as last published"""
-    published_key: tuple[Any, ...] = ()
+    published_key: tuple[object, ...] = ()
     """what that row depends on"""
 
     def set_epoch(self, epoch: int) -> None:
@@ -75,7 +79,7 @@ class Member:
         """All deadlines of the member: to revoke, to join, to sync."""
         return [each for each in (self.revoke_due, self.join_due, self.sync_due) if each]
 
-    def snapshot(self, session_timeout_ms: int, quiet: bool) -> Message:
+    def snapshot(self, session_timeout_ms: int, quiet: bool) -> ConsumerMemberSnapshot:
         """Its part of the group snapshot; the same object as long as nothing changes."""
         published_key = (
             self.epoch,
@@ -95,7 +99,7 @@ class Member:
                 "quiet": quiet and self.classic is None,
             }
             if self.classic is not None:
-                self.published |= {"classic": True, "rejoin": not quiet}
+                self.published["classic"], self.published["rejoin"] = True, not quiet
         return self.published
 
 
@@ -116,10 +120,10 @@ class Heartbeat:
     owned: Partitions | None
     client_id: str
     client_host: str
-    connection: Any
+    connection: int | None
 
     @classmethod
-    def of(cls, event: Event) -> Heartbeat:
+    def of(cls, event: Event[ConsumerGroupHeartbeatRequest]) -> Heartbeat:
         """Read it."""
         message, client = event.message, event.client
         names, owned = message.get("subscribed_topic_names"), message.get("topic_partitions")
@@ -188,14 +192,14 @@ class DelayedResponse:
     """the core has taken the member for dead once: said again, its connection is gone"""
 
 
-def listed(partitions: Iterable[tuple[str, int]]) -> list[Message]:
-    """Partitions as requests, answers and records have them, in one order."""
+def listed(partitions: Iterable[tuple[str, int]]) -> list[TopicPartitions]:
+    """Partitions as requests, responses and records have them, sorted."""
     by_topic: dict[str, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(partition)
     return [{"topic_id": each, "partitions": numbers} for each, numbers in by_topic.items()]
 
 
-def unlisted(topics: Iterable[Message]) -> Partitions:
+def unlisted(topics: Iterable[consumer_group_heartbeat.TopicPartitions]) -> Partitions:
     """And back."""
     return frozenset((each["topic_id"], one) for each in topics for one in each["partitions"])

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.consumer.member import DelayedResponse, Member, Partitions
-    from krust.coordinator.events import GroupSettings, Message, Record
+    from krust.coordinator.events import GroupSettings, Live, Record
+    from krust.coordinator.snapshots import ConsumerGroupSnapshot, ConsumerMemberSnapshot
+    from krust.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
 
 
 class ConsumerGroupMembers:
@@ -185,7 +187,7 @@ class ConsumerGroupMembers:
         """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
         settings = turn.settings
         heartbeat_ms, session_ms = settings.timing(self.id)
-        rows: Message = {}
+        rows: dict[str, ConsumerMemberSnapshot] = {}
         for each in self.members.values():
             if each.classic is None:
                 quiet = self.is_quiet(each, settings)
@@ -195,7 +197,7 @@ class ConsumerGroupMembers:
                 rows[each.id] = each.snapshot(each.classic.session_timeout_ms, not rejoin)
         for delayed in self.delayed:  # its silence is ours
             rows[delayed.member_id] = {**rows[delayed.member_id], "timed": False}
-        row: Message = {
+        snapshot: ConsumerGroupSnapshot = {
             "type": "consumer",
             "state": self.state,
             "epoch": self.epoch,
@@ -205,18 +207,18 @@ class ConsumerGroupMembers:
             "heartbeat_interval_ms": heartbeat_ms,
             "members": rows,
         }
-        fresh = {
+        fresh: dict[str, ConsumerMemberSnapshot] = {
             each.id: {**rows[each.id], "timed": False}
             for each in self.members.values()
             if each.restart_session
         }
         if fresh:
-            turn.out.snapshots.append((self.id, {**row, "members": {**rows, **fresh}}))
+            turn.out.snapshots.append((self.id, {**snapshot, "members": {**rows, **fresh}}))
         for each in self.members.values():
             each.restart_session = False
-        turn.out.snapshots.append((self.id, row))
+        turn.out.snapshots.append((self.id, snapshot))
 
-    def describe(self, settings: GroupSettings) -> Message:
+    def describe(self, settings: GroupSettings) -> DescribedGroup:
         """Its part of ConsumerGroupDescribe."""
         shown = replies.described(self.id)
         shown["group_state"] = self.state
@@ -265,8 +267,9 @@ class ConsumerGroupMembers:
         old, self._old_record = self._old_record, False
         return [(records.TOPICS, {}, None)] if old else []
 
-    def read(self, kind: int, key: Message, value: Message) -> None:
+    def read(self, record: Live) -> None:
         """One record of the log."""
+        kind, key, value = record
         if kind == records.EPOCH:
             self.epoch, self.topics_hash = value["epoch"], value.get("metadata_hash") or 0
         elif kind == records.TOPICS:
@@ -282,14 +285,12 @@ class ConsumerGroupMembers:
             self.resolved[key["regular_expression"]] = frozenset(value["topics"])
 
     @classmethod
-    def replayed(
-        cls, group_id: str, log: Iterable[tuple[int, Message, Message]], now_ms: int
-    ) -> Self:
+    def replayed(cls, group_id: str, log: Iterable[Live], now_ms: int) -> Self:
         """A group as the log has it: sessions and the time to revoke begin now."""
         group = cls(group_id, now_ms)
         live = list(log)
-        for kind, key, value in live:
-            group.read(kind, key, value)
+        for each in live:
+            group.read(each)
         for kind, key, value in live:
             if kind == records.CURRENT and key["member_id"] in group.members:
                 records.read_current(group.members[key["member_id"]], value)
@@ -304,14 +305,14 @@ class ConsumerGroupMembers:
         return group
 
 
-def _shown(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Message:
+def _shown(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Assignment:
     """An assignment as ConsumerGroupDescribe has it."""
     by_topic: dict[str, tuple[str, list[int]]] = {}
     ids = {topic_id for topic_id, _ in partitions}
     names = {settings.topic_of(each): each for each in ids}
     for one in named(partitions, settings):
         by_topic.setdefault(one.topic, (names[one.topic], []))[1].append(one.partition)
-    topics = [
+    topics: list[TopicPartitions] = [
         {"topic_id": topic_id, "topic_name": name, "partitions": numbers}
         for name, (topic_id, numbers) in by_topic.items()
     ]

@@ -29,9 +29,16 @@ from krust.coordinator.consumer_protocol import (
 from krust.errors import Code
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.consumer.member import Partitions
-    from krust.coordinator.events import AssignCall, Event, Message, Record
+    from krust.coordinator.events import AssignCall, Event, Record
+    from krust.messages import Message
+    from krust.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+    from krust.messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from krust.messages.leave_group import LeaveGroupRequest, MemberIdentity
+    from krust.messages.sync_group import SyncGroupRequest
 
 MAX_PENDING = 10_000
 """Members that were told an id and have not used it yet; the oldest makes room."""
@@ -53,7 +60,7 @@ class MixedGroup(ConsumerGroupMembers):
 
     # -- requests of classic members
 
-    def join(self, turn: Turn, event: Event) -> None:
+    def join(self, turn: Turn, event: Event[JoinGroupRequest]) -> None:
         """JoinGroup."""
         request = JoinRequest.of(event)
         self.converge_before(turn, request.member_id)
@@ -100,7 +107,7 @@ class MixedGroup(ConsumerGroupMembers):
         reply = replies.joined(member.id, member.epoch, protocol, PROTOCOL_TYPE, "")
         self.answer(turn, request.ticket, reply)
 
-    def sync(self, turn: Turn, event: Event) -> None:
+    def sync(self, turn: Turn, event: Event[SyncGroupRequest]) -> None:
         """SyncGroup: the assignment is there already."""
         message = event.message
         member_id = message["member_id"]
@@ -118,18 +125,21 @@ class MixedGroup(ConsumerGroupMembers):
         self.answer(turn, event.ticket, replies.synced(PROTOCOL_TYPE, protocol, data))
         turn.open[self.id] = None
 
-    def leave(self, turn: Turn, event: Event) -> None:
+    def leave(self, turn: Turn, event: Event[LeaveGroupRequest]) -> None:
         """LeaveGroup: v0-2 one member, v3+ several, by member id or by instance id alone. An admin
         names members of either protocol.
         """
         if event.version < 3:
-            leaving: list[Message] = [{"member_id": event.message["member_id"]}]
+            member_id = event.message["member_id"]
+            leaving: Sequence[MemberIdentity] = [
+                {"member_id": member_id, "group_instance_id": None}
+            ]
         else:
             leaving = event.message["members"]
         codes = [self._leave_one(turn, each) for each in leaving]
         self.answer(turn, event.ticket, replies.left(event, codes))
 
-    def _leave_one(self, turn: Turn, who: Message) -> Code:
+    def _leave_one(self, turn: Turn, who: MemberIdentity) -> Code:
         member_id, instance_id = who["member_id"], who.get("group_instance_id")
         if not member_id:
             member_id = self.static.get(instance_id or "", "")
@@ -258,7 +268,9 @@ class MixedGroup(ConsumerGroupMembers):
             self.delayed.remove(each)
             self.members[member_id].joins = False
 
-    def pending_replies(self) -> list[tuple[int, Message]]:
+    def pending_replies(
+        self,
+    ) -> list[tuple[int, JoinGroupResponse | ConsumerGroupHeartbeatResponse]]:
         """Whom it owes an answer, and what to say when the group is read again."""
         code = Code.COORDINATOR_NOT_AVAILABLE
         return [(each.ticket, refusal(each, code)) for each in self.delayed]
@@ -308,7 +320,7 @@ class MixedGroup(ConsumerGroupMembers):
                 return Code.UNKNOWN_MEMBER_ID
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
-    def _refuses_sync(self, message: Message) -> Code:
+    def _refuses_sync(self, message: SyncGroupRequest) -> Code:
         code = self._fenced(message["member_id"], message.get("group_instance_id"))
         if code is not Code.NONE:
             return code
@@ -336,7 +348,9 @@ class MixedGroup(ConsumerGroupMembers):
             self.write(turn, (records.REGEX, {"regular_expression": pattern}, None))
 
 
-def refusal(delayed: DelayedResponse, code: Code) -> Message:
+def refusal(
+    delayed: DelayedResponse, code: Code
+) -> JoinGroupResponse | ConsumerGroupHeartbeatResponse:
     """The refusal of what waits, in the shape of its API."""
     if delayed.join is not None:
         return replies.join(code, delayed.member_id)

@@ -1,12 +1,12 @@
 """The records of a consumer group in `__consumer_offsets`, by Kafka's key types.
 
-A record is (type, key without the group, value or None). Type 4 (what Kafka before 4.1 knew of
-topics) is read by nobody; where it is found it goes with the group's next record.
+A record is (type, key without the group, value or None). Kafka before 4.1 wrote its topics as
+type 4. krust does not read it, and writes its tombstone with the group's next record.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from krust.coordinator.consumer.member import Classic, Member, listed, unlisted
 
@@ -14,35 +14,57 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from krust.coordinator.consumer.member import Partitions
-    from krust.coordinator.events import Message, Record
+    from krust.coordinator.events import Record
+    from krust.messages import Message
+    from krust.messages.consumer_group_current_member_assignment_value import (
+        ConsumerGroupCurrentMemberAssignmentValue as CurrentValue,
+    )
+    from krust.messages.consumer_group_member_metadata_value import (
+        ConsumerGroupMemberMetadataValue as MemberValue,
+    )
+    from krust.messages.consumer_group_metadata_value import (
+        ConsumerGroupMetadataValue as EpochValue,
+    )
+    from krust.messages.consumer_group_regular_expression_value import (
+        ConsumerGroupRegularExpressionValue as RegexValue,
+    )
+    from krust.messages.consumer_group_target_assignment_member_value import (
+        ConsumerGroupTargetAssignmentMemberValue as TargetValue,
+    )
+    from krust.messages.consumer_group_target_assignment_metadata_value import (
+        ConsumerGroupTargetAssignmentMetadataValue as TargetEpochValue,
+    )
 
 EPOCH, TOPICS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX = 3, 4, 5, 6, 7, 8, 16
 
 
 def epoch(number: int, topics_hash: int) -> Record:
     """The group's epoch, and a digest of the topics it was decided about."""
-    return EPOCH, {}, {"epoch": number, "metadata_hash": topics_hash}
+    value: EpochValue = {"epoch": number, "metadata_hash": topics_hash}
+    return EPOCH, {}, value
 
 
 def target_epoch(number: int) -> Record:
     """The epoch of the target."""
-    return TARGET_EPOCH, {}, {"assignment_epoch": number}
+    value: TargetEpochValue = {"assignment_epoch": number}
+    return TARGET_EPOCH, {}, value
 
 
 def target(member_id: str, partitions: Partitions) -> Record:
     """What a member is to have."""
-    return TARGET, {"member_id": member_id}, {"topic_partitions": listed(partitions)}
+    value: TargetValue = {"topic_partitions": listed(partitions)}
+    return TARGET, {"member_id": member_id}, value
 
 
 def regex(pattern: str, topics: Iterable[str], now_ms: int) -> Record:
     """Which topics a regular expression means."""
-    value = {"topics": sorted(topics), "version": 0, "timestamp": now_ms}
+    value: RegexValue = {"topics": sorted(topics), "version": 0, "timestamp": now_ms}
     return REGEX, {"regular_expression": pattern}, value
 
 
 def member(one: Member) -> Record:
     """Who a member is and what it wants."""
-    value: Message = {
+    value: MemberValue = {
         "instance_id": one.instance_id,
         "rack_id": one.rack,
         "client_id": one.client_id,
@@ -51,7 +73,7 @@ def member(one: Member) -> Record:
         "subscribed_topic_regex": one.regex,
         "rebalance_timeout_ms": one.rebalance_timeout_ms,
         "server_assignor": one.assignor,
-        # Said in so many words: what is not there is an empty one to Kafka, and the member classic.
+        # Written as null: without the field Kafka would read an empty one, and a classic member.
         "classic_member_metadata": None,
     }
     if one.classic is not None:
@@ -65,8 +87,8 @@ def member(one: Member) -> Record:
 
 
 def current(one: Member) -> Record:
-    """What a member has, and on its way to what."""
-    value = {
+    """The partitions of a member: assigned, and to be revoked."""
+    value: CurrentValue = {
         "member_epoch": one.epoch,
         "previous_member_epoch": one.previous_epoch,
         "state": one.state,
@@ -77,16 +99,17 @@ def current(one: Member) -> Record:
 
 
 def member_tombstones(member_id: str) -> list[Record]:
-    """A member is no more; what it had goes first, as Kafka's replay wants it."""
+    """A member is removed. Its partitions go first, because Kafka's replay requires that order."""
     return [(kind, {"member_id": member_id}, None) for kind in (CURRENT, TARGET, MEMBER)]
 
 
-def read_member(member_id: str, value: Message) -> Member:
-    """A member out of its record, without what it has."""
-    spoken = value.get("classic_member_metadata")
-    classic = spoken and Classic(
-        spoken["session_timeout_ms"],
-        tuple((each["name"], each["metadata"]) for each in spoken["supported_protocols"]),
+def read_member(member_id: str, message: Message) -> Member:
+    """A member out of the value of its record, without its partitions."""
+    value = cast("MemberValue", message)
+    metadata = value.get("classic_member_metadata")
+    classic = metadata and Classic(
+        metadata["session_timeout_ms"],
+        tuple((each["name"], each["metadata"]) for each in metadata["supported_protocols"]),
     )
     return Member(
         member_id,
@@ -102,8 +125,9 @@ def read_member(member_id: str, value: Message) -> Member:
     )
 
 
-def read_current(one: Member, value: Message) -> None:
-    """Add what a member has."""
+def read_current(one: Member, message: Message) -> None:
+    """Set the partitions that a member has, from the value of its record."""
+    value = cast("CurrentValue", message)
     one.epoch, one.previous_epoch = value["member_epoch"], value["previous_member_epoch"]
     one.state = value["state"]
     one.assigned = unlisted(value["assigned_partitions"])

@@ -1,4 +1,4 @@
-"""The shapes of answers of the consumer protocol."""
+"""Responses of the consumer protocol's APIs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from krust.coordinator.consumer.member import Partitions
-    from krust.coordinator.events import Message
+    from krust.messages.consumer_group_describe import DescribedGroup
+    from krust.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 NOT_ASKED = -(2**31)
-"""authorized operations that nobody asked for"""
+"""authorized operations where the request does not ask for them"""
 
 
 def heartbeat(
     member_id: str, epoch: int, interval_ms: int = 0, assignment: Partitions | None = None
-) -> Message:
-    """A heartbeat's answer; None: what it was told before holds."""
+) -> ConsumerGroupHeartbeatResponse:
+    """A heartbeat's answer. `assignment` None: the member keeps the assignment that it knows."""
     return {
         "throttle_time_ms": 0,
         "error_code": Code.NONE,
@@ -38,7 +39,7 @@ def unsupported_assignor(name: str, offered: Iterable[str]) -> tuple[Code, str]:
     return Code.UNSUPPORTED_ASSIGNOR, why
 
 
-def refused(code: Code, why: str | None = None) -> Message:
+def refused(code: Code, why: str | None = None) -> ConsumerGroupHeartbeatResponse:
     """A heartbeat that is refused."""
     return {
         "throttle_time_ms": 0,
@@ -51,7 +52,7 @@ def refused(code: Code, why: str | None = None) -> Message:
     }
 
 
-def described(group_id: str, code: Code = Code.NONE, why: str | None = None) -> Message:
+def described(group_id: str, code: Code = Code.NONE, why: str | None = None) -> DescribedGroup:
     """A group of ConsumerGroupDescribe, without members."""
     return {
         "error_code": code,

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from krust.config import load
 from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, ControllerOutcome
-from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Message, Request
+from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Request
 from krust.errors import ServerError
+from krust.messages import Message, RequestContext
 from krust.metadata.store import Done, Refusal, SessionChanged, SessionState, StoreEvent
 from tests.unit.controller.simulator.zookeeper import SimulatedSession
 
@@ -183,7 +184,7 @@ class BrokerProcess:
             return
         self._tickets += 1
         self._answers[self._tickets] = answer
-        client = {"connection": connection}
+        client: RequestContext = {"connection": connection}
         request = Request(api, VERSIONS.get(api, 99), message, client, int(self.simulation.now))
         self.perform(self.controller.request(self._tickets, request))
 

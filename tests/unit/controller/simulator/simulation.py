@@ -19,7 +19,8 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from krust.controller.state import BrokerRequest, Message
+from krust.controller.state import BrokerRequest
+from krust.messages import Message
 from krust.metadata import contents, znodes
 from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
 from krust.metadata.store import Create, Delete, Done, Node, Operation, Read

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from krust.coordinator.classic_group import ClassicGroup
 from krust.errors import Code
+from krust.messages import Message
 
 if TYPE_CHECKING:
     from krust.coordinator.events import Event, Outcome
     from tests.unit.coordinator.simulator.clients import SimulatedMember
     from tests.unit.coordinator.simulator.simulation import GroupSimulation
 
-Message = dict[str, Any]
 SLACK_MS = 2000
 
 
@@ -25,7 +25,7 @@ class Violation(AssertionError):  # noqa: N818 (a finding, by its name)
 
 @dataclass(slots=True)
 class PendingRequest:
-    event: Event
+    event: Event[Message]
     client: SimulatedMember
     since_ms: int
     bound_ms: int
@@ -48,7 +48,7 @@ class GroupChecks:
 
     # -- requests and their answers
 
-    def requested(self, event: Event, client: SimulatedMember) -> None:
+    def requested(self, event: Event[Message], client: SimulatedMember) -> None:
         self.asked[event.ticket] = PendingRequest(
             event, client, self.simulation.now_ms, client.rebalance_ms
         )
@@ -88,7 +88,7 @@ class GroupChecks:
             self._fenced(event, reply)
         return client
 
-    def _joined(self, event: Event, reply: Message) -> None:
+    def _joined(self, event: Event[Message], reply: Message) -> None:
         group_id, generation = event.message["group_id"], reply["generation_id"]
         own = {each["name"] for each in event.message["protocols"]}
         self.must("protocol", reply["protocol_name"] in own, f"{reply} does not speak that")
@@ -118,7 +118,7 @@ class GroupChecks:
             replayed = group.issued_generation - 1 == generation
             self.must("generation", replayed, f"{group_id}: {generation} is given out again")
 
-    def _synced(self, event: Event, reply: Message) -> None:
+    def _synced(self, event: Event[Message], reply: Message) -> None:
         group_id, member_id = event.message["group_id"], event.message["member_id"]
         value = self.simulation.core.log.get(group_id) or {"members": [], "generation": -1}
         stored = {each["member_id"]: each["assignment"] for each in value["members"]}
@@ -131,7 +131,7 @@ class GroupChecks:
         newest = value["generation"]
         self.must("sync generation", asked == newest, f"{asked} is taken for {newest}")
 
-    def _fenced(self, event: Event, reply: Message) -> None:
+    def _fenced(self, event: Event[Message], reply: Message) -> None:
         message = event.message
         instance = message.get("group_instance_id")
         if instance is None or not message["member_id"] or not self.simulation.single:

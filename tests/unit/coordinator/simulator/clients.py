@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import Code
+from krust.messages import Message
 
 if TYPE_CHECKING:
     from tests.unit.coordinator.simulator.simulation import GroupSimulation
 
-Message = dict[str, Any]
 PARTITIONS = 8
 RETRY = (
     Code.COORDINATOR_LOAD_IN_PROGRESS,
@@ -134,7 +134,7 @@ class SimulatedMember:
         if self.state == "gone" or not self.member_id:
             return
         version = self.simulation.rng.randrange(3, 6) if self.version >= 5 else self.version % 3
-        message: Message = {"group_id": self.group_id, "member_id": self.member_id}
+        message: dict[str, Any] = {"group_id": self.group_id, "member_id": self.member_id}
         if version >= 3:
             who = {"member_id": self.member_id, "group_instance_id": self.instance}
             message["members"] = [who]
@@ -274,7 +274,7 @@ class LyingMember(SimulatedMember):
             return self.die()
         generation = max(0, self.generation + rng.randrange(-2, 3))
         member_id = rng.choice((self.member_id, "", "nobody", self.member_id + "x"))
-        base: Message = {"group_id": self.group_id, "member_id": member_id}
+        base: dict[str, Any] = {"group_id": self.group_id, "member_id": member_id}
         kind = rng.randrange(4)
         others = [each.instance for each in self.simulation.clients if each.instance]
         if member_id not in ("", self.member_id) and others and kind < 2:
@@ -284,7 +284,7 @@ class LyingMember(SimulatedMember):
             message = {**stranger, **base, "generation_id": generation, "assignments": []}
             self.say("SyncGroup", rng.randrange(6), message)
         elif kind == 1:
-            message = self.join_message() | base
+            message = {**self.join_message(), **base}
             message["session_timeout_ms"] = rng.choice((-1, 0, 6000, 2**31 - 1))
             message["rebalance_timeout_ms"] = rng.choice((-1, 0, 1, 15_000))
             message["protocols"] *= rng.randrange(3)

@@ -15,12 +15,12 @@ from krust.coordinator.consumer_protocol import (
     write_subscription,
 )
 from krust.errors import Code
+from krust.messages import Message
+from krust.messages.consumer_group_current_member_assignment_value import TopicPartitions
 from tests.unit.coordinator.simulator.clients import RETRY, SimulatedMember
 
 if TYPE_CHECKING:
     from tests.unit.coordinator.simulator.mixed import MixedGroupSimulation
-
-Message = dict[str, Any]
 
 
 class ConvertingMember(SimulatedMember):
@@ -153,7 +153,7 @@ class ConsumerMember:
         """The changed fields; all fields when it joins or is not sure."""
         everything = self.all or self.epoch == 0
         new = self.changed
-        owned: list[Message] | None = None
+        owned: list[TopicPartitions] | None = None
         if self.epoch == 0:
             owned = []
         elif everything or self.owned != self.subscriptions:
@@ -178,7 +178,7 @@ class ConsumerMember:
         back = self.instance is not None and self.simulation.chance(0.5)
         self.owned = frozenset()
         if self.epoch > 0:
-            message = self.message() | {"member_epoch": -2 if back else -1}
+            message = {**self.message(), "member_epoch": -2 if back else -1}
             self.simulation.request(self, "ConsumerGroupHeartbeat", 1, message)
         self.die(closes=False)
 
@@ -297,7 +297,7 @@ class LyingConsumerMember(ConsumerMember):
 
     def message(self) -> Message:
         rng = self.simulation.rng
-        message = super().message()
+        message = dict(super().message())
         if self.simulation.draining or rng.random() < 0.4:
             return message
         others = [each.instance for each in self.simulation.clients if each.instance]

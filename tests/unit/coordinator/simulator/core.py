@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
 
 from krust.coordinator.consumer.replies import heartbeat, refused
-from krust.coordinator.events import Record
+from krust.coordinator.events import Live, Record
 from krust.errors import Code
+from krust.messages import Message
 
-Message = dict[str, Any]
-Live = tuple[int, Message, Message]
 GRACE_MS = 500
 
 

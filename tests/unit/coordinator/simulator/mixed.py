@@ -19,6 +19,7 @@ from krust.coordinator.consumer.member import UNREVOKED, unlisted
 from krust.coordinator.consumer.target import BUILT_IN
 from krust.coordinator.events import AssignCall, GroupSettings
 from krust.errors import Code
+from krust.messages import Message
 from tests.unit.coordinator.consuming import Cluster
 from tests.unit.coordinator.simulator.checks import SLACK_MS, GroupChecks, PendingRequest
 from tests.unit.coordinator.simulator.consumer_members import (
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.events import Event, Outcome
     from tests.unit.coordinator.simulator.clients import SimulatedMember
-
-Message = dict[str, Any]
 
 
 class MixedGroupSimulation(GroupSimulation):
@@ -159,7 +158,7 @@ class MixedGroupChecks(GroupChecks):
         super().forget(group_id)
         self.numbers.pop(group_id, None)
 
-    def requested(self, event: Event, client: Any) -> None:
+    def requested(self, event: Event[Message], client: Any) -> None:
         super().requested(event, client)
         asked: PendingRequest = self.asked[event.ticket]
         if event.api == "ConsumerGroupHeartbeat" or self.group(client.group_id) is not None:
@@ -180,7 +179,7 @@ class MixedGroupChecks(GroupChecks):
             self._beat(event, reply)
         return client
 
-    def _beat(self, event: Event, reply: Message) -> None:
+    def _beat(self, event: Event[Message], reply: Message) -> None:
         """G1, and the assignment is in the log before a member gets it."""
         message, core = event.message, self.simulation.core
         if reply["error_code"] != Code.NONE or reply["member_epoch"] < 0:
@@ -206,11 +205,11 @@ class MixedGroupChecks(GroupChecks):
         if self.group(group_id) is None:
             super()._generation(group_id, generation)
 
-    def _joined(self, event: Event, reply: Message) -> None:
+    def _joined(self, event: Event[Message], reply: Message) -> None:
         if self.group(event.message["group_id"]) is None:
             super()._joined(event, reply)
 
-    def _synced(self, event: Event, reply: Message) -> None:
+    def _synced(self, event: Event[Message], reply: Message) -> None:
         if self.simulation.core.value(event.message["group_id"], records.EPOCH) is None:
             super()._synced(event, reply)
 
@@ -219,7 +218,8 @@ class MixedGroupChecks(GroupChecks):
     def called(self, outcome: Outcome) -> None:
         super().called(outcome)
         for group_id, row in outcome.snapshots:
-            if row is not None and self.simulation.core.rows.get(group_id) == row:
+            is_published = self.simulation.core.rows.get(group_id) == row
+            if row is not None and is_published:
                 self._number(group_id, row)
         for group_id in self.simulation.groups:
             self._paced(group_id)

@@ -21,6 +21,7 @@ from krust.coordinator import group_coordinator
 from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome
 from krust.coordinator.group_coordinator import GroupCoordinator
+from krust.messages import Message, RequestContext
 from tests.unit.coordinator.simulator.checks import GroupChecks
 from tests.unit.coordinator.simulator.clients import LyingMember, SimulatedMember, shared
 from tests.unit.coordinator.simulator.core import SimulatedCore
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from krust.coordinator.classic_member import Turn
     from krust.errors import Code
 
-Message = dict[str, Any]
 START_MS, FAULTS_MS, DRAIN_MS = 1_000_000, 60_000, 120_000
 
 
@@ -64,7 +64,7 @@ class GroupSimulation:
         self._tickets = count(1)
         self._connections = count(1)
         self._ids = count(1)
-        self._inbox: list[Event] = []
+        self._inbox: list[Event[Message]] = []
         self._called = False
         self.checks = self._checks()
         self.coordinator = self._new()
@@ -110,7 +110,7 @@ class GroupSimulation:
         self.core.close(connection, self.now_ms)
 
     def request(self, client: Any, api: str, version: int, message: Message) -> int:
-        who = {"id": client.name, "host": "h", "connection": client.connection}
+        who: RequestContext = {"id": client.name, "host": "h", "connection": client.connection}
         event = Event(next(self._tickets), api, version, message, who)
         if api in ("JoinGroup", "SyncGroup"):
             member_id = message["member_id"]
@@ -185,7 +185,7 @@ class GroupSimulation:
     def _notify_policy(self, api: str, message: Message) -> None:
         self._enqueue(Event(0, api, 0, message, {}))
 
-    def _enqueue(self, event: Event) -> None:
+    def _enqueue(self, event: Event[Message]) -> None:
         self._inbox.append(event)
         self._schedule_policy(20)
 
