@@ -654,8 +654,8 @@ replica.fetch.response.max.bytes  int  10485760  0..  ignored  fixed
     Bytes a fetcher asks for altogether.
 replica.fetch.wait.max.ms  int  500  *  ignored  fixed
     Longest wait of a fetcher.
-replica.high.watermark.checkpoint.interval.ms  long  5000  *  ignored  fixed
-    Time between writes of the high watermarks; here all checkpoints are written together.
+replica.high.watermark.checkpoint.interval.ms  long  5000  *  yes  fixed
+    Time between writes of the high watermarks to the log directories.
 replica.lag.time.max.ms  long  30000  *  ignored  fixed
     How long a replica may lag behind and stay in sync.
 replica.selector.class  string  null  *  ignored  fixed

@@ -158,12 +158,15 @@ pub(super) fn index_cache(table: &SettingsTable<'_, '_>) -> PyResult<usize> {
 
 /// How often the log scheduler runs its tasks.
 pub(super) fn intervals(table: &SettingsTable<'_, '_>) -> PyResult<Intervals> {
-    let Intervals { checkpoint_ms, retention_ms, reserve_bytes } = Intervals::default();
-    let checkpoint = table.bytes("log.flush.offset.checkpoint.interval.ms", checkpoint_ms)?;
+    let default = Intervals::default();
+    let interval =
+        |key: &str, default: u64| -> PyResult<u64> { Ok(table.bytes(key, default)?.max(1)) };
+    let watermarks = "replica.high.watermark.checkpoint.interval.ms";
     Ok(Intervals {
-        checkpoint_ms: checkpoint.max(1),
-        retention_ms: table.bytes("log.retention.check.interval.ms", retention_ms)?.max(1),
-        reserve_bytes: table.bytes("krust.disk.reserve.bytes", reserve_bytes)?,
+        checkpoint_ms: interval("log.flush.offset.checkpoint.interval.ms", default.checkpoint_ms)?,
+        high_watermark_ms: interval(watermarks, default.high_watermark_ms)?,
+        retention_ms: interval("log.retention.check.interval.ms", default.retention_ms)?,
+        reserve_bytes: table.bytes("krust.disk.reserve.bytes", default.reserve_bytes)?,
     })
 }
 

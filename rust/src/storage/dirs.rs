@@ -12,9 +12,8 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -26,6 +25,7 @@ use super::index_cache::{INDEX_CACHE_BYTES, IndexCache};
 use super::meta::{self, META};
 use super::names::{self, DirKind, FoundPartition};
 use super::progress;
+use super::sync_times::{SyncStats, SyncTimes};
 use crate::ids::{Offset, TopicPartition};
 
 /// The clean-shutdown marker.
@@ -48,36 +48,6 @@ pub struct DirOptions {
     pub descriptors: Arc<Descriptors>,
     /// The cache of indexes, shared by all directories.
     pub index_cache: Arc<IndexCache>,
-}
-
-/// What syncing files and directories has cost since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SyncStats {
-    /// Number of syncs.
-    pub count: u64,
-    /// Nanoseconds of all syncs.
-    pub total_ns: u64,
-    /// Nanoseconds of the longest sync.
-    pub longest_ns: u64,
-}
-
-#[derive(Debug, Default)]
-struct SyncTimes {
-    count: AtomicU64,
-    total_ns: AtomicU64,
-    longest_ns: AtomicU64,
-}
-
-impl SyncTimes {
-    fn measured<R>(&self, sync: impl FnOnce() -> R) -> R {
-        let began = Instant::now();
-        let outcome = sync();
-        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.total_ns.fetch_add(took, Ordering::Relaxed);
-        self.longest_ns.fetch_max(took, Ordering::Relaxed);
-        outcome
-    }
 }
 
 /// An open log, as its log directory sees it.
@@ -232,11 +202,7 @@ impl LogDir {
 
     /// Number and duration of its syncs.
     pub fn syncs(&self) -> SyncStats {
-        SyncStats {
-            count: self.syncs.count.load(Ordering::Relaxed),
-            total_ns: self.syncs.total_ns.load(Ordering::Relaxed),
-            longest_ns: self.syncs.longest_ns.load(Ordering::Relaxed),
-        }
+        self.syncs.stats()
     }
 
     /// The partitions that lie in it.
@@ -283,6 +249,20 @@ impl LogDir {
             self.note(&*log);
         }
         self.write_offsets(&mut self.offsets.lock())
+    }
+
+    /// Writes the high watermarks of the logs that are open, if one has moved. Call it every
+    /// `replica.high.watermark.checkpoint.interval.ms`, never on a reactor thread.
+    pub fn checkpoint_high_watermarks(&self) -> Result<(), StorageError> {
+        self.online()?;
+        let logs = self.logs();
+        let mut table = self.offsets.lock();
+        for log in logs.iter().filter(|log| self.is_dir_of(&***log)) {
+            if let Some(points) = log.points() {
+                table.high_watermark.set(log.name(), points.high_watermark);
+            }
+        }
+        table.high_watermark.write(|name, text| self.replace(name, text.as_bytes()))
     }
 
     /// Writes the checkpoints and the clean-shutdown marker, and lets go of the lock. All logs in

@@ -34,6 +34,8 @@ const PANICS: u32 = 3;
 pub struct Intervals {
     /// `log.flush.offset.checkpoint.interval.ms`.
     pub checkpoint_ms: u64,
+    /// `replica.high.watermark.checkpoint.interval.ms`.
+    pub high_watermark_ms: u64,
     /// `log.retention.check.interval.ms`.
     pub retention_ms: u64,
     /// `krust.disk.reserve.bytes`: with less free, a warning; 0: never.
@@ -69,7 +71,12 @@ impl fmt::Debug for LogScheduler {
 
 impl Default for Intervals {
     fn default() -> Self {
-        Self { checkpoint_ms: 60_000, retention_ms: 300_000, reserve_bytes: 0 }
+        Self {
+            checkpoint_ms: 60_000,
+            high_watermark_ms: 5000,
+            retention_ms: 300_000,
+            reserve_bytes: 0,
+        }
     }
 }
 
@@ -178,7 +185,7 @@ fn all_tasks(
     clock: Arc<dyn Clock>,
     others: Vec<ScheduledTask>,
 ) -> Vec<ScheduledTask> {
-    let (logs, disks) = (dirs.clone(), dirs.clone());
+    let (logs, disks, watermarks) = (dirs.clone(), dirs.clone(), dirs.clone());
     let look = move || {
         for dir in disks.iter().filter(|dir| !dir.is_offline() && intervals.reserve_bytes > 0) {
             report(dir, dir.is_low(intervals.reserve_bytes).map(|_| ()));
@@ -186,6 +193,11 @@ fn all_tasks(
     };
     look();
     let retain = move || logs.iter().for_each(|dir| dir.retain(clock.wall_ms()));
+    let note_watermarks = move || {
+        for dir in watermarks.iter().filter(|dir| !dir.is_offline()) {
+            report(dir, dir.checkpoint_high_watermarks());
+        }
+    };
     let checkpoint = move || {
         for dir in dirs.iter().filter(|dir| !dir.is_offline()) {
             report(dir, dir.checkpoint());
@@ -194,6 +206,7 @@ fn all_tasks(
     let mut tasks = vec![
         ScheduledTask { interval_ms: intervals.retention_ms, run: Box::new(retain) },
         ScheduledTask { interval_ms: intervals.checkpoint_ms, run: Box::new(checkpoint) },
+        ScheduledTask { interval_ms: intervals.high_watermark_ms, run: Box::new(note_watermarks) },
         ScheduledTask { interval_ms: SPACE_MS, run: Box::new(look) },
     ];
     tasks.extend(others);

@@ -24,6 +24,7 @@
 //!              indexing     indexes rebuilt from batches
 //! directories  partition_dir one partition's directory
 //!              dirs         one entry of log.dirs: lock, clean marker, checkpoints, offline
+//!              sync_times   number and duration of its syncs
 //!              stray        directories of partitions that are not served
 //!              progress     how far the opening of logs is
 //! state        producers    .snapshot                epochs       leader-epoch-checkpoint
@@ -87,6 +88,7 @@ mod scan;
 mod segment;
 mod stray;
 pub mod sync;
+mod sync_times;
 mod temporary;
 mod times;
 pub mod txnindex;
@@ -97,7 +99,7 @@ pub use config::{LogConfig, TimestampType};
 pub use cut::log_cuts;
 pub use deletion::{Deleted, Deletions};
 pub use descriptors::Descriptors;
-pub use dirs::{DirOptions, LogDir, SyncStats};
+pub use dirs::{DirOptions, LogDir};
 pub use errors::{AppendError, ReadError, StorageError};
 pub use files::FileRange;
 pub use future_replicas::{FutureReplica, FutureReplicas, settle};
@@ -110,5 +112,6 @@ pub use names::{DirKind, FoundPartition};
 pub use producers::ActiveProducer;
 pub use progress::{LogCheck, OpeningProgress, Progress, RecoveryCuts};
 pub use sync::Syncer;
+pub use sync_times::SyncStats;
 pub use temporary::TemporaryDisk;
 pub use txnindex::AbortedTxn;

@@ -23,6 +23,7 @@ mod deleted_logs_stay_deleted;
 mod disk_full_refuses_and_resumes;
 mod failed_fsync_takes_directory_offline;
 mod files_are_synced_before_they_are_closed;
+mod followers_copy_byte_for_byte;
 mod indexes_are_read_through_a_bounded_cache;
 mod kafka_reads_what_krust_wrote;
 mod log_behaves_like_a_vector;

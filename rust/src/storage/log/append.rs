@@ -3,7 +3,8 @@
 //! Steps: check the producer's sequence, make place (roll), set base offset and epoch in a copy of
 //! the header, note index entries, producers and epochs, keep small batches and write large ones at
 //! once; commit writes what is kept with one call and shows it. A failed write takes all back to
-//! the last commit: file, indexes, producers, epochs.
+//! the last commit: file, indexes, producers, epochs. A follower changes no byte of what its leader
+//! sent, so consecutive batches are written from where they were received, with one call.
 //! Threads: all under the writer's mutex.
 
 use std::sync::Arc;
@@ -69,6 +70,21 @@ struct Ready<'b> {
     payload: &'b [u8],
 }
 
+/// Where and when a batch is appended.
+struct Place {
+    base_offset: i64,
+    /// Its largest timestamp.
+    timestamp: i64,
+    now_ms: i64,
+}
+
+/// What a leader sent: batches up to `noted` are in the indexes, those up to `written` in the file.
+struct Received<'b> {
+    bytes: &'b [u8],
+    written: usize,
+    noted: usize,
+}
+
 impl Log {
     /// Checks a batch that a producer sent and gives it its offsets. Nothing is visible or may be
     /// acknowledged before [`Log::commit`].
@@ -98,7 +114,10 @@ impl Log {
         }
         let log_append_time = log_append(&config).then_some(now_ms);
         let timestamp = log_append_time.unwrap_or(validated.max_timestamp);
-        self.maybe_roll(&mut writer, &config, (batch, timestamp, now_ms))?;
+        let place = Place { base_offset: writer.next_offset, timestamp, now_ms };
+        if self.must_roll(&mut writer, &config, (batch, &place))? {
+            self.roll(&mut writer, now_ms)?;
+        }
         let patch = HeaderPatch {
             base_offset: writer.next_offset,
             leader_epoch: self.leader_epoch.load(Ordering::Acquire),
@@ -173,9 +192,15 @@ impl Log {
         let config = self.config.load();
         let mut writer = self.writer.lock();
         self.appendable()?;
+        self.write_and_publish(&mut writer)?;
+        let mut received = Received { bytes, written: 0, noted: 0 };
         let outcome = batch::iter(bytes)
             .take_while(|batch| !matches!(batch, Err(RecordError::Truncated { .. })))
-            .try_for_each(|batch| self.follow(&mut writer, &config, &batch.map_err(corrupt)?));
+            .try_for_each(|batch| {
+                let batch = batch.map_err(corrupt)?;
+                self.follow(&mut writer, &config, (&batch, &mut received))
+            });
+        self.write_received(&mut writer, &mut received)?;
         self.write_and_publish(&mut writer)?;
         outcome.map(|()| Offset(writer.next_offset))
     }
@@ -184,9 +209,9 @@ impl Log {
         &self,
         writer: &mut Writer,
         config: &LogConfig,
-        batch: &Batch<'_>,
+        (batch, received): (&Batch<'_>, &mut Received<'_>),
     ) -> Result<(), AppendError> {
-        let header = *batch.header();
+        let header = batch.header();
         if !batch.crc_ok() {
             return Err(AppendError::Corrupt("checksum".into()));
         }
@@ -198,9 +223,29 @@ impl Log {
         if header.leader_epoch < current {
             return Err(AppendError::OldEpoch { found: header.leader_epoch, current });
         }
-        self.maybe_roll(writer, config, (batch, header.max_timestamp, self.clock.wall_ms()))?;
-        let ready = Ready { header, bytes: header.to_bytes(), payload: batch.payload() };
-        Ok(self.keep(writer, config, (batch, &ready))?)
+        let (base_offset, timestamp) = (header.base_offset, header.max_timestamp);
+        let place = Place { base_offset, timestamp, now_ms: self.clock.wall_ms() };
+        if self.must_roll(writer, config, (batch, &place))? {
+            self.write_received(writer, received)?;
+            self.roll(writer, place.now_ms)?;
+        }
+        self.note_batch(writer, config, (batch, header))?;
+        received.noted += batch.size();
+        Ok(())
+    }
+
+    /// Writes the batches of a leader that are noted and not written yet.
+    fn write_received(
+        &self,
+        writer: &mut Writer,
+        received: &mut Received<'_>,
+    ) -> Result<(), StorageError> {
+        let run = received.bytes.get(received.written..received.noted).unwrap_or_default();
+        received.written = received.noted;
+        match self.segments.load().last() {
+            Some(active) if !run.is_empty() => self.write_staged(writer, active, &[run]),
+            _ => Ok(()),
+        }
     }
 
     fn appendable(&self) -> Result<(), StorageError> {
@@ -208,23 +253,24 @@ impl Log {
         self.damage.get().map_or(Ok(()), |damage| Err(damage.clone()))
     }
 
-    /// Creates the first segment, or rolls to a new one if the batch does not fit.
-    fn maybe_roll(
+    /// Whether the batch does not fit into the active segment. Creates the first segment.
+    fn must_roll(
         &self,
         writer: &mut Writer,
         config: &LogConfig,
-        (batch, timestamp, now_ms): (&Batch<'_>, i64, i64),
-    ) -> Result<(), StorageError> {
+        (batch, place): (&Batch<'_>, &Place),
+    ) -> Result<bool, StorageError> {
+        let Place { base_offset, timestamp, now_ms } = *place;
         let active = self.segments.load().last().cloned();
         let Some(active) = active else {
-            return self.first_segment(writer, now_ms);
+            return self.first_segment(writer, now_ms).map(|()| false);
         };
         if active.is_sealed() {
             active.unseal()?;
             writer.max = active.max_timestamp()?;
             writer.committed.max = writer.max;
         }
-        let last = writer.next_offset + i64::from(batch.header().last_offset_delta);
+        let last = base_offset + i64::from(batch.header().last_offset_delta);
         let age = match active.first_timestamp()? {
             Some(first) if first >= 0 => timestamp.saturating_sub(first),
             _ => now_ms.saturating_sub(writer.active_since_ms),
@@ -238,10 +284,7 @@ impl Log {
             || index_full(active.times.memory_size(), 12);
         let no_room = last - active.base_offset > i64::from(i32::MAX)
             || writer.position + batch.size() as u64 > i32::MAX as u64;
-        if (full && writer.position > 0) || no_room {
-            self.roll(writer, now_ms)?;
-        }
-        Ok(())
+        Ok((full && writer.position > 0) || no_room)
     }
 
     /// Notes a batch everywhere, and keeps or writes its bytes.
@@ -251,11 +294,31 @@ impl Log {
         config: &LogConfig,
         (batch, ready): (&Batch<'_>, &Ready<'_>),
     ) -> Result<(), StorageError> {
+        let active = self.note_batch(writer, config, (batch, &ready.header))?;
+        if ready.payload.len() >= LARGE {
+            self.write_staged(writer, &active, &[&ready.bytes, ready.payload])
+        } else {
+            writer.staging.extend_from_slice(&ready.bytes);
+            writer.staging.extend_from_slice(ready.payload);
+            if writer.staging.len() >= STAGING {
+                return self.write_staged(writer, &active, &[]);
+            }
+            Ok(())
+        }
+    }
+
+    /// Notes a batch in the indexes, producers and epochs of the active segment, which it returns.
+    /// Its bytes are to be written before anything else is.
+    fn note_batch(
+        &self,
+        writer: &mut Writer,
+        config: &LogConfig,
+        (batch, header): (&Batch<'_>, &Header),
+    ) -> Result<Arc<Segment>, StorageError> {
         let Some(active) = self.segments.load().last().cloned() else {
             return Err(StorageError::Closed(Arc::clone(&self.partition_dir().name)));
         };
-        let header = &ready.header;
-        let size = (ready.bytes.len() + ready.payload.len()) as u64;
+        let size = batch.size() as u64;
         let last_offset = header.base_offset + i64::from(header.last_offset_delta);
         self.note_index(writer, config, (&active, header, last_offset));
         if let Some(aborted) = note_producer(writer, batch, header) {
@@ -269,16 +332,7 @@ impl Log {
         writer.position += size;
         writer.written += size;
         writer.unsynced_batches = writer.unsynced_batches.saturating_add(1);
-        if ready.payload.len() >= LARGE {
-            self.write_staged(writer, &active, &[&ready.bytes, ready.payload])
-        } else {
-            writer.staging.extend_from_slice(&ready.bytes);
-            writer.staging.extend_from_slice(ready.payload);
-            if writer.staging.len() >= STAGING {
-                return self.write_staged(writer, &active, &[]);
-            }
-            Ok(())
-        }
+        Ok(active)
     }
 
     fn note_index(
@@ -306,7 +360,8 @@ impl Log {
         writer.since_entry = 0;
     }
 
-    /// Writes what is staged and then `more`, which the writer's position counts already.
+    /// Writes what is staged and then `more`, at most two pieces. The writer's position counts both
+    /// already.
     fn write_staged(
         &self,
         writer: &mut Writer,
@@ -322,11 +377,11 @@ impl Log {
         let partition_dir = self.partition_dir();
         let disk = partition_dir.log_dir.disk();
         let outcome = active.change(|file| {
-            let written = match more {
-                [] => disk.write_at(file, &[&writer.staging], at),
-                [head, rest] if writer.staging.is_empty() => disk.write_at(file, &[head, rest], at),
-                [head, rest] => disk.write_at(file, &[&writer.staging, head, rest], at),
-                _ => Ok(()),
+            let written = match (writer.staging.as_slice(), more) {
+                ([], pieces) => disk.write_at(file, pieces, at),
+                (staged, []) => disk.write_at(file, &[staged], at),
+                (staged, [one]) => disk.write_at(file, &[staged, one], at),
+                (staged, [head, rest, ..]) => disk.write_at(file, &[staged, head, rest], at),
             };
             written.map_err(|error| {
                 partition_dir.log_dir.failed(&format!("write {}", self.name), error)

@@ -1,0 +1,143 @@
+//! What a follower appends is what its leader has: the bytes, and all that is derived from them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use krust::ids::Offset;
+use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
+use krust::storage::{AppendError, StorageError};
+
+use crate::support::{
+    LogFixture, append, batch, batch_of, bytes_of, expected, fill, marker, read_all, stage, value,
+};
+
+const ENOSPC: i32 = 28;
+
+/// A leader's log over several segments: small batches, large ones, idempotent and transactional.
+fn leader(path: &Path) -> (LogFixture, Vec<u8>) {
+    let mut fixture = LogFixture::new(path);
+    fixture.config.segment_bytes = 200_000;
+    let log = fixture.open();
+    fill(&log, 20);
+    for sequence in 0..9 {
+        append(&log, &batch_of(7, sequence, &[&vec![b'x'; 70_000]])).unwrap();
+        fill(&log, 3);
+    }
+    append(&log, &marker(7, false)).unwrap();
+    let bytes = bytes_of(&log);
+    log.close().unwrap();
+    (fixture, bytes)
+}
+
+/// The files of the log, by name, but for what differs with the disk's reservations.
+fn files(fixture: &LogFixture) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(fixture.partition())
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_follower_has_the_files_of_its_leader() {
+    let dir = tempfile::tempdir().unwrap();
+    let (leader, bytes) = leader(&dir.path().join("leader"));
+    assert!(files(&leader).iter().filter(|(name, _)| name.ends_with(".log")).count() >= 4);
+    for (number, step) in [(0, bytes.len()), (1, 1 << 17), (2, 90_000)] {
+        let mut follower = LogFixture::new(&dir.path().join(number.to_string()));
+        follower.config.segment_bytes = 200_000;
+        let log = follower.open();
+        let mut done = 0;
+        while done < bytes.len() {
+            // As a leader answers: a piece whose last batch may be cut.
+            let piece = &bytes[done..bytes.len().min(done + step)];
+            log.append_as_follower(piece).unwrap();
+            done = bytes_of(&log).len();
+        }
+        log.close().unwrap();
+        assert_eq!(files(&follower), files(&leader), "pieces of {step} bytes");
+    }
+}
+
+#[test]
+fn one_answer_costs_one_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let leader = LogFixture::new(&dir.path().join("leader"));
+    let log = leader.open();
+    fill(&log, 500);
+    append(&log, &batch(&[&vec![b'x'; 300_000]])).unwrap();
+    fill(&log, 500);
+    let path = dir.path().join("follower");
+    std::fs::create_dir(&path).unwrap();
+    let disk = Arc::new(RecordingDisk::new(&path).unwrap());
+    let follower = LogFixture::on(&path, Arc::clone(&disk) as _);
+    let copy = follower.open();
+    let bytes = bytes_of(&log);
+    copy.append_as_follower(&bytes[..200]).unwrap();
+    let (before, held) = (disk.writes(), bytes_of(&copy).len());
+    assert_eq!(copy.append_as_follower(&bytes[held..]).unwrap(), Offset(1001));
+    assert_eq!(disk.writes() - before, 1);
+    assert_eq!(bytes_of(&copy), bytes);
+}
+
+#[test]
+fn a_refused_write_takes_the_whole_answer_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let leader = LogFixture::new(&dir.path().join("leader"));
+    let log = leader.open();
+    fill(&log, 30);
+    let bytes = bytes_of(&log);
+    let size = bytes.len() / 30;
+    let path = dir.path().join("follower");
+    std::fs::create_dir(&path).unwrap();
+    let disk = Arc::new(RecordingDisk::new(&path).unwrap());
+    let follower = LogFixture::on(&path, Arc::clone(&disk) as _);
+    let copy = follower.open();
+    copy.append_as_follower(&bytes[..size * 10]).unwrap();
+    disk.inject(InjectedFault { call: Call::Write, code: ENOSPC, skip: 0, times: 1 });
+    let refused = copy.append_as_follower(&bytes[size * 10..]);
+    assert!(matches!(refused, Err(AppendError::Storage(StorageError::NoSpace(_)))), "{refused:?}");
+    assert_eq!(read_all(&copy), expected(0..10));
+    assert_eq!(copy.append_as_follower(&bytes[size * 10..]).unwrap(), Offset(30));
+    assert_eq!(bytes_of(&copy), bytes);
+}
+
+#[test]
+fn what_precedes_a_damaged_batch_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let leader = LogFixture::new(&dir.path().join("leader"));
+    let log = leader.open();
+    fill(&log, 10);
+    let mut bytes = bytes_of(&log);
+    let size = bytes.len() / 10;
+    bytes[size * 6 - 1] ^= 0xff;
+    let follower = LogFixture::new(&dir.path().join("follower"));
+    let copy = follower.open();
+    assert!(matches!(copy.append_as_follower(&bytes), Err(AppendError::Corrupt(_))));
+    assert_eq!(read_all(&copy), expected(0..5));
+    assert_eq!(append(&copy, &batch(&[&value(5)])).unwrap().base_offset, Offset(5));
+}
+
+#[test]
+fn a_high_watermark_is_known_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
+    fill(&log, 7);
+    let staged = stage(&log, &batch(&[b"a", b"b", b"c"])).unwrap().staged;
+    log.commit(staged).unwrap();
+    log.raise_high_watermark(Offset(7));
+    fixture.dir.checkpoint_high_watermarks().unwrap();
+    let file = dir.path().join("replication-offset-checkpoint");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "0\n1\nt 0 7\n");
+    let written = std::fs::metadata(&file).unwrap().modified().unwrap();
+    fixture.dir.checkpoint_high_watermarks().unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), written, "nothing moved");
+    drop((log, fixture));
+    let log = LogFixture::new(dir.path()).open();
+    assert_eq!((log.high_watermark(), log.log_end_offset()), (Offset(7), Offset(10)));
+}
