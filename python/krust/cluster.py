@@ -13,8 +13,8 @@ brokers in processes, a tree in memory is here: sessions, watches, an elected co
 speak Kafka's control APIs with each other over their sockets. For that each has a second listener,
 on a free port of 127.0.0.1, that no client knows: a client's StopReplica is refused on the
 first one, as it would delete records. Settings that name listeners replace both.
-Threads: any, one call at a time. Not promised: replication (factors above 1 are refused), and that
-a killed broker's log is left as a power cut would leave it: its files are closed in order.
+Threads: any, one call at a time. Not promised: that a killed broker's log is left as a power cut
+would leave it: its files are closed in order.
 """
 
 from __future__ import annotations
@@ -122,18 +122,24 @@ class Cluster(Closing):
         return reported[0] if len(reported) == 1 else -1
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replicas: int = -1,
     ) -> None:
         """Make a topic; every broker knows its leaders when this returns.
 
-        KafkaError: it is there, or cannot be.
+        replicas  of each partition; -1: as default.replication.factor says
+        raises    KafkaError: it is there, or cannot be
         """
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
                 asked = self.brokers.get(self.controller)
                 if asked is not None:
-                    asked.create_topic(name, partitions, config)
+                    asked.create_topic(name, partitions, config, replicas=replicas)
                     break
             except KafkaError as error:
                 if error.code != Code.NOT_CONTROLLER or time.monotonic() > deadline:

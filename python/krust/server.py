@@ -325,17 +325,20 @@ class Broker:
         return {"bootstrap_servers": self.bootstrap, **extra}
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replicas: int = -1,
     ) -> None:
-        """Make a topic; clients see it when this returns. KafkaError: it is there, or cannot be."""
+        """Make a topic; clients see it when this returns. KafkaError: it is there, or cannot be.
+
+        replicas  of each partition; -1: as default.replication.factor says
+        """
         pairs = [{"name": key, "value": _text(value)} for key, value in (config or {}).items()]
-        wanted = {
-            "name": name,
-            "num_partitions": partitions,
-            "replication_factor": -1,
-            "assignments": [],
-            "configs": pairs,
-        }
+        how = {"num_partitions": partitions, "replication_factor": replicas, "assignments": []}
+        wanted = {"name": name, **how, "configs": pairs}
         response = self._call("CreateTopics", {"topics": [wanted], "validate_only": False})
         _check(response["topics"][0])
 

@@ -556,7 +556,7 @@ offsets.topic.compression.codec  int  0  *  ignored  fixed
 offsets.topic.num.partitions  int  50  1..  yes  fixed
     Partitions of `__consumer_offsets`.
 offsets.topic.replication.factor  short  3  1..  yes  fixed
-    Replicas of `__consumer_offsets`, at most one a broker.
+    Replicas of `__consumer_offsets`; without ZooKeeper at most one a broker.
 offsets.topic.segment.bytes  int  104857600  1..  yes  fixed
     Largest segment of `__consumer_offsets`.
 password.encoder.cipher.algorithm  string  AES/CBC/PKCS5Padding  *  ignored  fixed
@@ -815,13 +815,13 @@ transaction.remove.expired.transaction.cleanup.interval.ms  int  3600000  1..  i
     Time between checks for expired transactional ids.
 transaction.state.log.load.buffer.size  int  5242880  1..  ignored  fixed
     Bytes read at a time when transactions are loaded.
-transaction.state.log.min.isr  int  2  1..  ignored  fixed
-    min.insync.replicas of `__transaction_state`.
-transaction.state.log.num.partitions  int  50  1..  ignored  fixed
+transaction.state.log.min.isr  int  2  1..  yes  fixed
+    min.insync.replicas of `__transaction_state`; without ZooKeeper at most one a broker.
+transaction.state.log.num.partitions  int  50  1..  yes  fixed
     Partitions of `__transaction_state`.
-transaction.state.log.replication.factor  short  3  1..  ignored  fixed
-    Replicas of `__transaction_state`.
-transaction.state.log.segment.bytes  int  104857600  1..  ignored  fixed
+transaction.state.log.replication.factor  short  3  1..  yes  fixed
+    Replicas of `__transaction_state`; without ZooKeeper at most one a broker.
+transaction.state.log.segment.bytes  int  104857600  1..  yes  fixed
     Largest segment of `__transaction_state`.
 transactional.id.expiration.ms  int  604800000  1..  ignored  fixed
     How long an idle transactional id is remembered.

@@ -57,7 +57,11 @@ class Cluster:
 
     def start(self, number: int) -> Served:
         """Start a broker, or start it again on its port and directory."""
-        options = {"zookeeper.session.timeout.ms": LONG_MS, **self._settings}
+        options = {
+            "zookeeper.session.timeout.ms": LONG_MS,
+            "offsets.topic.replication.factor": 1,
+            **self._settings,
+        }
         flags = ("--zookeeper", self.connect, "--node-id", str(number))
         port = self._ports[number]
         served = Served(self._folder / str(number), *flags, options=options, port=port)

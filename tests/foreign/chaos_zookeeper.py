@@ -26,7 +26,14 @@ from kazoo.client import KazooClient
 import krust
 from krust.metadata.ensemble import Ensemble
 from krust.metadata.zookeeper import end_session
-from tests.foreign.test_zookeeper_consumer import Ours, Where, apaches, create, shared
+from tests.foreign.test_zookeeper_consumer import (
+    OFFSETS_FACTOR,
+    Ours,
+    Where,
+    apaches,
+    create,
+    shared,
+)
 from tests.peers import zookeeper as peer
 from tests.serving import Served
 
@@ -154,7 +161,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="krust-chaos-"))
     with peer.running(folder / "zk") as ensemble:
         connect = f"{ensemble.connect}/k"
-        with Served(folder / "data", "--zookeeper", connect, "--node-id", "7") as broker:
+        flags = ("--zookeeper", connect, "--node-id", "7")
+        with Served(folder / "data", *flags, options={OFFSETS_FACTOR: 1}) as broker:
             right = play(folder, (connect, broker.bootstrap), given)
     sys.exit(0 if right else 1)
 

@@ -27,6 +27,7 @@ from tests.waiting import WAIT_S, until
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 Where = tuple[str, str]
+OFFSETS_FACTOR = "offsets.topic.replication.factor"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,8 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Where]:
     folder = tmp_path_factory.mktemp("zookeeper-consumers")
     with peer.running(folder / "zk") as ensemble:
         connect = f"{ensemble.connect}/{uuid.uuid4().hex}"
-        with Served(folder / "data", "--zookeeper", connect, "--node-id", "7") as broker:
+        flags = ("--zookeeper", connect, "--node-id", "7")
+        with Served(folder / "data", *flags, options={OFFSETS_FACTOR: 1}) as broker:
             yield connect, broker.bootstrap
 
 

@@ -22,7 +22,8 @@ from tests.waiting import WAIT_S, until
 
 @pytest.fixture
 def cluster() -> Iterator[krust.Cluster]:
-    with krust.Cluster(3, port=free_ports(3)[0]) as made:
+    config = {"offsets.topic.replication.factor": 1}
+    with krust.Cluster(3, port=free_ports(3)[0], config=config) as made:
         yield made
 
 

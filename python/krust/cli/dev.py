@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 65535),
     help="Port of broker 0, the others have the next ones; 0 takes free ones.",
 )
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 100),
+    help="Replicas of a topic that is created without a number.  [default: 1]",
+)
 @click.option("--data-dir", metavar="DIR", help="Where all of it lies. [a temporary directory]")
 @click.option("--zookeeper", metavar="HOSTS[/CHROOT]", help="Metadata in this ZooKeeper.")
 @click.option(
@@ -53,6 +58,7 @@ def command(
     *,
     brokers: int,
     port: int,
+    replication_factor: int | None,
     data_dir: str | None,
     zookeeper: str | None,
     pairs: tuple[tuple[str, str], ...],
@@ -64,6 +70,9 @@ def command(
     from krust.cluster import Cluster
 
     serve.log_to_stderr(log_level)
+    config = dict(pairs)
+    if replication_factor is not None:
+        config["default.replication.factor"] = str(replication_factor)
     ready = serve.Ready(ready_file, None)
     with (
         ready,
@@ -73,7 +82,7 @@ def command(
             port=port,
             data_dir=data_dir,
             zookeeper=zookeeper,
-            config=dict(pairs),
+            config=config,
             adopt=adopt,
         ) as cluster,
     ):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import configs, topic_plans, topics
+from krust.controller import internal_topics, topics
 from krust.controller.state import (
     INTERNAL,
     NO_TOPIC_ID,
@@ -150,11 +150,11 @@ def _adopted(state: ControllerState, name: str, parts: list[LogOnDisk]) -> Topic
     own = (state.node_id,)
     count = max(epochs) + 1
     if name in INTERNAL and len(epochs) < count:
-        count = max(count, state.whole(topic_plans.PARTITIONS[name]))
+        count = max(count, internal_topics.partitions(state, name))
     partitions = tuple(
         Partition(own, state.node_id, epochs.get(index, 0), own) for index in range(count)
     )
-    config = configs.internal_config(state, name) if name in INTERNAL else dict(KEEP)
+    config = internal_topics.config(state, name) if name in INTERNAL else dict(KEEP)
     return Topic(name, topic_id, partitions, config)
 
 

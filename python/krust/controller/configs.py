@@ -92,25 +92,6 @@ DYNAMIC_GROUP = 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """The operations of IncrementalAlterConfigs."""
 
-_INTERNAL_CONFIG = {
-    "__consumer_offsets": {
-        "compression.type": "producer",
-        "cleanup.policy": "compact",
-    },
-    "__transaction_state": {
-        "compression.type": "uncompressed",
-        "cleanup.policy": "compact",
-        "min.insync.replicas": "1",
-        "segment.bytes": "104857600",
-    },
-}
-
-_INTERNAL_FROM = {
-    "__consumer_offsets": {"segment.bytes": "offsets.topic.segment.bytes"},
-    "__transaction_state": {},
-}
-"""Those that settings of the broker say."""
-
 _OF_METRICS = {
     "interval.ms": ("300000", Type.INT),
     "match": ("", Type.LIST),
@@ -128,12 +109,6 @@ class Known(NamedTuple):
     name: str
     value: str
     source: int
-
-
-def internal_config(state: ControllerState, name: str) -> dict[str, str]:
-    """The settings Kafka gives a topic of its own."""
-    config = dict(_INTERNAL_CONFIG[name])
-    return config | {key: str(state.whole(own)) for key, own in _INTERNAL_FROM[name].items()}
 
 
 def refused_topic_value(state: ControllerState, name: str, text: str) -> str | None:

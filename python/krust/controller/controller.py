@@ -224,7 +224,7 @@ class Controller:
         state = self.state
         asked: CreateTopicsRequest | AllocateProducerIdsRequest | None = None
         if request.api == "AutoCreate":
-            asked = _creation(request)
+            asked = _creation(state, request)
         elif request.api == "AllocateProducerIds":
             broker = request.message.get("broker_id", state.node_id)
             if broker == state.node_id:
@@ -340,9 +340,10 @@ def failure(request: Request[Any], error: Exception) -> Message:
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
 
-def _creation(request: Request[AutoCreateRequest]) -> CreateTopicsRequest:
+def _creation(state: ControllerState, request: Request[AutoCreateRequest]) -> CreateTopicsRequest:
     """The CreateTopics that asks the controller for topics of an AutoCreate."""
-    topics = [topic_plans.with_defaults(name) for name in dict.fromkeys(request.message["topics"])]
+    names = dict.fromkeys(request.message["topics"])
+    topics = [topic_plans.with_own_numbers(state, name) for name in names]
     return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
 
 

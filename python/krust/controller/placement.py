@@ -1,8 +1,10 @@
 """Which brokers get the replicas of new partitions, where there are several.
 
-Partitions go round the brokers, one after the other, from where the last topic ended; replicas of
-one partition to brokers behind one another. Where brokers have racks they are taken rack by rack
-in turn, so that neighbours, and with them replicas, are on different ones (Kafka's rule, KIP-36).
+The brokers stand in a ring. Leaders go round it, one partition after the other, from where the last
+topic ended. The followers of a partition are brokers behind its leader; with each round of leaders
+the distance grows by one, so that the partitions of a dead leader go to all other brokers.
+Where brokers have racks the ring takes them rack by rack in turn, and a partition takes a second
+broker of a rack only when it has one of every rack (Kafka's rule, KIP-36).
 Brokers of which some have a rack and some have none cannot be placed so: that is refused.
 Brokers that said that they will stop get nothing, as long as there are others.
 """
@@ -31,10 +33,35 @@ def spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int
             f"Replication factor: {factor} larger than available brokers: {len(ring)}.",
         )
     first, state.placed = state.placed, state.placed + count
-    size = len(ring)
+    if factor == 1:
+        return [[ring[place % len(ring)]] for place in range(first, first + count)]
+    racks = {each: state.brokers[each].rack for each in ring}
+    has_racks = None not in racks.values()
     return [
-        [ring[(first + index + step) % size] for step in range(factor)] for index in range(count)
+        _replicas(ring, place, factor, racks if has_racks else {})
+        for place in range(first, first + count)
     ]
+
+
+def _replicas(
+    ring: Sequence[int], place: int, factor: int, racks: Mapping[int, str | None]
+) -> list[int]:
+    """The replicas of the partition at a place, its leader first.
+
+    racks  empty: brokers have none
+    """
+    size = len(ring)
+    leader, round_ = place % size, place // size
+    others = [ring[(leader + 1 + (round_ + step) % (size - 1)) % size] for step in range(size - 1)]
+    chosen, taken = [ring[leader]], {racks.get(ring[leader])}
+    while len(chosen) < factor:
+        free = [each for each in others if each not in chosen]
+        best = next((each for each in free if racks and racks[each] not in taken), None)
+        if best is None:
+            best, taken = free[0], set()
+        chosen.append(best)
+        taken.add(racks.get(best))
+    return chosen
 
 
 def turns(brokers: Mapping[int, LiveBroker]) -> list[int]:

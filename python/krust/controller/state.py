@@ -128,6 +128,11 @@ class Partition(NamedTuple):
     removing: tuple[int, ...] = ()
     """replicas that it removes"""
 
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that it has when no reassignment is under way any more."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
     def assigned_as(self, other: Partition) -> Partition:
         """The partition with the replicas of `other`; the same object if it has them."""
         replicas = (other.replicas, other.adding, other.removing)

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
-from krust.controller import configs
+from krust.controller import configs, internal_topics
 from krust.controller.leaders import new_partitions
 from krust.controller.state import INTERNAL, ControllerState, RefusedError, Topic, flattened
 from krust.errors import Code, ConfigError
@@ -28,18 +28,6 @@ MAX_NAME = 249
 MAX_PARTITIONS = 100_000
 """of one topic: a slip of the finger must not fill the disk with directories"""
 
-PARTITIONS = {
-    "__consumer_offsets": "offsets.topic.num.partitions",
-    "__transaction_state": "transaction.state.log.num.partitions",
-}
-"""Settings that say how many partitions Kafka's own topics have."""
-
-_FACTORS = {
-    "__consumer_offsets": "offsets.topic.replication.factor",
-    "__transaction_state": "transaction.state.log.replication.factor",
-}
-"""Settings that say how many replicas they have."""
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
@@ -52,6 +40,23 @@ def with_defaults(name: str) -> CreatableTopic:
         "assignments": [],
         "configs": [],
     }
+
+
+def with_own_numbers(state: ControllerState, name: str) -> CreatableTopic:
+    """A topic as a broker asks the controller for it.
+
+    In a ZooKeeper cluster with the numbers of its own settings, as Kafka's brokers do: a Kafka that
+    is the controller has no defaults for internal topics.
+    """
+    wanted = with_defaults(name)
+    if not state.config.text("zookeeper.connect"):
+        return wanted
+    wanted["num_partitions"] = internal_topics.partitions(state, name)
+    wanted["replication_factor"] = internal_topics.replicas(state, name)
+    if name in INTERNAL:
+        config = internal_topics.config(state, name)
+        wanted["configs"] = [{"name": key, "value": value} for key, value in config.items()]
+    return wanted
 
 
 def plan(state: ControllerState, wanted: CreatableTopic) -> Topic:
@@ -70,7 +75,7 @@ def plan(state: ControllerState, wanted: CreatableTopic) -> Topic:
         )
     config = _settings(state, wanted.get("configs") or [])
     if name in INTERNAL:
-        config = configs.internal_config(state, name) | config
+        config = internal_topics.config(state, name) | config
     replicas = _assignment(state, wanted)
     partitions = new_partitions(state.brokers.keys(), replicas)
     return Topic(name, state.new_id(), partitions, config)
@@ -109,8 +114,8 @@ def grown(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic,
     if count > MAX_PARTITIONS:
         raise RefusedError(Code.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS}")
     given = wanted.get("assignments")
+    factor = len(topic.partitions[0].target)
     if given is None:
-        factor = len(topic.partitions[0].replicas)
         added = _spread(state, count - now, factor)
     else:
         added = [each["broker_ids"] for each in given]
@@ -120,7 +125,7 @@ def grown(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic,
                 f"Increasing the number of partitions by {count - now} "
                 f"but {len(added)} assignments provided.",
             )
-        _check_replicas(state, added)
+        _check_replicas(state, added, factor)
     new = new_partitions(state.brokers.keys(), added)
     return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
 
@@ -143,14 +148,12 @@ def _assignment(state: ControllerState, wanted: CreatableTopic) -> list[Sequence
                 "partitions should be numbered from 0 without gaps or doubles",
             )
         replicas = [by_index[index] for index in range(len(given))]
-        _check_replicas(state, replicas)
+        _check_replicas(state, replicas, len(replicas[0]))
         return replicas
     if count == -1:
-        count = state.whole(PARTITIONS.get(wanted["name"], "num.partitions"))
-    if wanted["name"] in _FACTORS and (factor == -1 or (factor > 1 and state.shared)):
-        factor = _capped(state, wanted["name"], factor)
+        count = internal_topics.partitions(state, wanted["name"])
     if factor == -1:
-        factor = state.whole("default.replication.factor")
+        factor = internal_topics.replicas(state, wanted["name"])
     if count <= 0:
         raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if count > MAX_PARTITIONS:
@@ -164,29 +167,7 @@ def _assignment(state: ControllerState, wanted: CreatableTopic) -> list[Sequence
             Code.INVALID_REPLICATION_FACTOR,
             f"Replication factor: {factor} larger than available brokers: {len(state.brokers)}.",
         )
-    _check_factor(factor)
     return _spread(state, count, factor)
-
-
-def _capped(state: ControllerState, name: str, asked: int) -> int:
-    """One replica of a topic of Kafka's own, whatever is set, until there can be more.
-
-    Kafka waits for so many brokers; a group that waits for ever is of no use to anybody.
-    """
-    setting = _FACTORS[name]
-    wanted = state.whole(setting) if asked == -1 else asked
-    if wanted > 1 and state.shared:
-        state.warn(f"{name} gets 1 replica, not {wanted} ({setting}): there is no replication yet")
-    return 1
-
-
-def _check_factor(factor: int) -> None:
-    if factor > 1:
-        raise RefusedError(
-            Code.INVALID_REPLICATION_FACTOR,
-            f"Replication factor: {factor}, but krust keeps one replica of a partition so far: "
-            "there is no replication yet.",
-        )
 
 
 def _spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
@@ -198,17 +179,16 @@ def _spread(state: ControllerState, count: int, factor: int) -> list[Sequence[in
     return placement.spread(state, count, factor)
 
 
-def _check_replicas(state: ControllerState, replicas: Sequence[Sequence[int]]) -> None:
-    """Refuse an assignment that names no broker, one twice, or a dead one."""
+def _check_replicas(state: ControllerState, replicas: Sequence[Sequence[int]], factor: int) -> None:
+    """Refuse an assignment that names no broker, one twice, a dead one, or not `factor`."""
     for each in replicas:
         if not each or len(set(each)) < len(each):
             why = f"replicas {list(each)}: none, or one twice"
         elif not set(each) <= state.brokers.keys():
             why = f"brokers {sorted(set(each) - state.brokers.keys())} are not alive"
-        elif len(each) != len(replicas[0]):
-            why = "not all partitions have the same number of replicas"
+        elif len(each) != factor:
+            why = f"replicas {list(each)}: not {factor} of them, as other partitions have"
         else:
-            _check_factor(len(each))
             continue
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
 

@@ -453,25 +453,6 @@ def test_a_client_gives_replicas_another_order() -> None:
     assert json.loads(nodes.node("/brokers/topics/t") or "")["partitions"]["0"] == [3, 1, 2]
 
 
-def test_more_than_one_replica_is_refused_with_the_reason() -> None:
-    nodes = Nodes(1, 2, 3)
-    result = nodes.leader.create("t", factor=2)
-    assert result["error_code"] == 38
-    assert "no replication yet" in result["error_message"]
-    given = {"partition_index": 0, "broker_ids": [1, 2]}
-    facts = {"num_partitions": -1, "replication_factor": -1, "configs": []}
-    topic = {"name": "t", **facts, "assignments": [given]}
-    answer = nodes.leader.ask("CreateTopics", {"topics": [topic], "validate_only": False})
-    assert answer["topics"][0]["error_code"] == 38
-
-
-def test_kafkas_own_topics_get_one_replica_with_a_notice() -> None:
-    nodes = Nodes(1, 2, 3, **{"offsets.topic.num.partitions": 3})
-    assert nodes.leader.create("__consumer_offsets", -1, -1)["error_code"] == 0
-    assert leaders(nodes, "__consumer_offsets") == [1, 2, 3]
-    assert any("no replication yet" in line for line in nodes.leader.lines)
-
-
 def test_brokers_of_which_some_have_a_rack_are_refused_by_name() -> None:
     nodes = Nodes(1)
     Member(nodes, 2, **{"broker.rack": "b"})

@@ -39,7 +39,7 @@ def altered(nodes: Nodes, *partitions: tuple[int, list[int] | None]) -> list[int
 
 def test_new_partitions_do_not_erase_a_reassignment() -> None:
     nodes = moving()
-    grown = {"name": "t", "count": 3, "assignments": [{"broker_ids": [2]}]}
+    grown = {"name": "t", "count": 3, "assignments": [{"broker_ids": [2, 3]}]}
     answer = nodes.leader.ask("CreatePartitions", {"topics": [grown], "validate_only": False})
     assert answer["results"][0]["error_code"] == 0
     assert written(nodes)["partitions"].keys() == {"0", "1", "2"}
