@@ -30,6 +30,7 @@ pub(crate) fn of_storage(error: &StorageError) -> ErrorCode {
 pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Storage(error) => of_storage(error),
+        AppendError::NotLeader => ErrorCode::NotLeaderOrFollower,
         AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
         AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
         AppendError::InvalidTxnState(_) => ErrorCode::InvalidTxnState,

@@ -119,6 +119,8 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
         converted_memory_bytes: table
             .size("krust.fetch.converted.memory.bytes", default.converted_memory_bytes)?,
         worker_threads: table.size("krust.worker.threads", default.worker_threads)?,
+        replica_lag_time_max_ms: table
+            .or("replica.lag.time.max.ms", default.replica_lag_time_max_ms)?,
         quota_windows: Windows {
             number: table.or("quota.window.num", default.quota_windows.number)?,
             size_ms: table

@@ -52,6 +52,9 @@ pub enum AppendError {
     /// KAFKA_STORAGE_ERROR (56).
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// NOT_LEADER_OR_FOLLOWER (6): producers' batches go to the leader.
+    #[error("another broker leads the partition")]
+    NotLeader,
     /// OUT_OF_ORDER_SEQUENCE_NUMBER (45).
     #[error("producer {producer_id}: sequence {found} after {last}")]
     OutOfOrderSequence {

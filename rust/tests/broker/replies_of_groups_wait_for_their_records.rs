@@ -23,12 +23,15 @@ fn in_sync(fixture: &mut TestBroker, isr: &[i32]) {
 
 /// The same, and who leads and is in sync with the partition of [`OTHER`].
 fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, &[i32])) {
+    let before =
+        fixture.broker.image().topic(GROUPS).map(|topic| topic.partitions[0].state.clone());
+    let partition_epoch = before.map_or(0, |state| state.partition_epoch + 1);
     let state = |leader, isr: &[i32]| PartitionState {
         leader,
         leader_epoch: Epoch(0),
         isr: isr.to_vec(),
         replicas: vec![leader, leader + 1],
-        partition_epoch: 0,
+        partition_epoch,
     };
     let mut partitions = vec![state(0, isr); 50];
     partitions[OTHER.1] = state(leader, others);

@@ -55,7 +55,7 @@ pub(crate) fn answer(
 
 impl DelayedGroupReply {
     fn begin(&self, thread: usize, delayed: DelayedId) {
-        for AppendedAt { partition, end } in &self.at {
+        for AppendedAt { partition, end, .. } in &self.at {
             partition.wait(Waiter { acks: Acks::All, wanted: *end, thread, delayed });
         }
     }
@@ -66,10 +66,7 @@ impl DelayedGroupReply {
     }
 
     fn failed(&self) -> bool {
-        let failed = |at: &AppendedAt| {
-            !at.is_committed() && (at.partition.is_led_elsewhere() || at.partition.log.is_offline())
-        };
-        self.at.iter().any(failed)
+        self.at.iter().any(AppendedAt::is_lost)
     }
 }
 

@@ -15,16 +15,17 @@ use std::time::Duration;
 
 use crate::broker::lifecycle::groups::replay::GroupReplay;
 use crate::broker::lifecycle::opening::{ApplyError, Opened, Wanted};
+use crate::broker::replica::leader::{IsrMember, Leadership, ReplicationSettings};
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::groups::shard::TOPIC;
 use crate::broker::state::image::{
     ClusterImage, Delta, PartitionImage, PartitionState, TopicDelta, TopicImage, TopicSettings,
 };
-use crate::broker::state::partition::Partition;
+use crate::broker::state::partition::{LeaderAssignment, Partition};
 use crate::broker::state::quotas;
 use crate::broker::state::store::LoadedLog;
 use crate::broker::state::waking::Wakes;
-use crate::ids::{Epoch, TopicId, TopicPartition};
+use crate::ids::{TopicId, TopicPartition};
 use crate::storage::{
     Cleaner, CleanerOptions, Deleted, Deletions, Intervals, LogConfig, LogScheduler, Open,
     ScheduledTask, StorageError, Syncer, close_all, settle,
@@ -42,6 +43,8 @@ struct DeltaStep {
     failures: Vec<ApplyError>,
     /// Whether this is the first delta, which names what existed before the start.
     is_first: bool,
+    /// The brokers that are alive.
+    alive: Vec<i32>,
     /// Partitions whose waiting requests must be woken.
     left: Vec<Arc<Partition>>,
     deletions: Deletions,
@@ -140,6 +143,7 @@ impl Broker {
             strays: delta.strays,
             failures: Vec::new(),
             is_first,
+            alive: image.brokers.iter().map(|broker| broker.id).collect(),
             left: Vec::new(),
             deletions: Deletions::default(),
         };
@@ -256,9 +260,10 @@ impl Broker {
                 opened.map_err(|error| step.failures.push(error)).ok().flatten()
             };
             if let Some(partition) = &local
-                && (is_named || !is_open)
+                && (is_named || !is_open || has_changed)
             {
-                self.lead(partition, &state, (node, step));
+                let settings = &plan.settings;
+                self.assign(partition, (&state, settings), (node, step));
             }
             partitions.push(PartitionImage { state, local });
         }
@@ -267,21 +272,32 @@ impl Broker {
     }
 
     /// Makes a replica leader or follower, as the image says.
-    fn lead(
+    fn assign(
         &self,
         partition: &Arc<Partition>,
-        state: &PartitionState,
+        (state, settings): (&PartitionState, &TopicSettings),
         (node, step): (i32, &mut DeltaStep),
     ) {
         if state.leader != node {
             step.left.push(Arc::clone(partition));
-            return partition.follow();
+            return partition.follow(state.leader_epoch);
         }
-        if state.leader_epoch > Epoch::NONE {
-            partition.log.set_leader_epoch(state.leader_epoch);
-        }
-        partition.lead(state.isr == [node]);
-        partition.advance(&mut Wakes { here: None, waker: self });
+        let isr = state.isr.iter().map(|id| IsrMember { replica: *id, broker_epoch: -1 });
+        let assignment = LeaderAssignment {
+            node,
+            leadership: Leadership {
+                leader_epoch: state.leader_epoch,
+                partition_epoch: state.partition_epoch,
+                isr: isr.collect(),
+                replicas: state.replicas.clone(),
+            },
+            settings: ReplicationSettings {
+                lag_time_max_ms: self.settings.load().replica_lag_time_max_ms,
+                min_insync_replicas: usize::try_from(settings.min_insync_replicas).unwrap_or(0),
+            },
+            alive: &step.alive,
+        };
+        partition.lead(assignment, &mut Wakes { here: None, waker: self });
     }
 
     /// Removes a partition that is no longer on this broker.

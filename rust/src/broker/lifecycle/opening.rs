@@ -148,7 +148,7 @@ impl Broker {
         let leader_epoch = open.leader_epoch;
         let log = Log::open(&dir, &name, open).map_err(fail)?;
         self.note_proven(&log, leader_epoch);
-        let partition = Partition::new(name.clone(), id, log);
+        let partition = Partition::new(name.clone(), id, (log, Arc::clone(&self.replication)));
         partition.settle().map_err(fail)?;
         self.move_on(&partition);
         Ok(Arc::new(partition))

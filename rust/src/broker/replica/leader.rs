@@ -212,6 +212,11 @@ impl LeaderReplica {
         self.raise_high_watermark(moment)
     }
 
+    /// The leader appended.
+    pub fn log_end_moved(&mut self, moment: Moment) -> LeaderEffects {
+        self.raise_high_watermark(moment)
+    }
+
     /// These brokers are alive. The high watermark does not wait for others outside the ISR.
     pub fn brokers_changed(&mut self, alive: &[i32], moment: Moment) -> LeaderEffects {
         for follower in &mut self.followers {

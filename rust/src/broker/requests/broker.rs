@@ -23,6 +23,7 @@ use crate::broker::state::producer_ids::ProducerIds;
 use crate::broker::state::proven::Proven;
 use crate::broker::state::quotas::account::Quotas;
 use crate::broker::state::quotas::bucket::Windows;
+use crate::broker::state::replication::ReplicationContext;
 use crate::broker::state::store::LogManager;
 use crate::broker::state::unserved::UnservedIds;
 use crate::broker::state::waking::{DelayedId, Waker};
@@ -76,6 +77,8 @@ pub struct Settings {
     pub converted_memory_bytes: usize,
     /// `krust.worker.threads`; counts at the start only.
     pub worker_threads: usize,
+    /// `replica.lag.time.max.ms`.
+    pub replica_lag_time_max_ms: i64,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
     pub quota_windows: Windows,
 }
@@ -102,6 +105,7 @@ impl Default for Settings {
             policy_response_bytes: 64 << 20,
             converted_memory_bytes: 64 << 20,
             worker_threads: 2,
+            replica_lag_time_max_ms: 30_000,
             quota_windows: Windows::default(),
         }
     }
@@ -142,6 +146,7 @@ pub struct Broker {
     /// Set when the broker closes, so that replays of coordinators end.
     pub(crate) replays_stop: AtomicBool,
     pub(crate) quotas: Quotas,
+    pub(crate) replication: Arc<ReplicationContext>,
     /// The number of the last connection.
     pub(crate) connections: AtomicU64,
 }
@@ -187,6 +192,7 @@ impl Broker {
             image_number: AtomicU64::new(0),
             applying: Mutex::new(()),
             log_manager,
+            replication: ReplicationContext::new(Arc::clone(&clock)),
             progress: Arc::default(),
             clock,
             policy,

@@ -11,6 +11,9 @@ pub struct DelayedId(pub u64);
 pub trait Waker: Send + Sync {
     /// Makes network thread `thread` retry its request `delayed`, which may have been answered.
     fn wake(&self, thread: usize, delayed: DelayedId);
+
+    /// A leader added a proposal for the controller, which is to be sent.
+    fn isr_proposed(&self) {}
 }
 
 /// Collects the threads and requests to be woken.

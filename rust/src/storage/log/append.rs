@@ -101,6 +101,9 @@ impl Log {
         check_size(batch, &config)?;
         let mut writer = self.writer.lock();
         self.appendable()?;
+        if self.follows.load(Ordering::Acquire) {
+            return Err(AppendError::NotLeader);
+        }
         let log_start_offset = self.log_start_offset();
         if let Some((base, last, time)) = analyze_producer_state(&writer, batch)? {
             return Ok(Appended {

@@ -102,6 +102,8 @@ pub struct Log {
     first_unstable: AtomicI64,
     txns_wait: AtomicBool,
     leader_epoch: AtomicI32,
+    /// Another broker leads: producers' batches are refused. Set under the writer's lock.
+    follows: AtomicBool,
     /// Rises when offsets are taken back, so that what readers remembered is void.
     truncations: AtomicU32,
     read_positions: Mutex<read_positions::ReadPositions>,
@@ -260,9 +262,31 @@ impl Log {
         Epoch(self.leader_epoch.load(Ordering::Acquire))
     }
 
-    /// Appends with `epoch` from now on; an older one than the present is ignored.
+    /// Takes producers' batches from now on, with `epoch`; one older than the present is ignored.
     pub fn set_leader_epoch(&self, epoch: Epoch) {
         self.leader_epoch.fetch_max(epoch.0, Ordering::AcqRel);
+        self.follows.store(false, Ordering::Release);
+    }
+
+    /// The same; notes that the epoch begins at the log's end, so that a follower whose last batch
+    /// is of an earlier epoch learns where that one ended.
+    pub fn begin_leader_epoch(&self, epoch: Epoch) {
+        self.set_leader_epoch(epoch);
+        let mut writer = self.writer.lock();
+        let start = Offset(writer.next_offset);
+        if writer.epochs.assign(epoch, start) {
+            writer.epochs_saved = false;
+        }
+    }
+
+    /// Takes no producers' batches from now on, because another broker leads. What was staged is
+    /// written first, so that nothing of this broker's is appended later.
+    pub fn stop_leading(&self) {
+        let mut writer = self.writer.lock();
+        self.follows.store(true, Ordering::Release);
+        if let Err(error) = self.write_and_publish(&mut writer) {
+            tracing::warn!(log = %self.name, "staged appends are lost: {error}");
+        }
     }
 
     /// The newest epoch in the log; -1 without any.

@@ -100,6 +100,7 @@ fn build(
         first_unstable: AtomicI64::new(i64::MAX),
         txns_wait: AtomicBool::new(false),
         leader_epoch: AtomicI32::new(leader_epoch.0),
+        follows: AtomicBool::new(false),
         truncations: AtomicU32::new(0),
         read_positions: Mutex::new(ReadPositions::default()),
         recent: super::recent_batches::Recent::default(),

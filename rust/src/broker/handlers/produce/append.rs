@@ -123,9 +123,8 @@ impl Append {
         if topic.internal && !self.may_write_internal {
             return Err(Refused::Code(ErrorCode::InvalidTopicException));
         }
-        let (image, partition) = led(topic, data.index, self.node).map_err(Refused::Code)?;
-        let least = usize::try_from(topic.settings.min_insync_replicas).unwrap_or(0);
-        if self.needs_isr && image.state.isr.len() < least {
+        let (_, partition) = led(topic, data.index, self.node).map_err(Refused::Code)?;
+        if self.needs_isr && !partition.has_enough_in_sync() {
             return Err(Refused::Code(ErrorCode::NotEnoughReplicas));
         }
         let config = &topic.settings.log;
@@ -185,7 +184,9 @@ impl Append {
             let part = self.keep(partition, config, (batch, validated, scratch))?;
             whole = Some(match whole {
                 None => part,
-                Some(first) => Part { stage: part.stage, wanted: part.wanted, ..first },
+                Some(first) => {
+                    Part { stage: part.stage, term: part.term, wanted: part.wanted, ..first }
+                }
             });
         }
         let nothing = RecordError::Invalid { index: -1, reason: "there are no records" };
@@ -279,6 +280,7 @@ impl Append {
         config: &LogConfig,
         (batch, validated, scratch): (&Batch<'_>, &ValidationResult, &mut Vec<u8>),
     ) -> Result<Part, Refused> {
+        let term = partition.term();
         let appended = match recompressed(batch, config) {
             None => partition.log.stage(batch, validated, self.now_ms)?,
             Some(codec) => {
@@ -301,6 +303,7 @@ impl Append {
             base_offset: appended.base_offset.0,
             log_append_time: appended.log_append_time,
             log_start_offset: appended.log_start_offset.0,
+            term,
             wanted: Offset(appended.last_offset.0 + 1),
         })
     }

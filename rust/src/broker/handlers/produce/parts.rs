@@ -25,6 +25,8 @@ pub(crate) struct Part {
     pub(crate) base_offset: i64,
     pub(crate) log_append_time: i64,
     pub(crate) log_start_offset: i64,
+    /// The partition's term in which they were appended.
+    pub(crate) term: u32,
     /// One past the last record.
     pub(crate) wanted: Offset,
 }
@@ -45,6 +47,7 @@ impl Part {
             base_offset: -1,
             log_append_time: -1,
             log_start_offset: -1,
+            term: 0,
             wanted: Offset(0),
         }
     }
@@ -60,16 +63,20 @@ impl Part {
     /// Whether it is complete: it failed, or the watermark has passed it.
     pub(crate) fn is_acknowledged(&self, acks: Acks) -> bool {
         self.error != ErrorCode::None
-            || self.partition.as_ref().is_none_or(|p| p.acknowledged(acks) >= self.wanted)
+            || (self.partition.as_ref())
+                .is_none_or(|p| p.is_acknowledged(acks, (self.term, self.wanted)))
     }
 
-    /// Why it will never be committed: its disk failed, or its log was deleted.
-    pub(crate) fn failed(&self) -> Option<ErrorCode> {
+    /// Why it will not be committed: its disk failed, this broker ceased to lead, or too few
+    /// replicas are in sync by now.
+    pub(crate) fn failed(&self, acks: Acks) -> Option<ErrorCode> {
         let partition = self.partition.as_ref()?;
         if partition.log.is_offline() {
             Some(ErrorCode::KafkaStorageError)
-        } else if partition.is_led_elsewhere() {
+        } else if partition.term() != self.term {
             Some(ErrorCode::NotLeaderOrFollower)
+        } else if acks == Acks::All && !partition.has_enough_in_sync() {
+            Some(ErrorCode::NotEnoughReplicasAfterAppend)
         } else {
             None
         }

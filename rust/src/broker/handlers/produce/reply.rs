@@ -114,7 +114,7 @@ impl DelayedProduce {
 
     /// Whether all partitions are complete.
     fn is_over(&self) -> bool {
-        self.parts().all(|part| part.is_acknowledged(self.acks) || part.failed().is_some())
+        self.parts().all(|part| part.is_acknowledged(self.acks) || part.failed(self.acks).is_some())
     }
 
     /// The reply now. Partitions that are not committed have failed or timed out.
@@ -125,7 +125,7 @@ impl DelayedProduce {
                 if let Some(partition) = &part.partition {
                     partition.forget(thread, id);
                 }
-                *part = Part::refused(part.failed().unwrap_or(ErrorCode::RequestTimedOut));
+                *part = Part::refused(part.failed(acks).unwrap_or(ErrorCode::RequestTimedOut));
             }
         }
         let responses = self.topics.iter().map(|topic| {

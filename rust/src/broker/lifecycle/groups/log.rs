@@ -37,7 +37,7 @@ impl Broker {
 
     /// Runs `action` once the high watermark has passed `at`: now, or on the thread that moves it.
     pub fn on_commit(&self, at: &AppendedAt, action: CommitCallback) {
-        at.partition.on_commit(at.end, action);
+        at.partition.on_commit((at.term, at.end), action);
     }
 }
 

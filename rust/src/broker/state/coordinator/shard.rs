@@ -40,6 +40,8 @@ pub(crate) struct CoordinatorShard<S> {
     /// The partition's number.
     pub(crate) index: i32,
     pub(crate) partition: Arc<Partition>,
+    /// The partition's term when this broker became its leader.
+    term: u32,
     /// A [`CoordinatorState`]; changed only under the lock.
     state: AtomicU8,
     kept: Mutex<ShardMemory<S>>,
@@ -63,6 +65,8 @@ pub(crate) struct ShardMemory<S> {
 pub struct AppendedAt {
     /// The partition of its topic.
     pub partition: Arc<Partition>,
+    /// The partition's term then.
+    pub(crate) term: u32,
     /// One past the last record.
     pub end: Offset,
 }
@@ -79,7 +83,13 @@ pub(crate) enum NotAppended {
 impl AppendedAt {
     /// Whether the high watermark has passed it.
     pub fn is_committed(&self) -> bool {
-        self.partition.acknowledged(Acks::All) >= self.end
+        self.partition.is_acknowledged(Acks::All, (self.term, self.end))
+    }
+
+    /// Whether it never will be committed: this broker ceased to lead, or the disk failed.
+    pub(crate) fn is_lost(&self) -> bool {
+        let is_over = self.partition.term() != self.term || self.partition.log.is_offline();
+        is_over && !self.is_committed()
     }
 }
 
@@ -90,7 +100,8 @@ impl<S: Default> CoordinatorShard<S> {
         let is_replaying = partition.log.log_start_offset() != end;
         let state = if is_replaying { CoordinatorState::Loading } else { CoordinatorState::Ready };
         let kept = Mutex::new(ShardMemory { end, is_replaying, ..ShardMemory::default() });
-        Self { index, partition, state: AtomicU8::new(state as u8), kept }
+        let term = partition.term();
+        Self { index, partition, term, state: AtomicU8::new(state as u8), kept }
     }
 
     /// Its state.
@@ -135,12 +146,13 @@ impl<S: Default> CoordinatorShard<S> {
 
     /// Where the coordinator's records end now.
     pub(crate) fn end(&self, memory: &ShardMemory<S>) -> AppendedAt {
-        AppendedAt { partition: Arc::clone(&self.partition), end: memory.end }
+        let partition = Arc::clone(&self.partition);
+        AppendedAt { partition, term: self.term, end: memory.end }
     }
 
     /// Whether all that was appended so far is committed.
     pub(crate) fn is_committed(&self, memory: &ShardMemory<S>) -> bool {
-        self.partition.acknowledged(Acks::All) >= memory.end
+        self.partition.is_acknowledged(Acks::All, (self.term, memory.end))
     }
 
     /// Appends a batch. The caller then applies it in memory, releases the lock, and calls

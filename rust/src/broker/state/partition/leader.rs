@@ -1,0 +1,216 @@
+//! The leader's side of a partition: runs [`LeaderReplica`] and carries out its effects, which are
+//! the high watermark of the log, requests that may go on, and proposals for the controller.
+//!
+//! A sole replica has no [`LeaderReplica`] and takes no lock: each append raises its high
+//! watermark.
+//! Threads: any; a step holds the lock of the replica. Nothing is woken under it.
+
+use std::sync::atomic::Ordering;
+
+use super::{Partition, Replica, ReplicaRole, WatchScope};
+use crate::broker::replica::leader::{
+    FollowerFetch, LeaderEffects, LeaderReplica, Leadership, Moment, ProposalOutcome, ProposedIsr,
+    ReplicationSettings,
+};
+use crate::broker::state::replication::IsrProposal;
+use crate::broker::state::waking::Wakes;
+use crate::ids::{Epoch, Offset};
+use crate::protocol::ErrorCode;
+
+/// What the controller and the settings say to a leader.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaderAssignment<'a> {
+    /// This broker's node id.
+    pub(crate) node: i32,
+    pub(crate) leadership: Leadership,
+    pub(crate) settings: ReplicationSettings,
+    /// The brokers that are alive.
+    pub(crate) alive: &'a [i32],
+}
+
+/// What a step of the leader changed, beside proposals.
+#[derive(Clone, Copy, Debug, Default)]
+struct StepResult {
+    is_high_watermark_raised: bool,
+    is_low_watermark_moved: bool,
+    /// The in-sync set became smaller than acks=all needs.
+    has_lost_enough: bool,
+    has_proposed: bool,
+}
+
+impl Partition {
+    /// Makes this broker the leader in a leader epoch, or tells the leader of this epoch what
+    /// changed. An older epoch is ignored.
+    pub(crate) fn lead(&self, assignment: LeaderAssignment<'_>, wakes: &mut Wakes<'_>) {
+        let LeaderAssignment { node, leadership, settings, alive } = assignment;
+        let epoch = leadership.leader_epoch;
+        let is_sole = leadership.replicas == [node];
+        let mut replica = self.replica.lock();
+        if let Replica::Leader(leader) = &*replica
+            && leader.leadership().leader_epoch > epoch
+        {
+            return;
+        }
+        if is_sole {
+            if epoch > Epoch::NONE {
+                self.log.set_leader_epoch(epoch);
+            }
+            *replica = Replica::Sole;
+            self.has_enough_in_sync.store(true, Ordering::Release);
+            self.role.store(ReplicaRole::SoleLeader as u8, Ordering::SeqCst);
+            drop(replica);
+            return self.advance(wakes);
+        }
+        // The role comes before the log end: whoever still took this broker for the sole replica
+        // read a log end that the new leader's epoch start covers.
+        self.role.store(ReplicaRole::Leader as u8, Ordering::SeqCst);
+        let is_same = matches!(&*replica, Replica::Leader(leader)
+            if leader.leadership().leader_epoch == epoch);
+        if !is_same {
+            self.log.begin_leader_epoch(epoch);
+            let (high_watermark, moment) = (self.log.high_watermark(), self.moment());
+            let (leader, _) =
+                LeaderReplica::new(node, leadership.clone(), settings, high_watermark, moment);
+            *replica = Replica::Leader(Box::new(leader));
+        }
+        drop(replica);
+        let assigned = |leader: &mut LeaderReplica, moment| {
+            let first = leader.assigned(leadership, moment);
+            let second = leader.reconfigure(settings, moment);
+            let last = leader.brokers_changed(alive, moment);
+            Ok(LeaderEffects {
+                high_watermark: last.high_watermark.or(second.high_watermark),
+                propose: first.propose.or(second.propose).or(last.propose),
+            })
+        };
+        let _ = self.step(wakes, assigned);
+    }
+
+    /// A follower fetched, in the leader epoch that the caller's image has. Errors: it has no
+    /// replica or an earlier registration, or this broker does not lead in this epoch.
+    pub(crate) fn follower_fetched(
+        &self,
+        leader_epoch: Epoch,
+        fetch: &FollowerFetch,
+        wakes: &mut Wakes<'_>,
+    ) -> Result<(), ErrorCode> {
+        self.step(wakes, |leader, moment| {
+            if leader.leadership().leader_epoch != leader_epoch {
+                return Err(ErrorCode::NotLeaderOrFollower);
+            }
+            leader.follower_fetched(fetch, moment)
+        })
+    }
+
+    /// Time passed: see [`LeaderReplica::tick`].
+    pub(crate) fn tick(&self, wakes: &mut Wakes<'_>) {
+        if self.role() == ReplicaRole::Leader {
+            let _ = self.step(wakes, |leader, moment| Ok(leader.tick(moment)));
+        }
+    }
+
+    /// These brokers are alive.
+    pub(crate) fn brokers_changed(&self, alive: &[i32], wakes: &mut Wakes<'_>) {
+        if self.role() == ReplicaRole::Leader {
+            let _ = self.step(wakes, |leader, moment| Ok(leader.brokers_changed(alive, moment)));
+        }
+    }
+
+    /// The controller answered a proposal, or its answer was lost.
+    pub(crate) fn proposal_ended(
+        &self,
+        proposed: &ProposedIsr,
+        outcome: ProposalOutcome,
+        wakes: &mut Wakes<'_>,
+    ) {
+        let _ =
+            self.step(wakes, |leader, moment| Ok(leader.proposal_ended(proposed, outcome, moment)));
+    }
+
+    /// Whether an acks=all append may begin: see [`LeaderReplica::has_enough_in_sync`].
+    pub(crate) fn has_enough_in_sync(&self) -> bool {
+        self.has_enough_in_sync.load(Ordering::Acquire)
+    }
+
+    /// Whether the high watermark covers all that earlier leaders may have shown to consumers.
+    pub(crate) fn knows_high_watermark(&self) -> bool {
+        match &*self.replica.lock() {
+            Replica::Leader(leader) => leader.knows_high_watermark(),
+            _ => true,
+        }
+    }
+
+    /// The lowest log start offset of the live replicas.
+    pub(crate) fn low_watermark(&self) -> Offset {
+        let log_start = self.log.log_start_offset();
+        match &*self.replica.lock() {
+            Replica::Leader(leader) => leader.low_watermark(log_start),
+            _ => log_start,
+        }
+    }
+
+    /// The log end moved, or what is flushed. True if the high watermark rose.
+    pub(super) fn log_end_moved(&self, wakes: &mut Wakes<'_>) -> bool {
+        let result = self.change_leader(|leader, moment| Ok(leader.log_end_moved(moment)));
+        result.is_ok_and(|result| self.propose(result, wakes).is_high_watermark_raised)
+    }
+
+    /// Runs a step, carries out its effects, and wakes the requests that may go on.
+    fn step(
+        &self,
+        wakes: &mut Wakes<'_>,
+        run: impl FnOnce(&mut LeaderReplica, Moment) -> Result<LeaderEffects, ErrorCode>,
+    ) -> Result<(), ErrorCode> {
+        let result = self.propose(self.change_leader(run)?, wakes);
+        if result.is_high_watermark_raised {
+            self.wake(wakes, WatchScope::All);
+        } else if result.is_low_watermark_moved {
+            self.mark_watchers(wakes, WatchScope::All);
+        }
+        if result.has_lost_enough {
+            self.wake_for_isr(wakes);
+        }
+        Ok(())
+    }
+
+    /// Runs a step and carries out its effects under the lock.
+    fn change_leader(
+        &self,
+        run: impl FnOnce(&mut LeaderReplica, Moment) -> Result<LeaderEffects, ErrorCode>,
+    ) -> Result<StepResult, ErrorCode> {
+        let mut replica = self.replica.lock();
+        let Replica::Leader(leader) = &mut *replica else {
+            return Err(ErrorCode::NotLeaderOrFollower);
+        };
+        let (before, log_start) = (self.log.high_watermark(), self.log.log_start_offset());
+        let low_watermark = leader.low_watermark(log_start);
+        let effects = run(leader, self.moment())?;
+        // The leader may be ahead of the log, which waits for the disk where it must.
+        let after = self.log.raise_high_watermark(leader.high_watermark());
+        let has_enough = leader.has_enough_in_sync();
+        let had_enough = self.has_enough_in_sync.swap(has_enough, Ordering::AcqRel);
+        let result = StepResult {
+            is_high_watermark_raised: after > before,
+            is_low_watermark_moved: leader.low_watermark(log_start) != low_watermark,
+            has_lost_enough: had_enough && !has_enough,
+            has_proposed: effects.propose.is_some(),
+        };
+        if let Some(proposed) = effects.propose {
+            let (partition, topic_id) = (self.name.clone(), self.topic_id);
+            self.replication.proposals.add(IsrProposal { partition, topic_id, proposed });
+        }
+        Ok(result)
+    }
+
+    fn propose(&self, result: StepResult, wakes: &Wakes<'_>) -> StepResult {
+        if result.has_proposed {
+            wakes.waker.isr_proposed();
+        }
+        result
+    }
+
+    fn moment(&self) -> Moment {
+        let now_ms = self.replication.clock.monotonic_ms();
+        Moment { log_end: self.log.log_end_offset(), now_ms }
+    }
+}
