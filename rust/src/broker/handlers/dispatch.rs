@@ -23,6 +23,7 @@ use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::meter::Meter;
 use crate::broker::requests::reply::{Output, Replies};
 use crate::broker::requests::service::{At, ConnId, Done, Flow, Peer, Received, Service};
+use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::groups;
 use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::header::RequestHeader;
@@ -79,7 +80,7 @@ impl Service for Broker {
             is_speaker: false,
             account: None,
             delayed: Vec::new(),
-            fetch_sessions: Vec::new(),
+            fetch_sessions: ConnectionSessions::default(),
             behind: Behind::IsNext,
         }
     }

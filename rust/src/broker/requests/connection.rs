@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::broker::requests::service::Peer;
+use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::quotas::account::Account;
 use crate::broker::state::waking::DelayedId;
 
@@ -25,21 +26,7 @@ pub struct ConnectionContext {
     /// Its delayed requests, and some that were answered already.
     pub(crate) delayed: Vec<DelayedId>,
     /// The fetch sessions that were used through it.
-    pub(crate) fetch_sessions: Vec<i32>,
-}
-
-impl ConnectionContext {
-    /// Notes that a fetch session is used through this connection.
-    pub(crate) fn uses(&mut self, fetch_session: i32) {
-        if !self.fetch_sessions.contains(&fetch_session) {
-            self.fetch_sessions.push(fetch_session);
-        }
-    }
-
-    /// Notes that a fetch session that was used through this connection has ended.
-    pub(crate) fn leaves(&mut self, fetch_session: i32) {
-        self.fetch_sessions.retain(|id| *id != fetch_session);
-    }
+    pub(crate) fetch_sessions: ConnectionSessions,
 }
 
 /// What happens to the frames of a connection behind the current one.

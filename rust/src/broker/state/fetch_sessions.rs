@@ -14,15 +14,18 @@
 //! Memory: a partition of a session takes about 145 bytes: 104 as an [`CachedPartition`], 4 in
 //! `active`, 16 and 5 in lists of watches, about 14 in the map of numbers. Of its newest records
 //! the log keeps up to 2 KiB (`storage/log/recent`). Epochs: a new session answers epoch 0 and
-//! expects 1, 2, ..; after 2^31-1 comes 1. Threads: the cache behind one lock, each session behind
-//! its own; never both at once but in [`FetchSessions::create`], which locks a fresh session nobody
-//! else has. What takes longer the more partitions a session has is done without the cache's lock.
+//! expects 1, 2, ..; after 2^31-1 comes 1.
+//! Threads: the cache has one lock, each session its own. A session's lock is taken before the
+//! cache's, never after. A connection remembers the sessions it uses ([`ConnectionSessions`]), so
+//! a Fetch takes the cache's lock only if it creates, resizes or ends a session. What takes longer
+//! the more partitions a session has is done without the cache's lock.
 //! Not promised: privileged places for followers.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use ahash::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::{Named, led};
@@ -80,10 +83,37 @@ pub(crate) struct ReadRequest {
     pub(crate) last_fetched_epoch: i32,
 }
 
-/// A session.
+/// A session as the cache, its connections and its delayed fetches share it.
+#[derive(Debug)]
+pub(crate) struct SharedSession {
+    session: Mutex<FetchSession>,
+    /// The connection that used it last.
+    connection: AtomicU64,
+    used_ms: AtomicI64,
+}
+
+/// The sessions that were used through one connection. A session that ended frees its memory,
+/// whether or not it is still named here.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionSessions {
+    by_id: Vec<(i32, Weak<SharedSession>)>,
+}
+
+/// Which session a request resumes, and who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionUse {
+    pub(crate) id: i32,
+    /// The epoch of the request.
+    pub(crate) epoch: i32,
+    /// Topics are named by id.
+    pub(crate) by_id: bool,
+    pub(crate) connection: u64,
+    pub(crate) now_ms: i64,
+}
+
+/// What a session's lock guards.
 #[derive(Debug)]
 pub(crate) struct FetchSession {
-    pub(crate) id: i32,
     /// The epoch that the next request must have.
     pub(crate) epoch: i32,
     pub(crate) context: FetchContext,
@@ -126,11 +156,8 @@ struct Cache {
 }
 
 struct Cached {
-    session: Arc<Mutex<FetchSession>>,
-    /// The connection that used it last.
-    connection: u64,
+    session: Arc<SharedSession>,
     created_ms: i64,
-    used_ms: i64,
     size: usize,
 }
 
@@ -330,8 +357,45 @@ impl FetchSession {
     }
 
     /// How many partitions it has.
-    pub(crate) fn size(&self) -> usize {
+    fn size(&self) -> usize {
         self.context.entries.len() - self.free.len()
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.context.end_watch();
+    }
+}
+
+impl SharedSession {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FetchSession> {
+        self.session.lock()
+    }
+
+    fn used_by(&self, connection: u64, now_ms: i64) {
+        self.used_ms.store(now_ms, Ordering::Relaxed);
+        self.connection.store(connection, Ordering::Relaxed);
+    }
+
+    fn used_ms(&self) -> i64 {
+        self.used_ms.load(Ordering::Relaxed)
+    }
+}
+
+impl ConnectionSessions {
+    /// Notes that a session is used through this connection.
+    fn add(&mut self, id: i32, session: &Arc<SharedSession>) {
+        self.by_id.retain(|(other, session)| *other != id && session.strong_count() > 0);
+        self.by_id.push((id, Arc::downgrade(session)));
+    }
+
+    /// Notes that a session has ended.
+    fn remove(&mut self, id: i32) {
+        self.by_id.retain(|(other, _)| *other != id);
+    }
+
+    fn find(&self, id: i32) -> Option<Arc<SharedSession>> {
+        self.by_id.iter().find(|(other, _)| *other == id)?.1.upgrade()
     }
 }
 
@@ -380,92 +444,105 @@ impl FetchSessions {
         self.cache.lock().limits = limits;
     }
 
-    /// The session whose next epoch is `epoch`. The epoch is incremented.
+    /// The session that a request resumes, after `update`, and its next epoch.
     pub(crate) fn resume(
         &self,
-        (id, epoch): (i32, i32),
-        by_id: bool,
-        (connection, now_ms): (u64, i64),
-    ) -> Result<Arc<Mutex<FetchSession>>, ErrorCode> {
-        let session = {
-            let mut cache = self.cache.lock();
-            let cached = cache.sessions.get_mut(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
-            cached.used_ms = now_ms;
-            cached.connection = connection;
-            Arc::clone(&cached.session)
+        sessions: &mut ConnectionSessions,
+        request: SessionUse,
+        update: impl FnOnce(&mut FetchSession),
+    ) -> Result<(Arc<SharedSession>, i32), ErrorCode> {
+        let SessionUse { id, epoch, by_id, connection, now_ms } = request;
+        let session = match sessions.find(id) {
+            Some(session) => session,
+            None => {
+                let cache = self.cache.lock();
+                let cached = cache.sessions.get(&id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
+                let session = Arc::clone(&cached.session);
+                drop(cache);
+                sessions.add(id, &session);
+                session
+            }
         };
-        {
-            let mut session = session.lock();
-            if session.closed {
-                return Err(ErrorCode::FetchSessionIdNotFound);
-            }
-            if session.epoch != epoch {
-                return Err(ErrorCode::InvalidFetchSessionEpoch);
-            }
-            if session.context.by_id != by_id {
-                return Err(ErrorCode::FetchSessionTopicIdError);
-            }
-            session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
+        let mut locked = session.lock();
+        if locked.closed {
+            sessions.remove(id);
+            return Err(ErrorCode::FetchSessionIdNotFound);
         }
-        Ok(session)
+        session.used_by(connection, now_ms);
+        if locked.epoch != epoch {
+            return Err(ErrorCode::InvalidFetchSessionEpoch);
+        }
+        if locked.context.by_id != by_id {
+            return Err(ErrorCode::FetchSessionTopicIdError);
+        }
+        let next_epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
+        locked.epoch = next_epoch;
+        let before = locked.size();
+        update(&mut locked);
+        if locked.size() != before && self.resize(id, locked.size()).is_err() {
+            locked.close();
+            sessions.remove(id);
+            return Err(ErrorCode::FetchSessionIdNotFound);
+        }
+        drop(locked);
+        Ok((session, next_epoch))
     }
 
-    /// Says how many partitions a session has from now on. Where that is more than it may have,
-    /// the session ends, and this is an error.
-    pub(crate) fn resize(&self, id: i32, size: usize) -> Result<(), ErrorCode> {
-        let ended = {
-            let mut cache = self.cache.lock();
-            let limits = cache.limits;
-            let Some(cached) = cache.sessions.get_mut(&id) else { return Ok(()) };
-            let before = std::mem::replace(&mut cached.size, size);
-            cache.partitions = cache.partitions - before + size;
-            let is_too_large =
-                size > limits.session_partitions || cache.partitions > limits.all_partitions;
-            (size > before && is_too_large).then(|| cache.take(id)).flatten()
-        };
-        match ended {
-            Some(cached) => {
-                close(Some(cached));
-                Err(ErrorCode::FetchSessionIdNotFound)
-            }
-            None => Ok(()),
+    /// Says how many partitions a session has from now on. An error: they are more than it may
+    /// have, and it has left the cache.
+    fn resize(&self, id: i32, size: usize) -> Result<(), TooLarge> {
+        let mut cache = self.cache.lock();
+        let limits = cache.limits;
+        let Some(cached) = cache.sessions.get_mut(&id) else { return Ok(()) };
+        let before = std::mem::replace(&mut cached.size, size);
+        cache.partitions = cache.partitions - before + size;
+        let is_too_large =
+            size > limits.session_partitions || cache.partitions > limits.all_partitions;
+        if size > before && is_too_large {
+            cache.take(id);
+            return Err(TooLarge);
         }
+        Ok(())
     }
 
-    /// Makes a session of `context`, if there is room or room can be made.
+    /// Makes a session of `context`, if there is room or room can be made, and ends the session
+    /// `replaced`; 0: none.
     pub(crate) fn create(
         &self,
         context: FetchContext,
+        (sessions, replaced): (&mut ConnectionSessions, i32),
         (connection, now_ms): (u64, i64),
-    ) -> Result<Arc<Mutex<FetchSession>>, FetchContext> {
+    ) -> Result<(i32, Arc<SharedSession>), FetchContext> {
         let size = context.entries.len();
-        let fresh = Arc::new(Mutex::new(FetchSession {
-            id: 0,
-            epoch: 1,
-            context,
-            names: HashMap::default(),
-            ids: HashMap::default(),
-            free: Vec::new(),
-            closed: false,
-        }));
+        let fresh = Arc::new(SharedSession {
+            session: Mutex::new(FetchSession {
+                epoch: 1,
+                context,
+                names: HashMap::default(),
+                ids: HashMap::default(),
+                free: Vec::new(),
+                closed: false,
+            }),
+            connection: AtomicU64::new(connection),
+            used_ms: AtomicI64::new(now_ms),
+        });
         let mut session = fresh.lock();
-        let evicted = {
+        let (ended, placed) = {
             let mut cache = self.cache.lock();
-            let Some((id, evicted)) = cache.place(size, now_ms) else {
-                let by_id = session.context.by_id;
-                return Err(std::mem::replace(&mut session.context, FetchContext::new(by_id)));
-            };
-            session.id = id;
-            let cached = Cached {
-                session: Arc::clone(&fresh),
-                connection,
-                created_ms: now_ms,
-                used_ms: now_ms,
-                size,
-            };
-            cache.sessions.insert(id, cached);
-            cache.partitions += size;
-            evicted
+            let ended = cache.take(replaced);
+            let placed = cache.place(size, now_ms);
+            if let Some((id, _)) = &placed {
+                let cached = Cached { session: Arc::clone(&fresh), created_ms: now_ms, size };
+                cache.sessions.insert(*id, cached);
+                cache.partitions += size;
+            }
+            (ended, placed)
+        };
+        sessions.remove(replaced);
+        close(ended);
+        let Some((id, evicted)) = placed else {
+            let by_id = session.context.by_id;
+            return Err(std::mem::replace(&mut session.context, FetchContext::new(by_id)));
         };
         for number in 0..u32::try_from(size).unwrap_or(u32::MAX) {
             let entry = session.context.entry(number);
@@ -477,41 +554,41 @@ impl FetchSessions {
         session.context.start_watch();
         drop(session);
         close(evicted);
-        Ok(fresh)
+        sessions.add(id, &fresh);
+        Ok((id, fresh))
     }
 
     /// Ends a session.
-    pub(crate) fn remove(&self, id: i32) {
+    pub(crate) fn end(&self, id: i32) {
         let cached = self.cache.lock().take(id);
         close(cached);
     }
 
-    /// Ends those of `ids` that `connection`, which is closed, used last.
-    pub(crate) fn closed(&self, connection: u64, ids: &[i32]) {
-        for id in ids {
-            let cached = {
-                let mut cache = self.cache.lock();
-                let is_its = |cached: &Cached| cached.connection == connection;
-                cache.sessions.get(id).is_some_and(is_its).then(|| cache.take(*id)).flatten()
-            };
-            close(cached);
+    /// Ends the sessions of a closed connection that it used last.
+    pub(crate) fn closed(&self, connection: u64, sessions: &ConnectionSessions) {
+        for (id, session) in &sessions.by_id {
+            let Some(session) = session.upgrade() else { continue };
+            if session.connection.load(Ordering::Relaxed) == connection {
+                self.end(*id);
+            }
         }
     }
 }
 
+/// A session has more partitions than it may have.
+struct TooLarge;
+
 /// Ends a session that has left the cache; the caller holds neither its lock nor the cache's.
 fn close(cached: Option<Cached>) {
     if let Some(cached) = cached {
-        let mut session = cached.session.lock();
-        session.closed = true;
-        session.context.end_watch();
+        cached.session.lock().close();
     }
 }
 
 /// The session that a new one of `size` partitions may evict.
 fn evictable(sessions: &HashMap<i32, Cached>, size: usize, now_ms: i64) -> Option<i32> {
-    let (oldest, cached) = sessions.iter().min_by_key(|(_, cached)| cached.used_ms)?;
-    if now_ms - cached.used_ms > EVICTION_MS {
+    let (oldest, cached) = sessions.iter().min_by_key(|(_, cached)| cached.session.used_ms())?;
+    if now_ms - cached.session.used_ms() > EVICTION_MS {
         return Some(*oldest);
     }
     let settled = sessions.iter().filter(|(_, cached)| now_ms - cached.created_ms > EVICTION_MS);

@@ -26,7 +26,6 @@ mod reply;
 use std::sync::Arc;
 
 use ahash::HashMap;
-use parking_lot::Mutex;
 
 use crate::broker::handlers::fetch::read::{ReadResult, ReadRules};
 use crate::broker::handlers::first_only::FirstOnly;
@@ -37,7 +36,7 @@ use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::fetch_sessions::{
-    CachedPartition, FetchContext, FetchSession, ReadRequest,
+    CachedPartition, FetchContext, FetchSession, ReadRequest, SessionUse, SharedSession,
 };
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::Named;
@@ -69,7 +68,7 @@ enum FetchTarget {
     Once(FetchContext),
     /// A session's. `full`: all partitions are answered, not only those with news. `epoch`: the one
     /// it has while this request is its last.
-    Session { session: Arc<Mutex<FetchSession>>, id: i32, full: bool, epoch: i32 },
+    Session { session: Arc<SharedSession>, id: i32, full: bool, epoch: i32 },
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -161,26 +160,16 @@ fn target(
 ) -> Result<FetchTarget, ErrorCode> {
     let by_id = call.version() >= IDS_FROM;
     let sessions = &call.broker.fetch_sessions;
-    let user = (call.session.connection, call.broker.clock.monotonic_ms());
+    let (connection, now_ms) = (call.session.connection, call.broker.clock.monotonic_ms());
     let thread = &call.thread;
     if request.session_epoch > 0 {
         let (id, epoch) = (request.session_id, request.session_epoch);
-        let session = sessions.resume((id, epoch), by_id, user)?;
-        call.session.uses(id);
-        let (size, epoch) = {
-            let mut locked = session.lock();
-            update(&mut locked, request, (&thread.image, node));
-            (locked.size(), locked.epoch)
-        };
-        if let Err(error) = sessions.resize(id, size) {
-            call.session.leaves(id);
-            return Err(error);
-        }
+        let asked = SessionUse { id, epoch, by_id, connection, now_ms };
+        let (session, epoch) =
+            sessions.resume(&mut call.session.fetch_sessions, asked, |session| {
+                update(session, request, (&thread.image, node));
+            })?;
         return Ok(FetchTarget::Session { session, id, full: false, epoch });
-    }
-    if request.session_id != 0 {
-        sessions.remove(request.session_id);
-        call.session.leaves(request.session_id);
     }
     let mut context = FetchContext::new(by_id);
     context.image_number = thread.image_number;
@@ -201,15 +190,16 @@ fn target(
             context.push(entry);
         }
     }
+    let replaced = request.session_id;
     if call.version() < 7 || request.session_epoch == FINAL_EPOCH {
+        if replaced != 0 {
+            sessions.end(replaced);
+        }
         return Ok(FetchTarget::Once(context));
     }
-    Ok(match sessions.create(context, user) {
-        Ok(session) => {
-            let id = session.lock().id;
-            call.session.uses(id);
-            FetchTarget::Session { session, id, full: true, epoch: 1 }
-        }
+    let of_connection = (&mut call.session.fetch_sessions, replaced);
+    Ok(match sessions.create(context, of_connection, (connection, now_ms)) {
+        Ok((id, session)) => FetchTarget::Session { session, id, full: true, epoch: 1 },
         Err(context) => FetchTarget::Once(context),
     })
 }
@@ -412,7 +402,7 @@ impl DelayedFetch {
             FetchTarget::Once(_) => 0,
             FetchTarget::Session { id, full: false, .. } => *id,
             FetchTarget::Session { id, full: true, .. } => {
-                broker.fetch_sessions.remove(*id);
+                broker.fetch_sessions.end(*id);
                 0
             }
         };
