@@ -22,35 +22,25 @@
 mod convert;
 mod read;
 mod reply;
+mod target;
 
 use std::sync::Arc;
 
-use ahash::HashMap;
-
 use crate::broker::handlers::fetch::read::{ReadResult, ReadRules};
-use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::handlers::fetch::target::{FetchTarget, target};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
 use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Work, Worked};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
-use crate::broker::state::fetch_sessions::{
-    CachedPartition, FetchContext, FetchSession, ReadRequest, SessionUse, SharedSession,
-};
-use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::Named;
+use crate::broker::state::fetch_sessions::FetchContext;
+use crate::broker::state::image::ClusterImage;
 use crate::broker::state::quotas::account::{Account, Verdict};
 use crate::broker::state::waking::DelayedId;
-use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
-use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse};
+use crate::protocol::fetch::{FetchRequest, FetchResponse};
 use crate::storage::cold::without_waiting;
-
-/// The first version that names topics by id.
-const IDS_FROM: i16 = 13;
-/// The session epoch that ends a session, or asks for none.
-const FINAL_EPOCH: i32 = -1;
 
 /// A Fetch with the partitions it reads.
 #[derive(Debug)]
@@ -59,16 +49,6 @@ struct DelayedFetch {
     rules: ReadRules,
     min_bytes: usize,
     account: Option<Arc<Account>>,
-}
-
-/// The source of the partitions: a session or the request.
-#[derive(Debug)]
-enum FetchTarget {
-    /// The partitions of this request; there is no session.
-    Once(FetchContext),
-    /// A session's. `full`: all partitions are answered, not only those with news. `epoch`: the one
-    /// it has while this request is its last.
-    Session { session: Arc<SharedSession>, id: i32, full: bool, epoch: i32 },
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
@@ -152,126 +132,6 @@ struct FetchView<'a> {
     number: u64,
 }
 
-/// Finds or creates the fetch context of a request.
-fn target(
-    call: &mut Call<'_, '_>,
-    request: &FetchRequest<'_>,
-    node: i32,
-) -> Result<FetchTarget, ErrorCode> {
-    let by_id = call.version() >= IDS_FROM;
-    let sessions = &call.broker.fetch_sessions;
-    let (connection, now_ms) = (call.session.connection, call.broker.clock.monotonic_ms());
-    let thread = &call.thread;
-    if request.session_epoch > 0 {
-        let (id, epoch) = (request.session_id, request.session_epoch);
-        let asked = SessionUse { id, epoch, by_id, connection, now_ms };
-        let (session, epoch) =
-            sessions.resume(&mut call.session.fetch_sessions, asked, |session| {
-                update(session, request, (&thread.image, node));
-            })?;
-        return Ok(FetchTarget::Session { session, id, full: false, epoch });
-    }
-    let mut context = FetchContext::new(by_id);
-    context.image_number = thread.image_number;
-    let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
-    context.reserve(named);
-    let mut topics = HashMap::default();
-    let mut first = FirstOnly::with_capacity(if named > 1 { named } else { 0 });
-    for (number, topic) in request.topics.iter().enumerate() {
-        let found = named_topic(&thread.image, topic.topic, topic.topic_id, by_id);
-        let name = found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name));
-        let number = *topics.entry((topic.topic, topic.topic_id)).or_insert(number);
-        for partition in &topic.partitions {
-            if named > 1 && !first.passes((number, partition.partition)) {
-                continue;
-            }
-            let mut entry = entry(Arc::clone(&name), topic.topic_id, partition);
-            entry.resolve_in(found, node);
-            context.push(entry);
-        }
-    }
-    let replaced = request.session_id;
-    if call.version() < 7 || request.session_epoch == FINAL_EPOCH {
-        if replaced != 0 {
-            sessions.end(replaced);
-        }
-        return Ok(FetchTarget::Once(context));
-    }
-    let of_connection = (&mut call.session.fetch_sessions, replaced);
-    Ok(match sessions.create(context, of_connection, (connection, now_ms)) {
-        Ok((id, session)) => FetchTarget::Session { session, id, full: true, epoch: 1 },
-        Err(context) => FetchTarget::Once(context),
-    })
-}
-
-/// Applies the changes of an incremental request to its session.
-fn update(
-    session: &mut FetchSession,
-    request: &FetchRequest<'_>,
-    (image, node): (&ClusterImage, i32),
-) {
-    let by_id = session.context.by_id;
-    for topic in &request.topics {
-        let mut named = None;
-        for partition in &topic.partitions {
-            let number = session.number(topic.topic, topic.topic_id, partition.partition);
-            if let Some(number) = number {
-                session.context.activate(number);
-                if let Some(entry) = session.context.entry(number) {
-                    entry.request = read_request(partition);
-                }
-                continue;
-            }
-            let (name, found) = named.get_or_insert_with(|| {
-                let found = named_topic(image, topic.topic, topic.topic_id, by_id);
-                (found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name)), found)
-            });
-            let mut entry = entry(Arc::clone(name), topic.topic_id, partition);
-            entry.resolve_in(*found, node);
-            session.add(entry);
-        }
-    }
-    for topic in &request.forgotten_topics_data {
-        for partition in &topic.partitions {
-            session.forget(topic.topic, topic.topic_id, *partition);
-        }
-    }
-}
-
-/// The topic of a request, by name or id.
-fn named_topic<'i>(
-    image: &'i ClusterImage,
-    topic: &str,
-    id: TopicId,
-    by_id: bool,
-) -> Result<&'i Arc<TopicImage>, ErrorCode> {
-    Named { topic, id: by_id.then_some(id) }.find(image)
-}
-
-fn read_request(partition: &FetchPartition) -> ReadRequest {
-    ReadRequest {
-        fetch_offset: partition.fetch_offset,
-        max_bytes: partition.partition_max_bytes,
-        current_leader_epoch: partition.current_leader_epoch,
-        last_fetched_epoch: partition.last_fetched_epoch,
-    }
-}
-
-fn entry(topic: Arc<str>, id: TopicId, partition: &FetchPartition) -> CachedPartition {
-    CachedPartition {
-        topic,
-        id,
-        partition: partition.partition,
-        request: read_request(partition),
-        local: Err(ErrorCode::UnknownTopicOrPartition),
-        leader: (-1, Epoch::NONE),
-        zstd: false,
-        is_active: true,
-        sent_high_watermark: -1,
-        sent_log_start: -1,
-    }
-}
-
 impl DelayedFetch {
     /// Reads the partitions. `late`: the reply is due, with whatever is available.
     fn look(&mut self, look: &FetchView<'_>, late: bool) -> Seen {
@@ -289,8 +149,9 @@ impl DelayedFetch {
         };
         match &mut self.target {
             FetchTarget::Once(context) => seen(context, true, late),
-            FetchTarget::Session { session, full, epoch, .. } => {
+            FetchTarget::Session { session, full, epoch, forgotten, .. } => {
                 let mut session = session.lock();
+                *forgotten = session.forgotten();
                 let overtaken = session.epoch != *epoch;
                 seen(&mut session.context, *full, late || overtaken)
             }
@@ -410,12 +271,20 @@ impl DelayedFetch {
         head.reply(output, |writer, version| response.encode(writer, version));
     }
 
-    /// Writes the answer.
+    /// Writes the answer. As in Kafka it is an error if a later request of the session took
+    /// partitions out after they were read.
     fn write(&mut self, head: Head, output: &mut Output, found: Vec<ReadResult>) {
         match &mut self.target {
             FetchTarget::Once(context) => reply::write(head, output, (context, found, 0)),
-            FetchTarget::Session { session, id, .. } => {
-                reply::write(head, output, (&mut session.lock().context, found, *id));
+            FetchTarget::Session { session, id, forgotten, .. } => {
+                let mut session = session.lock();
+                if session.forgotten() == *forgotten {
+                    return reply::write(head, output, (&mut session.context, found, *id));
+                }
+                reply::give_back(found);
+                let error_code = ErrorCode::InvalidFetchSessionEpoch.code();
+                let response = FetchResponse { error_code, session_id: *id, ..Default::default() };
+                head.reply(output, |writer, version| response.encode(writer, version));
             }
         }
     }
@@ -486,5 +355,78 @@ impl DelayedOperation for DelayedFetch {
 
     fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {
         self.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::requests::apis;
+    use crate::broker::state::fetch_sessions::{
+        CachedPartition, ConnectionSessions, FetchSessions, ReadRequest, SessionLimits,
+    };
+    use crate::ids::{Epoch, TopicId};
+    use crate::wire::Reader;
+
+    const VERSION: i16 = 11;
+
+    fn unknown(partition: i32) -> CachedPartition {
+        CachedPartition {
+            topic: "t".into(),
+            id: TopicId::default(),
+            partition,
+            request: ReadRequest {
+                fetch_offset: 0,
+                max_bytes: 1,
+                current_leader_epoch: -1,
+                last_fetched_epoch: -1,
+            },
+            local: Err(ErrorCode::UnknownTopicOrPartition),
+            leader: (-1, Epoch::NONE),
+            zstd: false,
+            is_active: true,
+            sent_high_watermark: -1,
+            sent_log_start: -1,
+        }
+    }
+
+    #[test]
+    fn results_of_a_partition_that_was_forgotten_since_are_not_sent() {
+        for forgets in [false, true] {
+            let mut context = FetchContext::new(false);
+            for partition in 0..2 {
+                context.push(unknown(partition));
+            }
+            let (sessions, mut own) =
+                (FetchSessions::new(SessionLimits::default()), ConnectionSessions::default());
+            let (id, session) = sessions.create(context, (&mut own, 0), (1, 0)).unwrap();
+            let target = FetchTarget::Session {
+                session: Arc::clone(&session),
+                id,
+                full: true,
+                epoch: 1,
+                forgotten: 0,
+            };
+            let rules = ReadRules::of(&FetchRequest::default(), VERSION, 1 << 20);
+            let mut delayed = DelayedFetch { target, rules, min_bytes: 0, account: None };
+            let image = ClusterImage::default();
+            let view = FetchView { node: 0, image: &image, number: 0 };
+            let Seen::Enough(found) = delayed.look(&view, true) else { unreachable!() };
+            if forgets {
+                session.lock().forget("t", TopicId::default(), 0);
+            }
+            let api = apis::find(1).unwrap();
+            let head = Head { api, version: VERSION, correlation_id: 0, throttle_time_ms: 0 };
+            let mut output = Output::default();
+            delayed.write(head, &mut output, found);
+            let mut reader = Reader::new(&output.buf[8..]);
+            let response = FetchResponse::decode(&mut reader, VERSION).unwrap();
+            let topics: Vec<usize> =
+                response.responses.iter().map(|topic| topic.partitions.len()).collect();
+            match forgets {
+                true => assert_eq!((response.error_code, &*topics), (71, &[][..])),
+                false => assert_eq!((response.error_code, &*topics), (0, &[2][..])),
+            }
+        }
     }
 }

@@ -13,13 +13,17 @@
 //! A session ends with the connection that it was used through last.
 //! Memory: a partition of a session takes about 145 bytes: 104 as an [`CachedPartition`], 4 in
 //! `active`, 16 and 5 in lists of watches, about 14 in the map of numbers. Of its newest records
-//! the log keeps up to 2 KiB (`storage/log/recent`). Epochs: a new session answers epoch 0 and
-//! expects 1, 2, ..; after 2^31-1 comes 1.
+//! the log keeps up to 2 KiB (`storage/log/recent`).
+//! Epochs: a new session answers epoch 0 and expects 1, 2, ..; after 2^31-1 comes 1.
+//! Files: `context` is what a Fetch reads, `session` finds its partitions, all sessions are here.
 //! Threads: the cache has one lock, each session its own. A session's lock is taken before the
 //! cache's, never after. A connection remembers the sessions it uses ([`ConnectionSessions`]), so
 //! a Fetch takes the cache's lock only if it creates, resizes or ends a session. What takes longer
 //! the more partitions a session has is done without the cache's lock.
 //! Not promised: privileged places for followers.
+
+mod context;
+mod session;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,61 +31,14 @@ use std::sync::{Arc, Weak};
 use ahash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::{Named, led};
-use crate::broker::state::partition::{ChangeWatcher, Partition};
-use crate::ids::{Epoch, TopicId};
+pub(crate) use crate::broker::state::fetch_sessions::context::{
+    CachedPartition, FetchContext, ReadRequest,
+};
+pub(crate) use crate::broker::state::fetch_sessions::session::FetchSession;
 use crate::protocol::ErrorCode;
 
 /// A session in use less than this ago keeps its place.
 const EVICTION_MS: i64 = 120_000;
-
-/// The partitions that a fetch or a session reads.
-#[derive(Debug)]
-pub(crate) struct FetchContext {
-    /// Topics are named by id.
-    pub(crate) by_id: bool,
-    /// By number; `None` where a partition was forgotten.
-    pub(crate) entries: Vec<Option<CachedPartition>>,
-    /// Numbers of the entries to look at, each once.
-    pub(crate) active: Vec<u32>,
-    /// Where to begin, so that all partitions get their turn.
-    pub(crate) next: u32,
-    /// The image that the entries were resolved with.
-    pub(crate) image_number: u64,
-    /// Collects changes after the first wait.
-    pub(crate) watch: Option<Arc<ChangeWatcher>>,
-}
-
-/// One partition of a context.
-#[derive(Debug)]
-pub(crate) struct CachedPartition {
-    pub(crate) topic: Arc<str>,
-    pub(crate) id: TopicId,
-    pub(crate) partition: i32,
-    pub(crate) request: ReadRequest,
-    /// The partition and its leader epoch, or why it cannot be read here.
-    pub(crate) local: Result<(Arc<Partition>, Epoch), ErrorCode>,
-    /// The leader, for clients that ask the wrong broker.
-    pub(crate) leader: (i32, Epoch),
-    /// The topic's compression is zstd, which old clients do not know.
-    pub(crate) zstd: bool,
-    pub(crate) is_active: bool,
-    /// The offsets that the client was last sent; -1: none.
-    pub(crate) sent_high_watermark: i64,
-    pub(crate) sent_log_start: i64,
-}
-
-const _: () = assert!(size_of::<Option<CachedPartition>>() <= 104);
-
-/// The client's request for a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReadRequest {
-    pub(crate) fetch_offset: i64,
-    pub(crate) max_bytes: i32,
-    pub(crate) current_leader_epoch: i32,
-    pub(crate) last_fetched_epoch: i32,
-}
 
 /// A session as the cache, its connections and its delayed fetches share it.
 #[derive(Debug)]
@@ -110,20 +67,6 @@ pub(crate) struct SessionUse {
     pub(crate) connection: u64,
     pub(crate) now_ms: i64,
 }
-
-/// What a session's lock guards.
-#[derive(Debug)]
-pub(crate) struct FetchSession {
-    /// The epoch that the next request must have.
-    pub(crate) epoch: i32,
-    pub(crate) context: FetchContext,
-    names: HashMap<Arc<str>, Numbers>,
-    ids: HashMap<TopicId, Numbers>,
-    free: Vec<u32>,
-    closed: bool,
-}
-
-type Numbers = HashMap<i32, u32>;
 
 /// How much sessions may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,213 +104,8 @@ struct Cached {
     size: usize,
 }
 
-impl FetchContext {
-    /// An empty context.
-    pub(crate) fn new(by_id: bool) -> Self {
-        Self {
-            by_id,
-            entries: Vec::new(),
-            active: Vec::new(),
-            next: 0,
-            image_number: 0,
-            watch: None,
-        }
-    }
-
-    /// Reserves space for `count` more partitions.
-    pub(crate) fn reserve(&mut self, partitions: usize) {
-        self.entries.reserve_exact(partitions);
-        self.active.reserve_exact(partitions);
-    }
-
-    /// Adds a partition, active; returns its number.
-    pub(crate) fn push(&mut self, entry: CachedPartition) -> u32 {
-        let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        self.active.push(number);
-        self.entries.push(Some(entry));
-        number
-    }
-
-    /// The entry of a number.
-    pub(crate) fn entry(&mut self, number: u32) -> Option<&mut CachedPartition> {
-        self.entries.get_mut(number as usize)?.as_mut()
-    }
-
-    /// Makes these partitions active, and no others. Each is named once.
-    pub(crate) fn set_active(&mut self, numbers: Vec<u32>) {
-        for number in &numbers {
-            if let Some(entry) = self.entry(*number) {
-                entry.is_active = true;
-            }
-        }
-        self.active = numbers;
-    }
-
-    /// Makes a partition active.
-    pub(crate) fn activate(&mut self, number: u32) {
-        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else {
-            return;
-        };
-        if !std::mem::replace(&mut entry.is_active, true) {
-            self.active.push(number);
-        }
-    }
-
-    /// Looks up all partitions again if the image changed.
-    pub(crate) fn resolve(&mut self, node: i32, (image, number): (&ClusterImage, u64)) {
-        if self.image_number == number {
-            return;
-        }
-        self.image_number = number;
-        for at in 0..self.entries.len() {
-            let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else { continue };
-            let before = entry.partition().map(Arc::as_ptr);
-            let old = entry.partition().cloned();
-            entry.resolve(self.by_id, (image, node));
-            let at = u32::try_from(at).unwrap_or(u32::MAX);
-            if entry.partition().map(Arc::as_ptr) != before
-                && let Some(watch) = &self.watch
-            {
-                old.iter().for_each(|old| old.remove_watcher(watch));
-                entry.partition().iter().for_each(|new| new.add_watcher(watch, at));
-            }
-            self.activate(at);
-        }
-    }
-
-    /// Begins to collect changes. The caller reads all partitions once more afterwards.
-    pub(crate) fn start_watch(&mut self) -> Arc<ChangeWatcher> {
-        if let Some(watch) = &self.watch {
-            return Arc::clone(watch);
-        }
-        let watch = Arc::new(ChangeWatcher::default());
-        for (number, entry) in (0..).zip(&self.entries) {
-            if let Some(partition) = entry.as_ref().and_then(CachedPartition::partition) {
-                partition.add_watcher(&watch, number);
-            }
-        }
-        self.watch = Some(Arc::clone(&watch));
-        watch
-    }
-
-    /// Activates the partitions that changed since the last call.
-    pub(crate) fn collect_changes(&mut self) {
-        let mut changed = Vec::new();
-        if let Some(watch) = &self.watch {
-            watch.take(&mut changed);
-        }
-        for number in changed {
-            self.activate(number);
-        }
-    }
-
-    fn end_watch(&mut self) {
-        let Some(watch) = self.watch.take() else { return };
-        for partition in self.entries.iter().flatten().filter_map(CachedPartition::partition) {
-            partition.remove_watcher(&watch);
-        }
-    }
-}
-
-impl Drop for FetchContext {
-    fn drop(&mut self) {
-        self.end_watch();
-    }
-}
-
-impl CachedPartition {
-    /// The partition, if it is on this broker.
-    pub(crate) fn partition(&self) -> Option<&Arc<Partition>> {
-        self.local.as_ref().ok().map(|(partition, _)| partition)
-    }
-
-    /// Looks the partition up in `image`.
-    fn resolve(&mut self, by_id: bool, (image, node): (&ClusterImage, i32)) {
-        let id = by_id.then_some(self.id);
-        let topic = Named { topic: &self.topic, id }.find(image);
-        self.resolve_in(topic, node);
-    }
-
-    /// Looks the partition up in its topic, or notes why there is none.
-    pub(crate) fn resolve_in(&mut self, topic: Result<&Arc<TopicImage>, ErrorCode>, node: i32) {
-        self.zstd = topic.is_ok_and(|topic| {
-            topic.settings.log.compression_type
-                == Some(crate::record::compression::Codec::Zstd as u8)
-        });
-        let state = topic.ok().and_then(|topic| topic.partition(self.partition)).map(|p| &p.state);
-        self.leader = state.map_or((-1, Epoch::NONE), |state| (state.leader, state.leader_epoch));
-        self.local = topic.and_then(|topic| {
-            let (image, partition) = led(topic, self.partition, node)?;
-            Ok((Arc::clone(partition), image.state.leader_epoch))
-        });
-    }
-}
-
-impl FetchSession {
-    /// The number of a partition, where the session has it.
-    pub(crate) fn number(&self, topic: &str, id: TopicId, partition: i32) -> Option<u32> {
-        let numbers = if self.context.by_id { self.ids.get(&id) } else { self.names.get(topic) };
-        numbers?.get(&partition).copied()
-    }
-
-    /// Adds a partition that the session has not.
-    pub(crate) fn add(&mut self, entry: CachedPartition) {
-        let (topic, id, partition) = (Arc::clone(&entry.topic), entry.id, entry.partition);
-        let local = entry.partition().cloned();
-        let number = match self.free.pop() {
-            Some(number) => {
-                if let Some(place) = self.context.entries.get_mut(number as usize) {
-                    *place = Some(CachedPartition { is_active: false, ..entry });
-                }
-                self.context.activate(number);
-                number
-            }
-            None => self.context.push(entry),
-        };
-        if let (Some(watch), Some(partition)) = (&self.context.watch, local) {
-            partition.add_watcher(watch, number);
-        }
-        self.note((topic, id, partition), number);
-    }
-
-    fn note(&mut self, (topic, id, partition): (Arc<str>, TopicId, i32), number: u32) {
-        let numbers = if self.context.by_id {
-            self.ids.entry(id).or_default()
-        } else {
-            self.names.entry(topic).or_default()
-        };
-        numbers.insert(partition, number);
-    }
-
-    /// Takes a partition out.
-    pub(crate) fn forget(&mut self, topic: &str, id: TopicId, partition: i32) {
-        let Some(number) = self.number(topic, id, partition) else { return };
-        let numbers =
-            if self.context.by_id { self.ids.get_mut(&id) } else { self.names.get_mut(topic) };
-        if let Some(numbers) = numbers {
-            numbers.remove(&partition);
-        }
-        let place = self.context.entries.get_mut(number as usize);
-        let Some(entry) = place.and_then(Option::take) else { return };
-        if let (Some(watch), Some(partition)) = (&self.context.watch, entry.partition()) {
-            partition.remove_watcher(watch);
-        }
-        self.context.active.retain(|active| *active != number);
-        self.free.push(number);
-    }
-
-    /// How many partitions it has.
-    fn size(&self) -> usize {
-        self.context.entries.len() - self.free.len()
-    }
-
-    fn close(&mut self) {
-        self.closed = true;
-        self.context.end_watch();
-    }
-}
-
 impl SharedSession {
+    /// What the session reads.
     pub(crate) fn lock(&self) -> MutexGuard<'_, FetchSession> {
         self.session.lock()
     }
@@ -464,7 +202,7 @@ impl FetchSessions {
             }
         };
         let mut locked = session.lock();
-        if locked.closed {
+        if locked.is_closed() {
             sessions.remove(id);
             return Err(ErrorCode::FetchSessionIdNotFound);
         }
@@ -515,14 +253,7 @@ impl FetchSessions {
     ) -> Result<(i32, Arc<SharedSession>), FetchContext> {
         let size = context.entries.len();
         let fresh = Arc::new(SharedSession {
-            session: Mutex::new(FetchSession {
-                epoch: 1,
-                context,
-                names: HashMap::default(),
-                ids: HashMap::default(),
-                free: Vec::new(),
-                closed: false,
-            }),
+            session: Mutex::new(FetchSession::new(context)),
             connection: AtomicU64::new(connection),
             used_ms: AtomicI64::new(now_ms),
         });
@@ -544,14 +275,7 @@ impl FetchSessions {
             let by_id = session.context.by_id;
             return Err(std::mem::replace(&mut session.context, FetchContext::new(by_id)));
         };
-        for number in 0..u32::try_from(size).unwrap_or(u32::MAX) {
-            let entry = session.context.entry(number);
-            let key = entry.map(|entry| (Arc::clone(&entry.topic), entry.id, entry.partition));
-            if let Some(key) = key {
-                session.note(key, number);
-            }
-        }
-        session.context.start_watch();
+        session.begin();
         drop(session);
         close(evicted);
         sessions.add(id, &fresh);

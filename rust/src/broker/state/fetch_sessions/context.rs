@@ -1,0 +1,201 @@
+//! What a Fetch reads: its partitions, each with the client's request and its place on this broker.
+//!
+//! Threads: a context belongs to one request, or to a session under that session's lock.
+
+use std::sync::Arc;
+
+use crate::broker::state::image::{ClusterImage, TopicImage};
+use crate::broker::state::lookup::{Named, led};
+use crate::broker::state::partition::{ChangeWatcher, Partition};
+use crate::ids::{Epoch, TopicId};
+use crate::protocol::ErrorCode;
+
+/// The partitions that a fetch or a session reads.
+#[derive(Debug)]
+pub(crate) struct FetchContext {
+    /// Topics are named by id.
+    pub(crate) by_id: bool,
+    /// By number; `None` where a partition was forgotten.
+    pub(crate) entries: Vec<Option<CachedPartition>>,
+    /// Numbers of the entries to look at, each once.
+    pub(crate) active: Vec<u32>,
+    /// Where to begin, so that all partitions get their turn.
+    pub(crate) next: u32,
+    /// The image that the entries were resolved with.
+    pub(crate) image_number: u64,
+    /// Collects changes after the first wait.
+    pub(crate) watch: Option<Arc<ChangeWatcher>>,
+}
+
+/// One partition of a context.
+#[derive(Debug)]
+pub(crate) struct CachedPartition {
+    pub(crate) topic: Arc<str>,
+    pub(crate) id: TopicId,
+    pub(crate) partition: i32,
+    pub(crate) request: ReadRequest,
+    /// The partition and its leader epoch, or why it cannot be read here.
+    pub(crate) local: Result<(Arc<Partition>, Epoch), ErrorCode>,
+    /// The leader, for clients that ask the wrong broker.
+    pub(crate) leader: (i32, Epoch),
+    /// The topic's compression is zstd, which old clients do not know.
+    pub(crate) zstd: bool,
+    pub(crate) is_active: bool,
+    /// The offsets that the client was last sent; -1: none.
+    pub(crate) sent_high_watermark: i64,
+    pub(crate) sent_log_start: i64,
+}
+
+const _: () = assert!(size_of::<Option<CachedPartition>>() <= 104);
+
+/// The client's request for a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadRequest {
+    pub(crate) fetch_offset: i64,
+    pub(crate) max_bytes: i32,
+    pub(crate) current_leader_epoch: i32,
+    pub(crate) last_fetched_epoch: i32,
+}
+
+impl FetchContext {
+    /// An empty context.
+    pub(crate) fn new(by_id: bool) -> Self {
+        Self {
+            by_id,
+            entries: Vec::new(),
+            active: Vec::new(),
+            next: 0,
+            image_number: 0,
+            watch: None,
+        }
+    }
+
+    /// Reserves space for `count` more partitions.
+    pub(crate) fn reserve(&mut self, partitions: usize) {
+        self.entries.reserve_exact(partitions);
+        self.active.reserve_exact(partitions);
+    }
+
+    /// Adds a partition, active; returns its number.
+    pub(crate) fn push(&mut self, entry: CachedPartition) -> u32 {
+        let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        self.active.push(number);
+        self.entries.push(Some(entry));
+        number
+    }
+
+    /// The entry of a number.
+    pub(crate) fn entry(&mut self, number: u32) -> Option<&mut CachedPartition> {
+        self.entries.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Makes these partitions active, and no others. Each is named once.
+    pub(crate) fn set_active(&mut self, numbers: Vec<u32>) {
+        for number in &numbers {
+            if let Some(entry) = self.entry(*number) {
+                entry.is_active = true;
+            }
+        }
+        self.active = numbers;
+    }
+
+    /// Makes a partition active.
+    pub(crate) fn activate(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        if !std::mem::replace(&mut entry.is_active, true) {
+            self.active.push(number);
+        }
+    }
+
+    /// Looks up all partitions again if the image changed.
+    pub(crate) fn resolve(&mut self, node: i32, (image, number): (&ClusterImage, u64)) {
+        if self.image_number == number {
+            return;
+        }
+        self.image_number = number;
+        for at in 0..self.entries.len() {
+            let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else { continue };
+            let before = entry.partition().map(Arc::as_ptr);
+            let old = entry.partition().cloned();
+            entry.resolve(self.by_id, (image, node));
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            if entry.partition().map(Arc::as_ptr) != before
+                && let Some(watch) = &self.watch
+            {
+                old.iter().for_each(|old| old.remove_watcher(watch));
+                entry.partition().iter().for_each(|new| new.add_watcher(watch, at));
+            }
+            self.activate(at);
+        }
+    }
+
+    /// Begins to collect changes. The caller reads all partitions once more afterwards.
+    pub(crate) fn start_watch(&mut self) -> Arc<ChangeWatcher> {
+        if let Some(watch) = &self.watch {
+            return Arc::clone(watch);
+        }
+        let watch = Arc::new(ChangeWatcher::default());
+        for (number, entry) in (0..).zip(&self.entries) {
+            if let Some(partition) = entry.as_ref().and_then(CachedPartition::partition) {
+                partition.add_watcher(&watch, number);
+            }
+        }
+        self.watch = Some(Arc::clone(&watch));
+        watch
+    }
+
+    /// Activates the partitions that changed since the last call.
+    pub(crate) fn collect_changes(&mut self) {
+        let mut changed = Vec::new();
+        if let Some(watch) = &self.watch {
+            watch.take(&mut changed);
+        }
+        for number in changed {
+            self.activate(number);
+        }
+    }
+
+    /// Collects changes no more.
+    pub(crate) fn end_watch(&mut self) {
+        let Some(watch) = self.watch.take() else { return };
+        for partition in self.entries.iter().flatten().filter_map(CachedPartition::partition) {
+            partition.remove_watcher(&watch);
+        }
+    }
+}
+
+impl Drop for FetchContext {
+    fn drop(&mut self) {
+        self.end_watch();
+    }
+}
+
+impl CachedPartition {
+    /// The partition, if it is on this broker.
+    pub(crate) fn partition(&self) -> Option<&Arc<Partition>> {
+        self.local.as_ref().ok().map(|(partition, _)| partition)
+    }
+
+    /// Looks the partition up in `image`.
+    fn resolve(&mut self, by_id: bool, (image, node): (&ClusterImage, i32)) {
+        let id = by_id.then_some(self.id);
+        let topic = Named { topic: &self.topic, id }.find(image);
+        self.resolve_in(topic, node);
+    }
+
+    /// Looks the partition up in its topic, or notes why there is none.
+    pub(crate) fn resolve_in(&mut self, topic: Result<&Arc<TopicImage>, ErrorCode>, node: i32) {
+        self.zstd = topic.is_ok_and(|topic| {
+            topic.settings.log.compression_type
+                == Some(crate::record::compression::Codec::Zstd as u8)
+        });
+        let state = topic.ok().and_then(|topic| topic.partition(self.partition)).map(|p| &p.state);
+        self.leader = state.map_or((-1, Epoch::NONE), |state| (state.leader, state.leader_epoch));
+        self.local = topic.and_then(|topic| {
+            let (image, partition) = led(topic, self.partition, node)?;
+            Ok((Arc::clone(partition), image.state.leader_epoch))
+        });
+    }
+}
