@@ -24,7 +24,7 @@ def create_topics(admin: krust.Admin, *topics: str) -> None:
     """Three partitions each."""
     for topic in topics:
         try:
-            admin.create_topic(topic, 3, replicas=1)
+            admin.create_topic(topic, 3, replication_factor=1)
             print(f"Topic {topic} created")
         except KafkaError as error:
             print(f"Failed to create topic {topic}: {error}")

@@ -253,6 +253,9 @@ class Server:
     def resume(self) -> None:
         """Go on after `pause`."""
 
+    def cut_off(self, brokers: set[int]) -> None:
+        """Connect to none of these brokers; the set replaces the one before. Any thread."""
+
     def stop(self) -> None:
         """Close connections, logs and directories. Nothing but `stop` works after it."""
 

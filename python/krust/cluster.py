@@ -1,18 +1,22 @@
 """Several brokers inside this process: a cluster for tests that kill brokers, without a JVM.
 
     with krust.Cluster(3) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        cluster.kill(cluster.leader("orders", 0))     # its partitions wait for it
-        ...
-        cluster.start(0)                              # with its data, its number and its port
+        cluster.create_topic("orders", partitions=6, replication_factor=3)
+        lost = cluster.leader("orders", 0)
+        cluster.kill(lost)                            # another replica becomes the leader
+        cluster.start(lost)                           # with its data, its number and its port
+        cluster.wait_in_sync("orders")                # every replica has every record again
         cluster.pause(1)                              # it hangs, and the others notice
         cluster.resume(1)
+        cluster.partition_network(0, {1, 2})          # 0 and the others do not reach each other
+        cluster.heal()
 
 Each is a whole broker with its own threads, sockets and log directory. What ZooKeeper is to
 brokers in processes, a tree in memory is here: sessions, watches, an elected controller; brokers
 speak Kafka's control APIs with each other over their sockets. For that each has a second listener,
 on a free port of 127.0.0.1, that no client knows: a client's StopReplica is refused on the
 first one, as it would delete records. Settings that name listeners replace both.
+A cut network is one between brokers: clients, and what ZooKeeper is to brokers, are reached still.
 Threads: any, one call at a time. Not promised: that a killed broker's log is left as a power cut
 would leave it: its files are closed in order.
 """
@@ -28,15 +32,16 @@ from krust.closing import Closing
 from krust.errors import Code, ConfigError, KafkaError, ServerError
 from krust.metadata.shared import SharedTree
 from krust.runtime import provenance
-from krust.server import Broker, temporary_dir
+from krust.runtime.temporary import temporary_dir
+from krust.server import Broker
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from krust.metadata.saved import Setup
 
-WAIT_S = 30.0
+WAIT_MS = 30_000
 _LOOK_S = 0.001
 _CLIENTS, _BROKERS = "PLAINTEXT", "BROKERS"
 """Listeners: the addresses for clients, and those for brokers."""
@@ -82,6 +87,8 @@ class Cluster(Closing):
         self.brokers: dict[int, Broker] = {}
         """Those that run, by number; paused ones among them."""
         self._paused: set[int] = set()
+        self._cuts: set[tuple[int, int]] = set()
+        """pairs of brokers: the first cannot connect to the second"""
         try:
             self.start(0)
             self._start_together(range(1, brokers))
@@ -121,25 +128,63 @@ class Cluster(Closing):
         reported = [one for one in leaders if one is not None]
         return reported[0] if len(reported) == 1 else -1
 
+    def replicas(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The brokers that have a partition, the preferred leader first.
+
+        KafkaError: there is none of that name and number.
+        """
+        return self._informed(topic, partition).replicas(topic, partition)
+
+    def in_sync(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The brokers whose replica of a partition is in sync (its ISR).
+
+        KafkaError: there is none of that name and number.
+        """
+        return self._informed(topic, partition).in_sync(topic, partition)
+
+    def wait_in_sync(
+        self, topic: str, partition: int | None = None, *, timeout_ms: int = WAIT_MS
+    ) -> None:
+        """Wait until all replicas of a partition (None: of every partition) are in sync.
+
+        raises  ServerError: they are not in that time; KafkaError: there is no such partition
+        """
+
+        def lagging() -> list[str]:
+            broker = self._informed(topic, partition or 0)
+            count = len(broker.partitions(topic))
+            return [
+                f"{topic}:{number}"
+                for number in (range(count) if partition is None else (partition,))
+                if set(broker.in_sync(topic, number)) < set(broker.replicas(topic, number))
+            ]
+
+        self._wait(
+            lambda: not lagging(), lambda: f"not in sync: {', '.join(lagging())}", timeout_ms
+        )
+
     def create_topic(
         self,
         name: str,
         partitions: int = 1,
         config: Mapping[str, object] | None = None,
         *,
-        replicas: int = -1,
+        replication_factor: int | None = None,
     ) -> None:
         """Make a topic; every broker knows its leaders when this returns.
 
-        replicas  of each partition; -1: as default.replication.factor says
-        raises    KafkaError: it is there, or cannot be
+        replication_factor  how many brokers have each partition; None: as the setting
+                            default.replication.factor says, which is 1
+        raises              KafkaError: it is there, or cannot be
         """
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + WAIT_MS / 1000
         while True:
             try:
                 asked = self.brokers.get(self.controller)
                 if asked is not None:
-                    asked.create_topic(name, partitions, config, replicas=replicas)
+                    asked.create_topic(
+                        name, partitions, config, replication_factor=replication_factor
+                    )
                     break
             except KafkaError as error:
                 if error.code != Code.NOT_CONTROLLER or time.monotonic() > deadline:
@@ -147,7 +192,7 @@ class Cluster(Closing):
             if time.monotonic() > deadline:
                 raise ServerError("the cluster has no controller", hint="start a broker")
             time.sleep(_LOOK_S)
-        self._wait(
+        self._wait_known(
             f"topic {name}",
             lambda: all(
                 broker.leader(name, partition) not in (None, -1)
@@ -168,6 +213,7 @@ class Cluster(Closing):
             port=self._ports[number],
             config=given,
             shared=self._tree,
+            cut_off=self._cut_off(number),
         )
         self._ports[number] = int(broker.bootstrap.rpartition(":")[2])
         self.brokers[number] = broker
@@ -208,13 +254,41 @@ class Cluster(Closing):
         broker = self._running(number)
         self._paused.discard(number)
         broker.resume()
-        self._wait(
+        self._wait_known(
             f"the return of broker {number}",
             lambda: all(number in broker.known_brokers() for broker in self._awake()),
         )
 
+    def partition_network(
+        self, a: int | Iterable[int], b: int | Iterable[int], *, both: bool = True
+    ) -> None:
+        """Cut the connections between brokers, until `heal`. Clients reach all of them.
+
+        a, b  a broker, or several; those of one side reach each other
+        both  False: only connections that `a` opens are cut. A follower `a` cannot fetch from `b`,
+              and a controller `b` can still tell `a` what to do.
+        raises  ConfigError: this cluster has no such broker, or one is on both sides
+        """
+        sides = [{side} if isinstance(side, int) else set(side) for side in (a, b)]
+        unknown = sorted((sides[0] | sides[1]) - self._ports.keys())
+        if unknown:
+            raise ConfigError(f"this cluster has no broker {unknown[0]}", hint="they count from 0")
+        if sides[0] & sides[1]:
+            raise ConfigError(f"broker {min(sides[0] & sides[1])} is on both sides of the cut")
+        for one in sides[0]:
+            for other in sides[1]:
+                self._cuts |= {(one, other), (other, one)} if both else {(one, other)}
+        self._tell_cuts()
+
+    def heal(self) -> None:
+        """Undo every `partition_network`."""
+        self._cuts.clear()
+        self._tell_cuts()
+
     def close(self) -> None:
         """Stop all. Idempotent."""
+        self._cuts.clear()
+        self._tell_cuts()  # a broker that is cut off would wait long for the controller
         for number in sorted(self.brokers, reverse=True):
             self.stop(number)
         if self._tree is not None:
@@ -267,22 +341,46 @@ class Cluster(Closing):
             "inter.broker.listener.name": _BROKERS,
         }
 
+    def _cut_off(self, number: int) -> set[int]:
+        """The brokers that one cannot connect to."""
+        return {to for of, to in self._cuts if of == number}
+
+    def _tell_cuts(self) -> None:
+        for number, broker in self.brokers.items():
+            broker.cut_off(self._cut_off(number))
+
+    def _informed(self, topic: str, partition: int) -> Broker:
+        """The broker that knows a partition best: the controller, or one that runs.
+
+        KafkaError: there is no such partition.
+        """
+        awake = self._awake()
+        if not awake:
+            raise ServerError("no broker of this cluster runs", hint="start one: cluster.start(0)")
+        broker = next((each for each in awake if each.controller_id == each.node_id), awake[0])
+        if not 0 <= partition < len(broker.partitions(topic)):
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(f"there is no {topic}:{partition}", code=code, name=code.name)
+        return broker
+
     def _awake(self) -> list[Broker]:
         return [one for number, one in list(self.brokers.items()) if number not in self._paused]
 
     def _missed(self, number: int) -> None:
-        self._wait(
+        self._wait_known(
             f"the loss of broker {number}",
             lambda: all(number not in broker.known_brokers() for broker in self._awake()),
         )
 
-    def _wait(self, what: str, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+    def _wait_known(self, what: str, true: Callable[[], bool]) -> None:
+        self._wait(true, lambda: f"not every broker knows of {what}", WAIT_MS)
+
+    def _wait(self, true: Callable[[], bool], why: Callable[[], str], timeout_ms: int) -> None:
+        deadline = time.monotonic() + timeout_ms / 1000
         while not true():
             if time.monotonic() > deadline:
                 raise ServerError(
-                    f"not every broker knows of {what} after {WAIT_S:.0f} s",
-                    hint="look at the log lines of `krust`",
+                    f"{why()} after {timeout_ms:,} ms", hint="look at the log lines of `krust`"
                 )
             time.sleep(_LOOK_S)
 

@@ -20,25 +20,27 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import sys
 import threading
 import weakref
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from krust.config import Config, Setup, listeners, load
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, KrustError, ServerError
 from krust.runtime.broker import Runtime
+from krust.runtime.broker_settings import settled, with_ports
+from krust.runtime.temporary import remove, temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from datetime import datetime
+    from pathlib import Path
     from types import TracebackType
 
     from krust._krust import Record, Server
     from krust.clients.keywords import ScanSettings
+    from krust.config import Config
+    from krust.controller.state import Partition
     from krust.coordinator.assignors.spec import Assignor
     from krust.frames import Scan
     from krust.messages import Message
@@ -73,6 +75,7 @@ class Broker:
                such groups by it, on a thread of this process; it goes before the setting
                krust.group.server.assignor
     shared     the metadata of a cluster in this process: `krust.Cluster` gives it
+    cut_off    brokers of its cluster that it cannot connect to: `krust.Cluster` gives them
     watch      called with how far it is, ten times a second while it starts and once at the end; an
                exception of its ends the start
     adopt      start though its metadata is damaged or missing, with what can be read of it and
@@ -90,14 +93,16 @@ class Broker:
         config: Mapping[str, object] | Config | None = None,
         assignors: Mapping[str, Assignor | type[Assignor]] | None = None,
         shared: SharedTree | None = None,
+        cut_off: Collection[int] = (),
         watch: Callable[[Recovery], object] | None = None,
         adopt: bool = False,
     ) -> None:
         self._pid = os.getpid()
         self._shared = shared
+        self._cut_off = frozenset(cut_off)
         self._adopt = adopt
         self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
-        self._config, dirs = _settle(data_dir, port, config)
+        self._config, dirs = settled(data_dir, port, config)
         self._temporary = not dirs
         self._dirs = dirs or [temporary_dir()]
         self._memory: Tree | None = None
@@ -107,7 +112,7 @@ class Broker:
         self.on_failure: Callable[[], object] = _nothing
         """Called on the policy thread when that has ended by a bug."""
         self._closed = False
-        self._removal = weakref.finalize(self, _remove, self._dirs[0], self._pid)
+        self._removal = weakref.finalize(self, remove, self._dirs[0], self._pid)
         if not self._temporary:
             self._removal.detach()
         try:
@@ -245,6 +250,14 @@ class Broker:
         core.server.resume()
         self._going.set()
 
+    def cut_off(self, brokers: Collection[int]) -> None:
+        """Connect to none of these brokers of its cluster; the set replaces the one before.
+
+        Connections that it has to them end, and answers that come afterwards do not count.
+        """
+        self._cut_off = frozenset(brokers)
+        self._running().cut_off(self._cut_off)
+
     @property
     def failure(self) -> ServerError | None:
         """What ended it, where that was a bug; None: it runs, was stopped, or was refused."""
@@ -294,10 +307,35 @@ class Broker:
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """Who leads a partition, as far as it was told; -1: nobody; None: there is none such."""
+        found = self._partition(topic, partition)
+        return None if found is None else found.leader
+
+    def replicas(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The brokers that have a partition, the preferred leader first, as far as it was told.
+
+        (): there is no such partition.
+        """
+        found = self._partition(topic, partition)
+        return () if found is None else found.replicas
+
+    def in_sync(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The replicas of a partition that are in sync (its ISR), as far as it was told.
+
+        (): there is no such partition.
+        """
+        found = self._partition(topic, partition)
+        return () if found is None else found.isr
+
+    def partitions(self, topic: str) -> range:
+        """The numbers of a topic's partitions; none: there is no such topic."""
+        found = self._running().view.topics.get(topic)
+        return range(0 if found is None else len(found.partitions))
+
+    def _partition(self, topic: str, partition: int) -> Partition | None:
         found = self._running().view.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
-        return found.partitions[partition].leader
+        return found.partitions[partition]
 
     @property
     def data_dir(self) -> Path:
@@ -330,15 +368,20 @@ class Broker:
         partitions: int = 1,
         config: Mapping[str, object] | None = None,
         *,
-        replicas: int = -1,
+        replication_factor: int | None = None,
     ) -> None:
         """Make a topic; clients see it when this returns. KafkaError: it is there, or cannot be.
 
-        replicas  of each partition; -1: as default.replication.factor says
+        replication_factor  None: as the setting default.replication.factor says
         """
         pairs = [{"name": key, "value": _text(value)} for key, value in (config or {}).items()]
-        how = {"num_partitions": partitions, "replication_factor": replicas, "assignments": []}
-        wanted = {"name": name, **how, "configs": pairs}
+        wanted = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": -1 if replication_factor is None else replication_factor,
+            "assignments": [],
+            "configs": pairs,
+        }
         response = self._call("CreateTopics", {"topics": [wanted], "validate_only": False})
         _check(response["topics"][0])
 
@@ -447,11 +490,12 @@ class Broker:
 
                 self._memory = Tree()
             core = Runtime(
-                _at(self._config, self._ports),
+                with_ports(self._config, self._ports),
                 self._dirs,
                 temporary=self._temporary or (shared is not None and not shared.lasting),
                 assignors=self._assignors,
                 shared=shared,
+                cut_off=self._cut_off,
                 adopt=self._adopt,
                 memory=self._memory,
             )
@@ -516,43 +560,6 @@ class _Call:
         self.response: Message | None = None
 
 
-def temporary_dir() -> Path:
-    """Make a directory as `tempfile.mkdtemp` does; to import that costs 3 ms of each start."""
-    if "tempfile" not in sys.modules:
-        named = (os.environ.get(variable) for variable in ("TMPDIR", "TEMP", "TMP"))
-        for folder in (*filter(None, named), "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108
-            path = Path(folder).absolute() / f"krust-{os.urandom(8).hex()}"
-            try:
-                path.mkdir(mode=0o700)
-            except OSError:
-                continue
-            return path
-    import tempfile
-
-    return Path(tempfile.mkdtemp(prefix="krust-"))
-
-
-def _remove(folder: Path, pid: int) -> None:
-    """What becomes of a temporary directory; a forked child leaves its parent's alone."""
-    if os.getpid() == pid:
-        import shutil
-
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _at(config: Config, ports: Mapping[str, int]) -> Config:
-    """The settings, with the ports that listeners have been given (by their names)."""
-    addresses = listeners(str(config.text("listeners")))
-    if not ports or all(port for _, _, port in addresses):
-        return config
-    text = ",".join(
-        f"{name}://{f'[{host}]' if ':' in host else host}:{port or ports[name]}"
-        for name, host, port in addresses
-    )
-    given = config.given()
-    return Config({**given, "listeners": Setup(text, config.source("listeners"))}, config.notices)
-
-
 def _made(pattern: str, kind: Assignor | type[Assignor]) -> Assignor:
     """An assignor; ConfigError: that is none."""
     assignor = kind() if isinstance(kind, type) else kind
@@ -562,29 +569,6 @@ def _made(pattern: str, kind: Assignor | type[Assignor]) -> Assignor:
             hint="it needs `name` and `assign(group, topics)`",
         )
     return assignor
-
-
-def _settle(
-    data_dir: str | os.PathLike[str] | None,
-    port: int,
-    config: Mapping[str, object] | Config | None,
-) -> tuple[Config, list[Path]]:
-    """The settings that hold, and the log directories ([]: a temporary one)."""
-    if isinstance(config, Config):
-        settled = config
-        named = True
-    else:
-        options = dict(config or {})
-        options.setdefault("listeners", f"PLAINTEXT://localhost:{port}")
-        settled = load(options=options)
-        for notice in settled.notices:
-            _log.warning("%s", notice)
-        named = "log.dirs" in options or "log.dir" in options
-    if data_dir is not None:
-        return settled, [Path(data_dir)]
-    if not named:
-        return settled, []
-    return settled, settled.log_dirs()
 
 
 def _check(result: Message) -> None:

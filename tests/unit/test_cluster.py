@@ -218,6 +218,63 @@ def test_a_cluster_of_zero_brokers_is_refused() -> None:
         cluster.start(7)
 
 
+def test_a_broker_cut_off_from_the_controller_learns_of_topics_after_the_heal(
+    cluster: krust.Cluster,
+) -> None:
+    controller = cluster.controller
+    far, near = sorted({0, 1, 2} - {controller})
+    cluster.partition_network(far, {controller, near})
+    cluster.brokers[controller].create_topic("t", 3)
+    until(lambda: cluster.brokers[near].leader("t") is not None)
+    assert cluster.brokers[far].leader("t") is None
+    assert far in cluster.brokers[near].known_brokers(), "its session with ZooKeeper lasts"
+    cluster.heal()
+    until(lambda: cluster.brokers[far].leader("t") is not None)
+
+
+def test_a_cut_in_one_direction_leaves_the_other(cluster: krust.Cluster) -> None:
+    controller = cluster.controller
+    other = next(number for number in range(3) if number != controller)
+    cluster.partition_network(other, controller, both=False)
+    cluster.create_topic("t", 3)
+    assert cluster.brokers[other].leader("t") is not None
+    cluster.partition_network(controller, other, both=False)
+    cluster.brokers[controller].create_topic("later", 1)
+    until(lambda: cluster.brokers[controller].leader("later") is not None)
+    assert cluster.brokers[other].leader("later") is None
+
+
+def test_a_broker_that_restarts_is_cut_off_as_before(cluster: krust.Cluster) -> None:
+    cluster.partition_network(0, 2, both=False)
+    cluster.kill(0)
+    cluster.partition_network(0, 1, both=False)
+    assert cluster.start(0)._cut_off == {1, 2}
+    assert cluster.brokers[1]._cut_off == set()
+    cluster.heal()
+    assert cluster.brokers[0]._cut_off == set()
+
+
+def test_a_cut_needs_two_sides_of_known_brokers(cluster: krust.Cluster) -> None:
+    with pytest.raises(ConfigError, match="no broker 7"):
+        cluster.partition_network(0, {1, 7})
+    with pytest.raises(ConfigError, match="broker 1 is on both sides"):
+        cluster.partition_network({0, 1}, {1, 2})
+
+
+def test_replicas_in_sync_are_known_and_waited_for(cluster: krust.Cluster) -> None:
+    cluster.create_topic("t", 3)
+    for partition in range(3):
+        leader = cluster.leader("t", partition)
+        assert cluster.replicas("t", partition) == (leader,)
+        assert cluster.in_sync("t", partition) == (leader,)
+    cluster.wait_in_sync("t")
+    cluster.wait_in_sync("t", 2)
+    with pytest.raises(KafkaError, match="there is no t:3"):
+        cluster.in_sync("t", 3)
+    with pytest.raises(KafkaError, match="there is no nowhere:0"):
+        cluster.wait_in_sync("nowhere")
+
+
 def stop_replica(topic: str, partition: int, epoch: int) -> bytes:
     """StopReplica 0 that deletes a partition, in its frame, as a stranger sends it."""
     name = struct.pack(">h", len(topic)) + topic.encode()

@@ -97,15 +97,18 @@ class Admin(Closing):
         topic: str,
         partitions: int = -1,
         *,
-        replicas: int = -1,
+        replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        """Make a topic; -1: as the broker's settings say. Returns when it has its leaders.
+        """Make a topic; returns when it has its leaders.
 
-        raises  KafkaError: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG ...
+        partitions          -1: as the setting num.partitions says
+        replication_factor  None: as the setting default.replication.factor says
+        raises              KafkaError: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG ...
         """
         configs = [{"name": name, "value": str(value)} for name, value in (config or {}).items()]
-        one = {"name": topic, "num_partitions": partitions, "replication_factor": replicas}
+        factor = -1 if replication_factor is None else replication_factor
+        one = {"name": topic, "num_partitions": partitions, "replication_factor": factor}
         body = {"topics": [{**one, "configs": configs}], "timeout_ms": self._timeout_ms}
         [answer] = self._client.request("CreateTopics", body)["topics"]
         _check(answer, f"topic {topic!r}")

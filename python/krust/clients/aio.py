@@ -412,12 +412,14 @@ class AsyncAdmin:
         topic: str,
         partitions: int = -1,
         *,
-        replicas: int = -1,
+        replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
         """As `Admin.create_topic`."""
         create = self.core.create_topic
-        await self._run(lambda: create(topic, partitions, replicas=replicas, config=config))
+        await self._run(
+            lambda: create(topic, partitions, replication_factor=replication_factor, config=config)
+        )
 
     async def delete_topic(self, topic: str) -> None:
         """As `Admin.delete_topic`."""

@@ -86,6 +86,7 @@ class Runtime:
         temporary: bool,
         assignors: Mapping[str, Assignor] | None = None,
         shared: SharedTree | None = None,
+        cut_off: frozenset[int] = frozenset(),
         adopt: bool = False,
         memory: Tree | None = None,
     ) -> None:
@@ -110,6 +111,7 @@ class Runtime:
         self._waiting: deque[_Event] = deque()
         self._group_events: list[_Event] = []
         self._quotas_due = False
+        self._peers: Peers | None = None
         self._unsent: list[tuple[int, Request[Any], Message | Exception]] = []
         """answers that wait for quotas to hold"""
         if self._alone:
@@ -125,12 +127,12 @@ class Runtime:
                 "settings": typed(config, None, alone=self._alone),
             }
         )
+        self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self.view = ClusterView.of(self.state)
         """what other threads may read"""
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
-        self._peers: Peers | None = None
         self._goodbye: BrokerRequest | None = None
         self._dirs = [] if temporary else dirs
         self._retention = Retention(config, self.server)
@@ -339,6 +341,13 @@ class Runtime:
         if self._metadata is not None:
             self._metadata.expire()
 
+    def cut_off(self, brokers: frozenset[int]) -> None:
+        """Connect to none of these brokers; another thread may say so."""
+        self._cut_off = brokers
+        self.server.cut_off(set(brokers))
+        if self._peers is not None:
+            self._peers.reach_changed()
+
     @property
     def _store(self) -> Store:
         if self._metadata is None:
@@ -511,7 +520,12 @@ class Runtime:
             from krust.runtime.peers import Peers
 
             listener = inter_broker_listener(self.config)
-            self._peers = Peers(self.state.node_id, listener, self.server.wakeup)
+            self._peers = Peers(
+                self.state.node_id,
+                listener,
+                self.server.wakeup,
+                lambda broker: broker not in self._cut_off,
+            )
             self._peers.follow(self.state.brokers)
         return self._peers
 

@@ -5,8 +5,11 @@ pause. It is given up, with None for an answer, when the broker is gone or was r
 was meant for who it was then is not for who it is now), and what this broker asks of the controller
 after ASKED_MS, since a client waits for it. Order holds for one broker, in and out.
 An answer REQUEST_TIMED_OUT for the whole request means: not now, say it again.
-Threads: `follow`, `send`, `answers` and `close` are the policy thread's and never wait for a peer;
-each queue has a thread of its own, from its first request to the broker's end.
+A broker that is out of reach, because a test cut the network, counts as one that does not answer.
+An answer that arrives after the cut counts as lost.
+Threads: any may call `reach_changed`. `follow`, `send`, `answers` and `close` are the policy
+thread's and never wait for a peer; each queue has a thread of its own, from its first request to
+the broker's end.
 Not promised: that a request arrives once only; whoever gets it twice has to find the same.
 """
 
@@ -33,6 +36,8 @@ PAUSE_S = (0.05, 1.0)
 """between two attempts: at first, at last"""
 _OPTIONS = {"request.timeout.ms": 30_000, "socket.connection.setup.timeout.ms": 5_000}
 
+_CUT = "the network to it is cut"
+
 _log = logging.getLogger("krust.peers")
 
 
@@ -42,9 +47,17 @@ class Peers:
     node_id   our own
     listener  the name of the listener that brokers use among each other
     wake      called by any thread when there is an answer
+    reaches   whether this broker may connect to that one
     """
 
-    def __init__(self, node_id: int, listener: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        listener: str,
+        wake: Callable[[], None],
+        reaches: Callable[[int], bool],
+    ) -> None:
+        self.reaches = reaches
         self._node_id = node_id
         self._listener = listener
         self._wake = wake
@@ -80,6 +93,11 @@ class Peers:
     def close(self) -> None:
         """Give everything up."""
         self.follow({})
+
+    def reach_changed(self) -> None:
+        """End connections to brokers that are out of reach; ask those within reach again now."""
+        for peer in list(self._peers.values()):
+            peer.reach_changed()
 
     def address(self, live: LiveBroker) -> str | None:
         """Where brokers find a broker; None: nowhere."""
@@ -130,6 +148,15 @@ class _Peer:
             if self._thread is None:
                 self._give_up()
 
+    def reach_changed(self) -> None:
+        with self._changed:
+            if self._client is not None and not self._is_reached():
+                self._client.end()
+            self._changed.notify()
+
+    def _is_reached(self) -> bool:
+        return self._peers.reaches(self._number)
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -169,8 +196,11 @@ class _Peer:
             except KrustError as error:
                 why = str(error)
                 self._drop()
-            except KeyboardInterrupt:
-                return None
+            except KeyboardInterrupt:  # somebody ended the connection
+                if self._ended:
+                    return None
+                why = _CUT
+                self._drop()
             if why != told:
                 _log.warning("broker %d does not take %s: %s", self._number, asked.api, why)
                 told = why
@@ -183,12 +213,17 @@ class _Peer:
         return None
 
     def _attempt(self, asked: BrokerRequest) -> Message:
+        if not self._is_reached():
+            raise KrustError(_CUT)
         client = self._client or self._connected()
         try:
-            return client.request(asked.api, asked.message)
+            answer = client.request(asked.api, asked.message)
         finally:
             if asked.api == "CreateTopics":
                 self._drop()  # such a client looks for the controller, wherever that is
+        if not self._is_reached():
+            raise KrustError(_CUT)
+        return answer
 
     def _connected(self) -> Client:
         address = self._peers.address(self.live)

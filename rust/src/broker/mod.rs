@@ -39,6 +39,7 @@ pub use state::groups::appending::GroupRecord;
 pub use state::groups::snapshots::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
 pub use state::image::{self, ClusterImage, Delta};
 pub use state::partition::{Acks, CommitCallback, Partition, ReplicaRole};
+pub use state::peer_reach::PeerReach;
 pub use state::quotas;
 pub use state::store::{LoadedLog, LogManager};
 pub use state::waking::{DelayedId, Waker};

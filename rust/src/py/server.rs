@@ -6,6 +6,7 @@
 //! wait are detached from the interpreter.
 //! Not promised: after `stop` only `stop` works.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -407,14 +408,20 @@ impl Server {
 
     fn pause(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py)?;
+        self.broker.peer_reach().set_paused(true);
         py.detach(|| self.net.lock().as_ref().map_or((), net::Server::pause));
         Ok(())
     }
 
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py)?;
+        self.broker.peer_reach().set_paused(false);
         py.detach(|| self.net.lock().as_ref().map_or((), net::Server::resume));
         Ok(())
+    }
+
+    fn cut_off(&self, brokers: BTreeSet<i32>) {
+        self.broker.peer_reach().cut_off(brokers);
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {

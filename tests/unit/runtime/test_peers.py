@@ -31,6 +31,7 @@ class Wire:
         self.holds = False
         self.held = threading.Event()
         self.heard = threading.Event()
+        self.cut: set[int] = set()
 
     def client(self, address: str, options: dict[str, object]) -> Connection:
         return Connection(self, address)
@@ -69,7 +70,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 @pytest.fixture
 def others(wire: Wire) -> Iterator[Peers]:
-    made = Peers(0, "INNER", wire.heard.set)
+    made = Peers(0, "INNER", wire.heard.set, lambda broker: broker not in wire.cut)
     made.follow({0: live(90), 1: live(91), 2: live(92)})
     yield made
     made.close()
@@ -148,6 +149,51 @@ def test_an_unreachable_broker_delays_no_other(others: Peers, wire: Wire) -> Non
     assert sorted(answers) == [(2, DONE), (3, None)]
     others.close()
     assert wait(others, wire, 1) == [(1, None)]
+
+
+def test_a_broker_that_is_cut_off_is_asked_again_when_it_is_in_reach(
+    others: Peers, wire: Wire
+) -> None:
+    wire.cut.add(1)
+    others.send(tell(1, broker=1))
+    others.send(tell(2, broker=2))
+    assert wait(others, wire, 1) == [(2, DONE)]
+    assert wire.said == [("[::1]:92", 2)]
+    wire.cut.clear()
+    others.reach_changed()
+    assert wait(others, wire, 1) == [(1, DONE)]
+
+
+def test_an_answer_that_arrives_after_the_cut_is_lost(others: Peers, wire: Wire) -> None:
+    def cuts(address: str, message: Message) -> Message:
+        wire.said.append((address, message["n"]))
+        if len(wire.said) == 1:
+            wire.cut.add(1)
+            wire.held.set()
+        return DONE
+
+    wire.answer = cuts  # type: ignore[method-assign]
+    others.send(tell(1))
+    assert wire.held.wait(WAIT_S)
+    assert others.answers() == []
+    wire.cut.clear()
+    others.reach_changed()
+    assert wait(others, wire, 1) == [(1, DONE)]
+    assert len(wire.said) == 2
+
+
+def test_a_request_that_waits_ends_with_the_cut_and_is_sent_again(
+    others: Peers, wire: Wire
+) -> None:
+    wire.holds = True
+    others.send(tell(1))
+    assert wire.held.wait(WAIT_S)
+    wire.cut.add(1)
+    others.reach_changed()
+    wire.holds = False
+    wire.cut.clear()
+    others.reach_changed()
+    assert wait(others, wire, 1) == [(1, DONE)]
 
 
 def test_a_malformed_answer_to_the_controller_does_not_end_the_broker(

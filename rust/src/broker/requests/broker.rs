@@ -19,6 +19,7 @@ use crate::broker::requests::workers::Workers;
 use crate::broker::state::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::broker::state::groups::Groups;
 use crate::broker::state::image::ClusterImage;
+use crate::broker::state::peer_reach::PeerReach;
 use crate::broker::state::producer_ids::ProducerIds;
 use crate::broker::state::proven::Proven;
 use crate::broker::state::quotas::account::Quotas;
@@ -147,6 +148,7 @@ pub struct Broker {
     pub(crate) replays_stop: AtomicBool,
     pub(crate) quotas: Quotas,
     pub(crate) replication: Arc<ReplicationContext>,
+    pub(crate) peer_reach: PeerReach,
     /// The number of the last connection.
     pub(crate) connections: AtomicU64,
 }
@@ -208,6 +210,7 @@ impl Broker {
             proven: Default::default(),
             groups,
             replays_stop: AtomicBool::new(false),
+            peer_reach: PeerReach::default(),
             connections: AtomicU64::new(0),
         })
     }
@@ -247,6 +250,11 @@ impl Broker {
     /// The longest stretch of work that a network thread did for one connection.
     pub fn work(&self) -> &WorkMeter {
         &self.work
+    }
+
+    /// The other brokers that this one may connect to.
+    pub fn peer_reach(&self) -> &PeerReach {
+        &self.peer_reach
     }
 
     /// Replaces the settings.

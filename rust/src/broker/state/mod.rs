@@ -7,6 +7,7 @@ pub mod groups;
 pub mod image;
 pub(crate) mod lookup;
 pub mod partition;
+pub mod peer_reach;
 pub(crate) mod places;
 pub(crate) mod producer_ids;
 pub(crate) mod proven;

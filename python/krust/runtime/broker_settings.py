@@ -1,0 +1,51 @@
+"""The settings of a `krust.Broker`, from what its caller gave."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from krust.config import Config, Setup, listeners, load
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+_log = logging.getLogger("krust")
+
+
+def settled(
+    data_dir: str | os.PathLike[str] | None,
+    port: int,
+    config: Mapping[str, object] | Config | None,
+) -> tuple[Config, list[Path]]:
+    """The settings that hold, and the log directories ([]: a temporary one)."""
+    if isinstance(config, Config):
+        found = config
+        named = True
+    else:
+        options = dict(config or {})
+        options.setdefault("listeners", f"PLAINTEXT://localhost:{port}")
+        found = load(options=options)
+        for notice in found.notices:
+            _log.warning("%s", notice)
+        named = "log.dirs" in options or "log.dir" in options
+    if data_dir is not None:
+        return found, [Path(data_dir)]
+    if not named:
+        return found, []
+    return found, found.log_dirs()
+
+
+def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
+    """The settings, with the ports that listeners have been given (by their names)."""
+    addresses = listeners(str(config.text("listeners")))
+    if not ports or all(port for _, _, port in addresses):
+        return config
+    text = ",".join(
+        f"{name}://{f'[{host}]' if ':' in host else host}:{port or ports[name]}"
+        for name, host, port in addresses
+    )
+    given = config.given()
+    return Config({**given, "listeners": Setup(text, config.source("listeners"))}, config.notices)
