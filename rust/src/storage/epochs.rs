@@ -54,6 +54,12 @@ impl Epochs {
         self.entries.last().map_or(Epoch::NONE, |entry| entry.0)
     }
 
+    /// The newest epoch that began before `end`, or [`Epoch::NONE`].
+    pub fn latest_before(&self, end: Offset) -> Epoch {
+        let last = self.entries.iter().rev().find(|entry| entry.1 < end);
+        last.map_or(Epoch::NONE, |entry| entry.0)
+    }
+
     /// Takes note that `epoch` writes from `start` on; true if that is news.
     pub fn assign(&mut self, epoch: Epoch, start: Offset) -> bool {
         if epoch.0 < 0 || epoch <= self.latest() {

@@ -21,7 +21,7 @@ impl FollowerLog for EpochsOfLog {
         Offset(0)
     }
 
-    fn latest_epoch(&self) -> Epoch {
+    fn last_batch_epoch(&self) -> Epoch {
         self.starts.last().map_or(Epoch::NONE, |(epoch, _)| Epoch(*epoch))
     }
 

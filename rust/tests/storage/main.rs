@@ -21,6 +21,7 @@ mod damage_is_named_and_never_served;
 mod damaged_indexes_find_nothing_wrong;
 mod deleted_logs_stay_deleted;
 mod disk_full_refuses_and_resumes;
+mod epochs_without_a_batch;
 mod failed_fsync_takes_directory_offline;
 mod files_are_synced_before_they_are_closed;
 mod followers_copy_byte_for_byte;

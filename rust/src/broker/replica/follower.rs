@@ -11,6 +11,7 @@
 
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
+use crate::storage::Log;
 
 /// What a follower must know of its own log.
 pub trait FollowerLog {
@@ -19,9 +20,27 @@ pub trait FollowerLog {
     /// The offset of the first record.
     fn log_start(&self) -> Offset;
     /// The epoch of the last batch; [`Epoch::NONE`] in an empty log.
-    fn latest_epoch(&self) -> Epoch;
+    fn last_batch_epoch(&self) -> Epoch;
     /// The largest epoch up to `epoch`, and where it ends; (-1, -1) if the log has none.
     fn end_offset_for_epoch(&self, epoch: Epoch) -> (Epoch, Offset);
+}
+
+impl FollowerLog for Log {
+    fn log_end(&self) -> Offset {
+        self.log_end_offset()
+    }
+
+    fn log_start(&self) -> Offset {
+        self.log_start_offset()
+    }
+
+    fn last_batch_epoch(&self) -> Epoch {
+        self.last_batch_epoch()
+    }
+
+    fn end_offset_for_epoch(&self, epoch: Epoch) -> (Epoch, Offset) {
+        self.end_offset_for_epoch(epoch)
+    }
 }
 
 /// A question to the leader. Each carries the leader epoch, so that a broker that does not lead in
@@ -136,7 +155,7 @@ impl FollowerReplica {
     /// The next question; `None` once the follower has stopped.
     pub fn request(&self, log: &impl FollowerLog) -> Option<FollowerRequest> {
         let current_leader_epoch = self.leader_epoch;
-        let last_fetched_epoch = log.latest_epoch();
+        let last_fetched_epoch = log.last_batch_epoch();
         match self.phase {
             Phase::AskEndOfEpoch if last_fetched_epoch > Epoch::NONE => {
                 Some(FollowerRequest::EndOfEpoch {

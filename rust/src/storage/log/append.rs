@@ -190,12 +190,17 @@ impl Log {
 
     /// Appends batches as a leader sent them: offsets and epochs stay, and must continue the log.
     /// A last batch that is cut is left out, and so is what follows a batch that is refused.
+    /// An epoch that this log began as a leader, and appended nothing in, is forgotten.
     /// Returns the new log end.
     pub fn append_as_follower(&self, bytes: &[u8]) -> Result<Offset, AppendError> {
         let config = self.config.load();
         let mut writer = self.writer.lock();
         self.appendable()?;
         self.write_and_publish(&mut writer)?;
+        let log_end = Offset(writer.next_offset);
+        if writer.epochs.truncate_to(log_end) {
+            writer.epochs_saved = false;
+        }
         let mut received = Received { bytes, written: 0, noted: 0 };
         let outcome = batch::iter(bytes)
             .take_while(|batch| !matches!(batch, Err(RecordError::Truncated { .. })))

@@ -289,6 +289,13 @@ impl Log {
         }
     }
 
+    /// The epoch of the last batch; -1 in a log without any. It is below [`Log::latest_epoch`] if
+    /// a leader, this one or a Kafka, began an epoch and appended nothing in it.
+    pub fn last_batch_epoch(&self) -> Epoch {
+        let writer = self.writer.lock();
+        writer.epochs.latest_before(Offset(writer.next_offset))
+    }
+
     /// The newest epoch in the log; -1 without any.
     pub fn latest_epoch(&self) -> Epoch {
         self.writer.lock().epochs.latest()

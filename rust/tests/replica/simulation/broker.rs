@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use krust::broker::replica::follower::{
-    FollowerEffect, FollowerLog, FollowerReplica, FollowerRequest, LeaderAnswer,
+    FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer,
 };
 use krust::broker::replica::leader::{
     FollowerFetch, LeaderEffects, LeaderReplica, Leadership, Moment, ReplicationSettings,
@@ -82,26 +82,6 @@ pub struct BrokerEffects {
     pub acknowledged: Vec<AppendedRecord>,
     /// What could not be acknowledged and never will be, by this leader.
     pub failed: usize,
-}
-
-struct LogView<'a>(&'a Log);
-
-impl FollowerLog for LogView<'_> {
-    fn log_end(&self) -> Offset {
-        self.0.log_end_offset()
-    }
-
-    fn log_start(&self) -> Offset {
-        self.0.log_start_offset()
-    }
-
-    fn latest_epoch(&self) -> Epoch {
-        self.0.latest_epoch()
-    }
-
-    fn end_offset_for_epoch(&self, epoch: Epoch) -> (Epoch, Offset) {
-        self.0.end_offset_for_epoch(epoch)
-    }
 }
 
 fn scratch() -> tempfile::TempDir {
@@ -279,7 +259,7 @@ impl Broker {
         moment: Moment,
         effects_of_step: &mut BrokerEffects,
     ) {
-        self.log().set_leader_epoch(leadership.leader_epoch);
+        self.log().begin_leader_epoch(leadership.leader_epoch);
         let high_watermark = self.log().high_watermark();
         let (mut replica, mut effects) = LeaderReplica::new(
             node_id(self.node),
@@ -357,7 +337,7 @@ impl Broker {
             }
             Role::Follower { replica, leader } => {
                 let (replica, leader) = (*replica, *leader);
-                if let Some(request) = replica.request(&LogView(self.log())) {
+                if let Some(request) = replica.request(self.log()) {
                     let message = Message::Ask { broker_epoch: self.broker_epoch, request };
                     effects_of_step.sends.push((leader, message));
                 }
@@ -470,7 +450,7 @@ impl Broker {
         if *leader != from {
             return;
         }
-        match replica.answered(&LogView(&log), request, answer) {
+        match replica.answered(&*log, request, answer) {
             FollowerEffect::None | FollowerEffect::RetryLater | FollowerEffect::Stop => {}
             FollowerEffect::Append { high_watermark, .. } => {
                 log.append_as_follower(records).unwrap();
