@@ -97,7 +97,7 @@ class Server:
     def start(self) -> None:
         """Start the threads that sync, expire and checkpoint logs. Before the first `apply`."""
 
-    def apply(self, delta: dict[str, Any]) -> list[tuple[str, int, str]]:
+    def apply(self, delta: Message) -> list[tuple[str, int, str]]:
         """Bring a change to the image; make and delete logs. What failed: topic, partition, why.
 
         delta   version: int, above the last; and where they changed: cluster_id, controller_id,

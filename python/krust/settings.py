@@ -31,6 +31,8 @@ _DOUBLE_MAX = "1.7976931348623157E308"
 
 Value = None | bool | int | float | str | list[str]
 """What a setting's text becomes."""
+Values = dict[str, Value]
+"""typed values by the names of their settings"""
 
 
 class Type(IntEnum):

@@ -91,16 +91,16 @@ def test_settings_that_were_changed_while_it_ran_reach_the_core_at_the_next_star
 ) -> None:
     with krust.Broker(tmp_path) as broker:
         assert set_dynamic(broker, "log.cleaner.threads", "2") == Code.NONE
-    told = []
+    applied = []
     apply = Runtime._apply
 
-    def noted(runtime: Runtime, changes: Changes, more: dict[str, Any]) -> None:
-        told.append(changes.brokers)
-        apply(runtime, changes, more)
+    def noted(runtime: Runtime, changes: Changes, cluster_id: str | None = None) -> None:
+        applied.append(changes.brokers)
+        apply(runtime, changes, cluster_id)
 
     monkeypatch.setattr(Runtime, "_apply", noted)
     with krust.Broker(tmp_path):
-        assert told[0]
+        assert applied[0]
 
 
 def test_a_refused_topic_is_a_kafka_error() -> None:

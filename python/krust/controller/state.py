@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from krust.controller.quotas import Owner, Table
     from krust.messages import RequestContext
     from krust.metadata.contents import Endpoint
+    from krust.settings import Values
 
 ReqT = TypeVar("ReqT")
 RespT = TypeVar("RespT")
@@ -323,7 +324,7 @@ class ControllerState:
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
         self.changes = Changes()
-        self._defaults: dict[str, Any] = {}
+        self._defaults: Values = {}
 
     def fence(self) -> Check:
         """The check that fails a transaction if this broker is not the controller.
@@ -471,13 +472,13 @@ class ControllerState:
                 return converted(name, synonym, text)
         return TOPIC[name].default
 
-    def topic_values(self, topic: Topic) -> dict[str, Any]:
+    def topic_values(self, topic: Topic) -> Values:
         """All settings that a topic's log needs, typed, by name."""
         config = topic.config.items()
         own = {name: TOPIC[name].parse(text) for name, text in config if name in TOPIC}
         return self.topic_defaults() | own
 
-    def topic_defaults(self) -> dict[str, Any]:
+    def topic_defaults(self) -> Values:
         """The same for a topic without settings; cached until a broker setting changes."""
         if not self._defaults:
             self._defaults = {

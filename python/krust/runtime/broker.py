@@ -32,7 +32,7 @@ from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionState, Watched
 from krust.runtime import identity, metadata, placing, provenance
 from krust.runtime.cluster_view import ClusterView
-from krust.runtime.core_settings import threads, typed
+from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
 from krust.runtime.lines import SESSION_LINES, Lines
 from krust.runtime.retention_rules import Retention
@@ -124,7 +124,7 @@ class Runtime:
                 "log_dirs": [str(each) for each in dirs],
                 "temporary": temporary,
                 "threads": threads(config),
-                "settings": typed(config, None, alone=self._alone),
+                "settings": broker_values(config, None, alone=self._alone),
             }
         )
         self.cut_off(cut_off)
@@ -188,7 +188,7 @@ class Runtime:
         self._deltas.advertised = endpoints = listeners(advertised) if advertised else []
         held, self._held = self._held or Changes(), None
         held.controller = True
-        self._apply(held, {"cluster_id": self.state.cluster_id})
+        self._apply(held, self.state.cluster_id)
         self._steps(self._proven())
         _, logs_found, checked, _ = self.server.recovery_progress()
         if logs_found:
@@ -446,7 +446,7 @@ class Runtime:
         if self._held is None:
             self._quotas_due |= outcome.changes.quotas
             outcome.changes.quotas = False
-            self._apply(outcome.changes, {})
+            self._apply(outcome.changes)
         else:
             self._held.add(outcome.changes)
         for asked in outcome.requests:
@@ -464,7 +464,7 @@ class Runtime:
         """Hand the core the whole table, once a turn however many changed; then answer."""
         if self._quotas_due:
             self._quotas_due = False
-            self._apply(Changes(quotas=True), {})
+            self._apply(Changes(quotas=True))
         unsent, self._unsent = self._unsent, []
         for each in unsent:
             self._answer(*each)
@@ -529,8 +529,8 @@ class Runtime:
             self._peers.follow(self.state.brokers)
         return self._peers
 
-    def _apply(self, changes: Changes, more: dict[str, Any]) -> None:
-        """Bring changes to the image, and through it to the logs."""
+    def _apply(self, changes: Changes, cluster_id: str | None = None) -> None:
+        """Apply changes to the image, and through it to the logs."""
         if self._groups is not None:
             self._groups.configured(changes.groups)
         self._lines.topics(changes.topics, says=self.state.leading and bool(self.bound))
@@ -539,7 +539,7 @@ class Runtime:
         if changes.topics or changes.live or changes.controller:
             kept = None if changes.topics else self.view.topics
             self.view = ClusterView.of(self.state, kept)
-        delta = self._deltas.delta(changes, more)
+        delta = self._deltas.delta(changes, cluster_id)
         if delta is None:
             return
         for name, partition, why in self.server.apply(delta):

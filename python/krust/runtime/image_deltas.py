@@ -1,25 +1,72 @@
 """Deltas of the core's cluster image: the controller's changes as `_krust.Server.apply` takes them.
 
-Invariant: versions rise by one; a topic's delta names the partitions that changed since the last.
+Invariant: versions rise by one. A topic's delta has the partitions that changed since its last one.
 Threads: the policy thread.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from krust.controller import quotas
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
-from krust.runtime.core_settings import typed
+from krust.runtime.core_settings import broker_values
 
 if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import Changes, ControllerState, Topic
     from krust.runtime.retention_rules import Retention
+    from krust.settings import Values
+
+
+class PartitionDelta(TypedDict):
+    """A partition that changed."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    replicas: list[int]
+    partition_epoch: int
+
+
+class TopicDelta(TypedDict):
+    """A topic that changed."""
+
+    id: str
+    internal: bool
+    config: Values
+    partitions: list[PartitionDelta]
+
+
+class BrokerEntry(TypedDict):
+    """A broker of the cluster."""
+
+    id: int
+    rack: str | None
+    endpoints: list[tuple[str, str, int]]
+    """(listener, host, port)"""
+
+
+class ImageDelta(TypedDict, total=False):
+    """What changed in the image. A key that is absent stands for no change."""
+
+    version: int
+    topics: dict[str, TopicDelta | None]
+    """None: the topic is deleted"""
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerEntry]
+    waits: bool
+    """whether this broker still waits to learn who leads what"""
+    settings: Values
+    quotas: list[tuple[dict[str, str | None], dict[str, float]]]
+    strays: list[tuple[str, int]]
+    """partitions whose files are kept as stray directories"""
 
 
 class ImageDeltas:
-    """What the core was given so far, and what it is given next."""
+    """Makes the deltas of one broker, and remembers what the core knows."""
 
     def __init__(
         self, config: Config, state: ControllerState, retention: Retention, *, alone: bool
@@ -32,36 +79,40 @@ class ImageDeltas:
         self.advertised: list[tuple[str, str, int]] = []
         """name, host and port of each advertised listener of this broker"""
 
-    def delta(self, changes: Changes, more: dict[str, Any]) -> dict[str, Any] | None:
-        """The delta of these changes; None: the image stays. `more`: further fields of it."""
+    def delta(self, changes: Changes, cluster_id: str | None = None) -> ImageDelta | None:
+        """The delta of these changes; None: the image stays.
+
+        cluster_id  set at the start; None: unchanged
+        """
         topics: dict[str, Topic | None] = dict(changes.topics)
+        delta: ImageDelta = {}
+        if cluster_id is not None:
+            delta["cluster_id"] = cluster_id
         if changes.brokers:
             topics = {**self._state.topics, **topics}
-            more = {**more, "settings": typed(self._config, self._state, alone=self._alone)}
+            delta["settings"] = broker_values(self._config, self._state, alone=self._alone)
         if changes.live or changes.controller:
-            more = {**more, **self._cluster()}
+            self._add_cluster(delta)
         if changes.quotas:
-            more = {**more, "quotas": quotas.shown(self._state.quotas)}
+            delta["quotas"] = quotas.shown(self._state.quotas)
         if changes.strays:
-            more = {**more, "strays": sorted(changes.strays)}
-        if not topics and not more:
+            delta["strays"] = sorted(changes.strays)
+        if not topics and not delta:
             return None
         self._version += 1
-        return {
-            "version": self._version,
-            "topics": {name: self._topic(name, topic) for name, topic in topics.items()},
-            **more,
-        }
+        delta["version"] = self._version
+        delta["topics"] = {name: self._topic(name, topic) for name, topic in topics.items()}
+        return delta
 
-    def _cluster(self) -> dict[str, Any]:
-        """The brokers and the controller. If nothing is advertised, clients of this broker see the
-        address that they connected to. While there is no controller they see the last one, which
-        refuses them: if they saw none, librdkafka would wait and not ask again.
+    def _add_cluster(self, delta: ImageDelta) -> None:
+        """Add the brokers and the controller. If nothing is advertised, clients of this broker see
+        the address that they connected to. While there is no controller they see the last one,
+        which refuses them: if they saw none, librdkafka would wait and not ask again.
         """
         state = self._state
         if state.controller_id >= 0:
             self._last_controller = state.controller_id
-        brokers = [
+        brokers: list[BrokerEntry] = [
             {
                 "id": number,
                 "rack": live.rack,
@@ -72,28 +123,26 @@ class ImageDeltas:
         ]
         rack = self._config.text("broker.rack")
         brokers.append({"id": state.node_id, "rack": rack, "endpoints": self.advertised})
-        return {
-            "controller_id": self._last_controller,
-            "brokers": brokers,
-            "waits": not state.knows_leaders,
-        }
+        delta["controller_id"] = self._last_controller
+        delta["brokers"] = brokers
+        delta["waits"] = not state.knows_leaders
 
-    def _topic(self, name: str, topic: Topic | None) -> dict[str, Any] | None:
-        """A topic as the image takes it; None: it is gone."""
+    def _topic(self, name: str, topic: Topic | None) -> TopicDelta | None:
+        """The delta of a topic; None: it is deleted."""
         if topic is None:
             self._retention.forget(name)
             self._given.pop(name, None)
             return None
-        values = self._retention.shown(topic.name, self._state.topic_values(topic))
+        values = self._retention.values_for_core(topic.name, self._state.topic_values(topic))
         known, self._given[name] = self._given.get(name), topic
         return topic_delta(topic, values, known)
 
 
-def topic_delta(topic: Topic, values: dict[str, Any], known: Topic | None) -> dict[str, Any]:
-    """A topic as `_krust.Server.apply` takes it: of its partitions those that changed.
+def topic_delta(topic: Topic, values: Values, known: Topic | None) -> TopicDelta:
+    """The delta of a topic, with the partitions that changed.
 
-    values  its settings, typed
-    known   the topic as the core was last given it; None: not at all
+    values  the values of its settings
+    known   the topic that the core knows; None: none
     """
     before = known.partitions if known is not None and known.id == topic.id else ()
     return {

@@ -1,29 +1,28 @@
-"""What a broker's log says at info: topics, refused changes, slow requests for a decision. Groups
-and their rebalances: `coordinator/history.py`. The core names requests that kept a network thread
-for long, and at debug of `krust.requests` who asks.
+"""The lines of a broker's log at info: topics, refused changes, slow requests for a decision.
 
-Limit: a request is one line; what clients say of themselves is cut and shown without control codes.
+`coordinator/history.py` logs the rebalances of groups. The core logs requests that kept a network
+thread for long, and each request at debug of `krust.requests`.
+Limit: a request is one line. A client's name for itself is cut and shown without control codes.
 Threads: the policy thread.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import Code
 from krust.metadata.store import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from krust.controller.state import Request, Topic
-    from krust.messages import Message
+    from krust.messages import Message, RequestContext
 SLOW_MS = 1000
-"""A request that took longer is told of at info."""
+"""A request that took longer is logged at info."""
 _CLIENT = 80
 _CHANGES = ("Alter", "Create", "Delete", "Incremental", "Elect", "Update", "Unregister")
-"""What the APIs begin with whose refusals are told of"""
+"""The first words of the APIs whose refusals are logged"""
 
 SESSION_LINES = {
     SessionState.SUSPENDED: (
@@ -48,7 +47,7 @@ class Lines:
         self._partitions: dict[str, int] = {}
 
     def topics(self, changed: Mapping[str, Topic | None], *, says: bool) -> None:
-        """Topics changed; the controller says so."""
+        """Log the topics that changed, if this broker is the controller (`says`)."""
         known = self._partitions
         for name, topic in changed.items():
             before = known.pop(name, 0)
@@ -65,7 +64,7 @@ class Lines:
                 _log.info("topic %s has %d partitions now, it had %d", name, now, before)
 
     def answered(self, request: Request[Any], answer: Message, now_ms: int) -> None:
-        """A request has its answer."""
+        """Log a request that was slow or that is refused."""
         took_ms = now_ms - request.now_ms
         if took_ms > SLOW_MS:
             _log.info("%s from %s took %d ms", request.api, whom(request.client), took_ms)
@@ -76,24 +75,24 @@ class Lines:
             _log.info("%s from %s is refused: %s%s", request.api, whom(request.client), name, text)
 
 
-def whom(client: Message) -> str:
-    """A client as the log shows it: what it calls itself, and where it is."""
+def whom(client: RequestContext) -> str:
+    """A client as the log shows it: its client id and its host."""
     return f"{_plain(client.get('id')) or 'a client'} ({client.get('host') or 'this process'})"
 
 
 def _plain(text: object) -> str:
-    """What a client says, as one short line."""
+    """A client's text as one short line."""
     cut = str(text or "")[:_CLIENT]
     return "".join(each if each.isprintable() else "?" for each in cut)
 
 
 def _refusal(answer: Message) -> tuple[int, str | None] | None:
     """The first error in an answer, one level deep."""
-    entries: list[Any] = [answer]
+    entries: list[object] = [answer]
     for value in answer.values():
         if isinstance(value, list):
             entries += value
     for each in entries:
-        if isinstance(each, dict) and each.get("error_code"):
+        if isinstance(each, Mapping) and each.get("error_code"):
             return each["error_code"], each.get("error_message")
     return None

@@ -1,13 +1,13 @@
-"""Retention policies at work: which topics have which, when they are asked, what then goes.
+"""Calls retention policies and drops the segments that they name.
 
-Where a topic names a policy, or else a rule names the topic, the core's own retention (time and
-size) leaves it alone, and a thread asks the policy each `log.retention.check.interval.ms`, for one
-log directory at a time: the built-in ones here, any other in a process of its own that ends at its
-deadline. A policy that raises, hangs or breaks a rule costs a logged error, and `time_and_size`
-decides that once.
-Threads: `shown` is called by the policy thread; the rounds are a thread of their own.
-Not promised: that what a policy said still holds when it is done; the core keeps the active
-segment and all above the high watermark, whatever is asked.
+A topic may name a policy, or a rule may name one for the topic. The core's own retention (time and
+size) does not apply to such a topic. Each `log.retention.check.interval.ms` a thread calls the
+policies, for one log directory at a time. Built-in policies run on that thread; any other policy
+runs in a separate process that ends at its deadline. If a policy raises, hangs or breaks a rule,
+krust logs an error, and `time_and_size` decides this round.
+Threads: the policy thread calls `values_for_core`; the rounds have a thread.
+Not promised: that the partitions are unchanged when the policy has answered. The core always keeps
+the active segment and everything above the high watermark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 import traceback
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from krust.config import RETENTION
 from krust.plugins import FindError, Parameters
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from krust._krust import Server
+    from krust.settings import Value, Values
 
 DEFAULT = "time_and_size"
 _CODE = (
@@ -47,13 +48,21 @@ _log = logging.getLogger("krust.retention")
 
 
 class FailedError(Exception):
-    """A policy that gave no answer; the text is for the log."""
+    """A policy gave no answer; the text is for the log."""
+
+
+class PolicyAnswer(TypedDict, total=False):
+    """What the process of a policy writes, as JSON."""
+
+    expired: list[tuple[str, int, int]]
+    """topic, partition, how many segments"""
+    error: str
 
 
 class Settings(NamedTuple):
-    """What the rounds go by.
+    """The settings of the rounds.
 
-    rules   (pattern of topic names, policy's name or place); the first that fits counts
+    rules   (pattern of topic names, policy's name or place); the first rule that fits counts
     """
 
     rules: Sequence[tuple[str, str]]
@@ -64,7 +73,7 @@ class Settings(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a topic's settings say."""
+    """The settings of a topic's retention."""
 
     deletes: bool
     retention_ms: int
@@ -72,24 +81,28 @@ class Limits(NamedTuple):
 
 
 def policy_of(
-    topic: str, values: Mapping[str, Any], rules: Sequence[tuple[str, str]]
+    topic: str, values: Mapping[str, Value], rules: Sequence[tuple[str, str]]
 ) -> str | None:
-    """The policy that rules a topic: the one it names, or the first rule's that fits; None: none,
-    the core does what `time_and_size` says.
+    """The policy of a topic: the one that it names, or the one of the first rule that fits. None:
+    the core does what `time_and_size` does.
     """
     if own := values.get(RETENTION):
         return str(own)
     return next((name for pattern, name in rules if fnmatchcase(topic, pattern)), None)
 
 
-def limits_of(values: Mapping[str, Any]) -> Limits:
-    """What a topic's typed settings say of its retention."""
-    deletes = "delete" in values["cleanup.policy"]
-    return Limits(deletes, values["retention.ms"], values["retention.bytes"])
+def limits_of(values: Mapping[str, Value]) -> Limits:
+    """The limits that a topic's settings set."""
+    policies, ms, size = (
+        values[name] for name in ("cleanup.policy", "retention.ms", "retention.bytes")
+    )
+    if not (isinstance(policies, list) and isinstance(ms, int) and isinstance(size, int)):
+        raise TypeError(f"settings of retention with other types: {policies}, {ms}, {size}")
+    return Limits("delete" in policies, ms, size)
 
 
 class Retaining:
-    """The retention of one broker, as far as policies do it."""
+    """The rounds of one broker's policies."""
 
     def __init__(self, settings: Settings, server: Server) -> None:
         self._settings = settings
@@ -100,8 +113,8 @@ class Retaining:
         self._child: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
 
-    def shown(self, topic: str, values: dict[str, Any]) -> dict[str, Any]:
-        """A topic's settings as the core is to have them; `krust.retention.policy` is ours."""
+    def values_for_core(self, topic: str, values: Values) -> Values:
+        """The values of a topic's settings for the core: no limits where a policy decides."""
         policy = policy_of(topic, values, self._settings.rules)
         if policy is None:
             self._limits.pop(topic, None)
@@ -121,7 +134,7 @@ class Retaining:
             self._thread.start()
 
     def close(self) -> None:
-        """End them, and whatever policy is asked."""
+        """End the rounds and the call of a policy."""
         self._stopping.set()
         with self._lock:
             if self._child is not None:
@@ -161,14 +174,14 @@ class Retaining:
     def _expired(
         self, policy: str, disk: Disk, partitions: Sequence[Partition], now_ms: int
     ) -> Expired:
-        """What a policy says; where it fails, what the default says."""
+        """The policy's answer; if the policy fails, the answer of the default."""
         try:
             if policy in BUILT_IN:
                 found = POLICIES.find(policy, self._settings.parameters)
                 answer = found.expired(disk, partitions, now_ms)
                 validate(partitions, answer)
                 return answer
-            return self._elsewhere(policy, (disk, partitions, now_ms))
+            return self._in_process(policy, (disk, partitions, now_ms))
         except Exception as error:
             if self._stopping.is_set():
                 return {}
@@ -178,10 +191,10 @@ class Retaining:
             _log.error("retention policy %s failed, %s decides instead: %s", policy, DEFAULT, why)
             return BUILT_IN[DEFAULT]().expired(disk, partitions, now_ms)
 
-    def _elsewhere(
+    def _in_process(
         self, policy: str, question: tuple[Disk, Sequence[Partition], int]
     ) -> dict[tuple[str, int], int]:
-        """Ask in a process of its own."""
+        """Call a policy in a separate process."""
         seconds = self._settings.timeout_s
         path = [*sys.path, os.getcwd()]  # noqa: PTH109 (text, for another process)
         command = [sys.executable, "-c", _CODE, json.dumps(path), policy, str(seconds)]
@@ -194,19 +207,19 @@ class Retaining:
             )
         try:
             body = pickle.dumps((question, self._settings.parameters), pickle.HIGHEST_PROTOCOL)
-            said, trace = child.communicate(body, worker.LOAD_S + seconds + 1)
+            output, trace = child.communicate(body, worker.LOAD_S + seconds + 1)
         except subprocess.TimeoutExpired:
             child.kill()
-            said, trace = child.communicate()
+            output, trace = child.communicate()
         finally:
             with self._lock:
                 self._child = None
-        answer: dict[str, Any] = {}
+        answer: PolicyAnswer = {}
         with suppress(ValueError):
-            answer = json.loads(said)
+            answer = json.loads(output)
         if "expired" not in answer:
-            told = trace.decode(errors="replace")[-4000:]
-            raise FailedError(answer.get("error") or f"no answer within {seconds:g} s\n{told}")
+            shown = trace.decode(errors="replace")[-4000:]
+            raise FailedError(answer.get("error") or f"no answer within {seconds:g} s\n{shown}")
         expired = {(topic, number): count for topic, number, count in answer["expired"]}
         validate(question[1], expired)
         return expired

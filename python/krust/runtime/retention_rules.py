@@ -1,11 +1,11 @@
-"""Which topics have a retention policy; what runs policies is loaded where one has.
+"""Which topics have a retention policy. The code that runs policies is loaded for the first one.
 
 Threads: the policy thread.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from krust.config import RETENTION, rules
 from krust.plugins import parameters
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from krust._krust import Server
     from krust.config import Config
     from krust.runtime.retaining import Retaining
+    from krust.settings import Values
 
 
 class Retention:
-    """The policies of one broker, by its settings and its topics'."""
+    """The policies that a broker's settings and its topics' settings name."""
 
     def __init__(self, config: Config, server: Server) -> None:
         self._config = config
@@ -26,13 +27,13 @@ class Retention:
         self._rounds: Retaining | None = None
         self._closed = False
 
-    def shown(self, topic: str, values: dict[str, Any]) -> dict[str, Any]:
-        """A topic's settings as the core is to have them."""
+    def values_for_core(self, topic: str, values: Values) -> Values:
+        """The values of a topic's settings that the core gets."""
         if self._rounds is None:
             if not (self._rules or values[RETENTION]) or self._closed:
                 return values
-            self._rounds = self._made()
-        return self._rounds.shown(topic, values)
+            self._rounds = self._start()
+        return self._rounds.values_for_core(topic, values)
 
     def forget(self, topic: str) -> None:
         """The topic is deleted."""
@@ -40,12 +41,12 @@ class Retention:
             self._rounds.forget(topic)
 
     def close(self) -> None:
-        """End the rounds, and whatever policy is asked."""
+        """End the rounds and the call of a policy."""
         self._closed = True
         if self._rounds is not None:
             self._rounds.close()
 
-    def _made(self) -> Retaining:
+    def _start(self) -> Retaining:
         from krust.runtime.retaining import Retaining, Settings
 
         config = self._config

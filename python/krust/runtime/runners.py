@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from krust.coordinator.assignors.spec import validate
 from krust.coordinator.consumer_protocol import TopicPartition
@@ -31,6 +31,7 @@ from krust.runtime import worker
 if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, GroupSpec, Topics
     from krust.plugins import Parameters
+    from krust.runtime.worker import WorkerAnswer
 
 GRACE_S = 2.0
 """A worker that hangs ends itself and says where it stood; so much later it is killed."""
@@ -120,7 +121,7 @@ class Process:
         child = self._started()
         try:
             self._send(child, self._parameters)
-            self.name = str(self._heard(child, START_S).get("ready"))
+            self.name = str(self._read_answer(child, START_S).get("ready"))
         except FailedError as error:
             self._end()
             self._rest(RETRY_S, str(error))
@@ -134,7 +135,7 @@ class Process:
             raise FailedError("the broker stops")
         self._send(child, pickle.dumps((group, topics, seconds), pickle.HIGHEST_PROTOCOL))
         try:
-            answer = self._heard(child, seconds + GRACE_S)
+            answer = self._read_answer(child, seconds + GRACE_S)
         except FailedError as error:
             if self._child is None:
                 self._lost += 1
@@ -200,32 +201,32 @@ class Process:
             if trace >= 0:
                 os.close(trace)
 
-    def _heard(self, child: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-        """The worker's next word; whatever else happens ends it."""
+    def _read_answer(self, child: subprocess.Popen[bytes], seconds: float) -> WorkerAnswer:
+        """The worker's next answer. If there is none, the process is ended."""
         if child.stdout is None:
             raise FailedError("no pipe")
         until = time.monotonic() + seconds
-        ours, said = child.stdout.fileno(), bytearray()
+        ours, received = child.stdout.fileno(), bytearray()
         wanted = worker.LENGTH.size
         poll = select.poll()
         poll.register(ours, select.POLLIN)
-        while len(said) < wanted:
+        while len(received) < wanted:
             if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
                 raise FailedError(f"no answer within {seconds:.2f} s\n{self._end()}")
             some = os.read(ours, 1 << 20)
             if not some:
                 raise FailedError(self._end())
-            said += some
-            if wanted == worker.LENGTH.size <= len(said):
-                wanted += min(worker.LENGTH.unpack_from(said)[0], _ANSWER_MAX)
+            received += some
+            if wanted == worker.LENGTH.size <= len(received):
+                wanted += min(worker.LENGTH.unpack_from(received)[0], _ANSWER_MAX)
         try:
-            answer = json.loads(said[worker.LENGTH.size :])
+            answer: WorkerAnswer = json.loads(received[worker.LENGTH.size :])
             error = answer.get("error")
         except (ValueError, AttributeError):
             raise FailedError(f"the worker process wrote no answer\n{self._end()}") from None
         if error is not None:
             raise FailedError(str(error))
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     def _end(self) -> str:
         """End the process; where it stood, or how it ended."""

@@ -1,12 +1,11 @@
-"""The other end of `runners.Process`: a process that calls one assignor, and nothing else.
+"""The worker process of `runners.Process`: it calls one assignor.
 
-Talk: frames over its standard input and output, each a length (4 bytes, big-endian) and a body.
-In: the parameters of assignors as JSON, then calls, pickled by krust itself. Out: JSON, because
-whoever runs in here is not trusted with more:
-    {"ready": name} | {"shares": [[member id, [[topic, partition], ...]], ...]} | {"error": text}
-A call that takes longer than it may ends the process: a timer that needs no interpreter writes
-where the code stands to the descriptor `trace` and exits. What user code prints goes to stderr.
-The process ends with its standard input.
+Format: frames on standard input and output, each a length (4 bytes, big-endian) and a body.
+Input: the parameters of assignors as JSON, then calls, pickled by krust. Output: `WorkerAnswer` as
+JSON, because krust does not unpickle what user code can write.
+A call that exceeds its deadline ends the process: a timer that needs no interpreter writes the
+stack to the descriptor `trace` and exits. The output of user code goes to stderr. The process ends
+when its standard input ends.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pickle
 import signal
 import struct
 import traceback
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypedDict
 
 from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.spec import GroupSpec, Topics, validate
@@ -29,7 +28,17 @@ if TYPE_CHECKING:
 
 LENGTH = struct.Struct(">I")
 LOAD_S = 10.0
-"""so long may it take until the assignor's module is loaded"""
+"""how long the loading of the assignor's module may take"""
+
+
+class WorkerAnswer(TypedDict, total=False):
+    """What the process writes: one of these."""
+
+    ready: str
+    """the name of the assignor, which is loaded"""
+    shares: list[tuple[str, list[tuple[str, int]]]]
+    """member id, [(topic, partition)]"""
+    error: str
 
 
 def main(place: str, trace: int) -> None:
@@ -41,28 +50,33 @@ def main(place: str, trace: int) -> None:
     try:
         assignor = ASSIGNORS.find(place, json.loads(_read(requests) or b"{}"))
     except FindError as error:
-        say(answers, {"error": error.whole()})
+        write(answers, {"error": error.whole()})
         return
     faulthandler.cancel_dump_traceback_later()
-    say(answers, {"ready": assignor.name})
+    write(answers, {"ready": assignor.name})
     while body := _read(requests):
         group, topics, seconds = pickle.loads(body)  # noqa: S301 (the broker made it)
         faulthandler.dump_traceback_later(seconds, exit=True, file=trace)
-        answer = _called(assignor, group, topics)
+        answer = _call(assignor, group, topics)
         faulthandler.cancel_dump_traceback_later()
-        say(answers, answer)
+        write(answers, answer)
 
 
-def _called(assignor: Assignor, group: GroupSpec, topics: Topics) -> dict[str, Any]:
+def _call(assignor: Assignor, group: GroupSpec, topics: Topics) -> WorkerAnswer:
     try:
         shares = assignor.assign(group, topics)
         validate(group, topics, shares)
-        return {"shares": [[who, [list(one) for one in ours]] for who, ours in shares.items()]}
+        return {
+            "shares": [
+                (member_id, [(topic, partition) for topic, partition in share])
+                for member_id, share in shares.items()
+            ]
+        }
     except Exception:
         return {"error": traceback.format_exc()}
 
 
-def say(answers: BinaryIO, answer: dict[str, Any]) -> None:
+def write(answers: BinaryIO, answer: WorkerAnswer) -> None:
     """Write a frame."""
     body = json.dumps(answer).encode()
     answers.write(LENGTH.pack(len(body)) + body)
@@ -70,7 +84,7 @@ def say(answers: BinaryIO, answer: dict[str, Any]) -> None:
 
 
 def _read(requests: BinaryIO) -> bytes:
-    """The next frame; none: the broker is gone."""
+    """The next frame; empty: the broker has ended."""
     head = requests.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return b""

@@ -11,6 +11,7 @@ import pytest
 import krust
 from krust._krust import Server
 from krust.runtime.retaining import Retaining, Settings
+from krust.settings import Values
 from tests.waiting import until
 
 MODULE = '''
@@ -41,7 +42,7 @@ class Greedy(KeepsTwo):
     def expired(self, disk, partitions, now_ms):
         return {each.key: len(each.segments) for each in partitions}
 '''
-VALUES = {"retention.ms": 100, "retention.bytes": -1, "cleanup.policy": ["delete"]}
+VALUES: Values = {"retention.ms": 100, "retention.bytes": -1, "cleanup.policy": ["delete"]}
 
 
 class Double:
@@ -73,10 +74,10 @@ def one_round(policy: str, timeout_s: float = 60.0) -> Double:
     double = Double()
     settings = Settings([("t*", policy)], 1000.0, timeout_s)
     retaining = Retaining(settings, cast("Server", double))
-    assert retaining.shown("other", dict(VALUES)) == VALUES
-    told = retaining.shown("t", dict(VALUES))
-    assert (told["retention.ms"], told["retention.bytes"]) == (-1, -1)
-    retaining.shown("t-compact", {**VALUES, "cleanup.policy": ["compact"]})
+    assert retaining.values_for_core("other", dict(VALUES)) == VALUES
+    values = retaining.values_for_core("t", dict(VALUES))
+    assert (values["retention.ms"], values["retention.bytes"]) == (-1, -1)
+    retaining.values_for_core("t-compact", {**VALUES, "cleanup.policy": ["compact"]})
     retaining.round(1000)
     retaining.close()
     return double
