@@ -503,7 +503,7 @@ class Broker:
             if self._stopping:
                 raise ServerError("the start was given up")
             core.start()
-            core.settle(lambda: self._stopping)
+            core.wait_for_leaders(lambda: self._stopping)
             self._ports = {name: port for name, _, port in core.bound}
             self._core = core
             self._began = True

@@ -41,7 +41,7 @@ from krust.metadata.store import Create
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
-    from krust.controller.state import Transactions
+    from krust.controller.state import Steps, Transactions
     from krust.metadata.store import Done, Operation
 
 KEEP = ASSUMED
@@ -61,6 +61,17 @@ class LogOnDisk(NamedTuple):
     """the last one in the log; -1: none"""
     clean: bool
     """whether whoever wrote it stopped cleanly"""
+
+
+def at_start(state: ControllerState, on_disk: Sequence[LogOnDisk]) -> Steps:
+    """Compare the tree with the logs on disk: the controller enters topics that only the disk
+    knows, where the tree is new or belongs to this broker alone.
+    """
+    if state.leading:
+        unknown_too = not state.shared or state.is_new_cluster
+        yield from take_over(state, on_disk, unknown_too=unknown_too)
+    else:
+        state.logs_on_disk = {(each.topic, each.partition) for each in on_disk}
 
 
 def take_over(

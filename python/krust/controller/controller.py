@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from krust.controller.jobs import ControllerJobs
     from krust.controller.own_requests import AutoCreateRequest
     from krust.controller.registration import Registration
-    from krust.controller.state import Transactions
+    from krust.controller.state import Steps, Transactions
     from krust.messages import Message
     from krust.messages.allocate_producer_ids import AllocateProducerIdsRequest
     from krust.messages.create_topics import CreateTopicsRequest
@@ -162,11 +162,23 @@ class Controller:
             self._step(self._paused.popleft(), outcome)
         return self._finished(outcome)
 
-    def back(self, words: Registration) -> Generator[Transactions, list[Done], None]:
+    def claim(self, now_ms: int) -> Steps:
+        """The steps of a start: become the controller if there is none, and read the tree."""
+        if self._cluster is None:
+            return registration.claim_and_load(self.state, now_ms)
+        return self._cluster.claim(now_ms)
+
+    def opened(self, own_registration: Registration) -> Steps:
+        """The last steps of a start: register this broker, whose listeners are bound."""
+        if self._cluster is None:
+            return registration.announce(self.state, own_registration)
+        return self._cluster.opened(own_registration)
+
+    def back(self, own_registration: Registration) -> Steps:
         """The steps to run when the store is connected again, or when an answer was lost."""
         if self._cluster is None:
-            return registration.again(self.state, words)
-        return self._cluster.back(words)
+            return registration.again(self.state, own_registration)
+        return self._cluster.back(own_registration)
 
     def done(self, done: Done) -> ControllerOutcome:
         """The store answered one transaction."""

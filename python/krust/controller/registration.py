@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import adoption, controller_election, loading
-from krust.controller.state import LiveBroker
+from krust.controller.state import BrokerRequest, LiveBroker
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import (
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from krust.controller.state import ControllerState, Steps
+    from krust.messages.controlled_shutdown import ControlledShutdownRequest
 
 _TRIES = 5
+_ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 (compared)
+"""Addresses that a listener can be bound to and no client can connect to."""
 
 
 class Registration(NamedTuple):
@@ -51,6 +54,45 @@ class Registration(NamedTuple):
         for name, host, port in self.endpoints:
             by_name.setdefault(name, Endpoint(name, "PLAINTEXT", host, port))
         return Broker(tuple(by_name.values()), self.rack, self.now_ms).encode()
+
+
+def advertised(
+    endpoints: Sequence[tuple[str, str, int]], host_name: str
+) -> list[tuple[str, str, int]]:
+    """The endpoints with an address that clients can connect to: the name of this host instead of
+    an address that stands for all addresses.
+    """
+    return [
+        (name, host_name if host in _ANY_ADDRESS else host, port) for name, host, port in endpoints
+    ]
+
+
+def controlled_shutdown(state: ControllerState) -> BrokerRequest | None:
+    """The request that has the controller move this broker's leaderships before it stops.
+
+    returns  None: there is no other broker, or `controlled.shutdown.enable` is false
+    """
+    others = state.brokers.keys() - {state.node_id}
+    if not others or not state.config.true("controlled.shutdown.enable"):
+        return None
+    message: ControlledShutdownRequest = {
+        "broker_id": state.node_id,
+        "broker_epoch": state.broker_epoch,
+    }
+    return BrokerRequest(state.controller_id, "ControlledShutdown", message)
+
+
+def check_cluster_id(state: ControllerState, id_on_disk: str | None, store_name: str) -> None:
+    """Refuse a start with the log directories of one cluster and the metadata of another.
+
+    id_on_disk  None: the directories belong to no cluster yet
+    """
+    if id_on_disk is not None and id_on_disk != state.cluster_id:
+        raise ServerError(
+            f"the directory belongs to cluster {id_on_disk}, {store_name} to cluster "
+            f"{state.cluster_id}",
+            hint="put back what belongs there, or start in an empty --data-dir",
+        )
 
 
 def found(state: ControllerState, cluster_id: str) -> Steps:
@@ -106,6 +148,12 @@ def claim(state: ControllerState, now_ms: int) -> Steps:
     state.brokers.setdefault(state.node_id, LiveBroker())
 
 
+def claim_and_load(state: ControllerState, now_ms: int) -> Steps:
+    """Become the controller in a tree of our own, and read the tree."""
+    yield from claim(state, now_ms)
+    yield from loading.load(state)
+
+
 def announce(state: ControllerState, registration: Registration) -> Steps:
     """Register this broker, after its listeners are bound."""
     path = f"{znodes.BROKERS}/{state.node_id}"
@@ -136,8 +184,7 @@ def again(state: ControllerState, registration: Registration) -> Steps:
 
     raises  ServerError: it cannot be; it may be tried again
     """
-    yield from claim(state, registration.now_ms)
-    yield from loading.load(state)
+    yield from claim_and_load(state, registration.now_ms)
     yield from adoption.lead(state, {})
     yield from announce(state, registration)
 

@@ -1,8 +1,10 @@
-"""The policy thread: where store, controller, coordinator and the core (`_krust`) meet.
+"""The policy thread of a broker: it connects the store, the controller, the coordinator, the core.
 
-What is decided elsewhere is done here, in this order: transactions go to the store, changes to the
-core's image, then answers leave. Nothing here decides.
-Threads: the policy thread of one broker; `server.wakeup` may be called by any.
+It carries out the outcomes of the controller in this order: transactions go to the store, changes
+to the core's image, requests to other brokers, then answers leave. It makes no decision: what is
+sent, when the broker recovers its session and what it registers are functions of `controller/`. It
+has two rules: how long a turn lasts, and which answers wait for quotas.
+Threads: the policy thread of one broker. Any thread may call `server.wakeup`.
 Not promised: use after `close`.
 """
 
@@ -13,14 +15,14 @@ import os
 import threading
 import time
 from collections import deque
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, log_requests, logs
 from krust.config import ASSIGNORS, inter_broker_listener, listeners
-from krust.controller import adoption, ids, loading, recovered_ids, registration
+from krust.controller import adoption, ids, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
 from krust.controller.controller import Controller, ControllerOutcome, failure
+from krust.controller.session_recovery import RETRY_S, SessionRecovery
 from krust.controller.state import (
     NO_TOPIC_ID,
     BrokerRequest,
@@ -29,7 +31,7 @@ from krust.controller.state import (
     Request,
 )
 from krust.errors import KrustError, ServerError
-from krust.metadata.store import Done, Refusal, SessionState, Watched
+from krust.metadata.store import Done, Refusal, SessionChanged
 from krust.runtime import identity, metadata, placing, provenance
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
@@ -54,29 +56,26 @@ if TYPE_CHECKING:
     _Event = tuple[int, str, int, Message, RequestContext]
 
 _WAIT_MS = 1000
-"""Longest wait for events: so often log lines of the core get their turn."""
+"""The longest wait for events. After it, log lines of the core are passed on."""
 
-_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (compared)
-"""Addresses that nobody can connect to."""
+_LEADERS_S = 10.0
+"""how long a start waits until the controller has named the leaders"""
 
-_PLACED_S = 10.0
-"""how long a start waits for the controller to say who leads what"""
-
-_GOODBYE_S = 5.0
-"""how long a stop waits for the controller to take leaderships away"""
-
-_RETRY_S = 1.0
-"""between two attempts to be in the cluster again"""
+_CONTROLLED_SHUTDOWN_S = 5.0
+"""how long a stop waits until the controller has moved the leaderships"""
 
 _TURN_S = 0.002
-"""how long a turn decides requests and slices; the rest waits for the next, behind groups'"""
+"""how long a turn decides requests and slices. The rest waits for the next turn, behind groups."""
+
+_AFTER_QUOTAS = ("AlterClientQuotas",)
+"""APIs whose answers leave when the core has the new quotas"""
 
 _log = logging.getLogger("krust")
 _requests = logging.getLogger("krust.requests")
 
 
 class Runtime:
-    """The native server, the store, the controller, and what goes between them."""
+    """The native server, the store, the controller, and the messages between them."""
 
     def __init__(
         self,
@@ -96,24 +95,28 @@ class Runtime:
         self._alone = shared is None and not config.text("zookeeper.connect")
         self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
-        self._own = self._returning = 0
-        self._opened = False
+        self._own_tickets = 0
+        """how many tickets calls of this process have used; they are negative"""
+        self._has_opened_logs = False
+        """whether logs were opened whose ids have not been compared with the tree"""
         self._metadata: metadata.Metadata | None = None
         self._woken = threading.Event()
-        self._asked: dict[int, Request[Any]] = {}
-        self._answers: dict[int, Message | Exception] = {}
-        self._held: Changes | None = Changes()
+        self._requests: dict[int, Request[Any]] = {}
+        """clients' requests whose policies run, by ticket"""
+        self._own_answers: dict[int, Message | Exception] = {}
+        """answers to calls of this process, by ticket"""
+        self._start_changes: Changes | None = Changes()
+        """changes of the start, until the image takes all of them at once; then None"""
         self._endpoints: list[tuple[str, str, int]] = []
-        self._news: deque[StoreEvent] = deque()
-        self._connected = True
-        self._return_at = inf
-        self._later: list[tuple[int, Request[Any]]] = []
+        self._store_events: deque[StoreEvent] = deque()
+        self._recovery = SessionRecovery()
+        self._delayed_requests: list[tuple[int, Request[Any]]] = []
+        """requests that wait until the session is recovered"""
         self._waiting: deque[_Event] = deque()
         self._group_events: list[_Event] = []
-        self._quotas_due = False
         self._peers: Peers | None = None
-        self._unsent: list[tuple[int, Request[Any], Message | Exception]] = []
-        """answers that wait for quotas to hold"""
+        self._quotas_changed = False
+        self._answers_after_quotas: list[tuple[int, Request[Any], Message | Exception]] = []
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
@@ -133,7 +136,8 @@ class Runtime:
         """what other threads may read"""
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
-        self._goodbye: BrokerRequest | None = None
+        self._shutdown_request: BrokerRequest | None = None
+        """the controlled shutdown that the controller has not answered yet"""
         self._dirs = [] if temporary else dirs
         self._retention = Retention(config, self.server)
         self._deltas = ImageDeltas(config, self.state, self._retention, alone=self._alone)
@@ -146,26 +150,18 @@ class Runtime:
             self.config, self._dirs, self._wake, self._shared, adopt=self._adopt, memory=self._tree
         )
         self.state.session = self._store.session
-        known = self.server.cluster_id
-        self._steps(registration.found(self.state, known or self.state.new_id()))
-        if known is not None and known != self.state.cluster_id:
-            raise ServerError(
-                f"the directory belongs to cluster {known}, {self._metadata.name} to cluster "
-                f"{self.state.cluster_id}",
-                hint="put back what belongs there, or start in an empty --data-dir",
-            )
+        id_on_disk = self.server.cluster_id
+        self._run(registration.found(self.state, id_on_disk or self.state.new_id()))
+        registration.check_cluster_id(self.state, id_on_disk, self._metadata.name)
         self.server.join(self.state.cluster_id)
         if self._alone and self._dirs:
             provenance.mark(self._dirs[0])
         self._metadata.hold()
-        self._steps(registration.free(self.state))
-        cluster = None if self._alone else self._controller.share()
-        if cluster is None:
-            self._steps(registration.claim(self.state, _now_ms()))
-            self._steps(loading.load(self.state))
-        else:
-            self._steps(cluster.claim(_now_ms()))
-        found = [
+        self._run(registration.free(self.state))
+        if not self._alone:
+            self._controller.share()
+        self._run(self._controller.claim(_now_ms()))
+        logs_on_disk = [
             adoption.LogOnDisk(
                 each["topic"],
                 each["partition"],
@@ -175,36 +171,36 @@ class Runtime:
             )
             for each in on_disk
         ]
-        if self.state.leading:
-            fresh = self._alone or self.state.is_new_cluster
-            self._steps(adoption.take_over(self.state, found, unknown_too=fresh))
-        else:
-            self.state.logs_on_disk = {(each["topic"], each["partition"]) for each in on_disk}
+        self._run(adoption.at_start(self.state, logs_on_disk))
         if not self._metadata.release():
             what = f"the metadata in {self._metadata.name} cannot be written"
             raise ServerError(what, hint="look at the disk, and start again")
+        self._open_logs()
+        self._listen()
+
+    def _open_logs(self) -> None:
+        """Apply the changes of the start to the image, which opens the logs."""
         self.server.start()
         advertised = str(self.config.text("advertised.listeners") or "")
-        self._deltas.advertised = endpoints = listeners(advertised) if advertised else []
-        held, self._held = self._held or Changes(), None
-        held.controller = True
-        self._apply(held, self.state.cluster_id)
-        self._steps(self._proven())
+        self._deltas.advertised = listeners(advertised) if advertised else []
+        changes, self._start_changes = self._start_changes or Changes(), None
+        changes.controller = True
+        self._apply(changes, self.state.cluster_id)
+        self._run(self._raise_recovered_ids())
         _, logs_found, checked, _ = self.server.recovery_progress()
         if logs_found:
             what = "opened %d logs; checked %d bytes of those that were not closed in order"
             _log.info(what, logs_found, checked)
-        self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
-        self._endpoints = endpoints or self.bound
-        words = self._own_words()
-        if cluster is None:
-            self._steps(registration.announce(self.state, words))
-        else:
-            self._steps(cluster.opened(words))
 
-    def settle(self, stops: Callable[[], bool]) -> None:
-        """Turn until it is known who leads what; where the controller is silent, not for long."""
-        deadline = time.monotonic() + _PLACED_S
+    def _listen(self) -> None:
+        """Accept connections, and register."""
+        self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
+        self._endpoints = self._deltas.advertised or self.bound
+        self._run(self._controller.opened(self._registration()))
+
+    def wait_for_leaders(self, stops: Callable[[], bool]) -> None:
+        """Turn until the controller has named the leaders, at most for _LEADERS_S."""
+        deadline = time.monotonic() + _LEADERS_S
         while not (self.state.knows_leaders or stops()):
             if time.monotonic() > deadline:
                 who = self.state.controller_id
@@ -213,67 +209,72 @@ class Runtime:
             self.turn()
 
     def turn(self) -> bool:
-        """Wait for events and answer them; False: the server has stopped."""
-        return_s = inf if self._returning else max(self._return_at - time.monotonic(), 0)
-        due_s = min(self._store.due_s(), return_s)
+        """Wait for events and answer them. False: the server has stopped."""
+        due_s = min(self._store.due_s(), self._recovery.wait_s(time.monotonic()))
         most_ms = min(_WAIT_MS, due_s * 1000, max(self._controller.due_ms(_now_ms()), 0))
         if self._groups is not None:
             most_ms = self._groups.wait_ms(int(most_ms))
         is_busy = self._waiting or self._group_events or self._is_paused
         events = self.server.events(0 if is_busy else int(most_ms))
-        while events:  # an event's memory is leased for as long as anything names it
-            is_ours = events[0][1] in CONTROLLER_APIS
-            (self._waiting if is_ours else self._group_events).append(events.pop(0))
+        while events:  # an event's memory is leased for as long as something refers to it
+            is_for_controller = events[0][1] in CONTROLLER_APIS
+            (self._waiting if is_for_controller else self._group_events).append(events.pop(0))
         self._decide_waiting()
         if events is not None:
             self._decide_group_events()
-        if self._opened:
-            self._perform(self._controller.run(None, self._proven()))
-        self._hear()
-        self._let_quotas_hold()
+        if self._has_opened_logs:
+            self._perform(self._controller.run(None, self._raise_recovered_ids()))
+        self._take_store_events()
+        self._apply_quotas()
         if self._controller.due_ms(_now_ms()) <= 0:
             self._perform(self._controller.tick(_now_ms()))
-        for asked, answer in self._peers.answers() if self._peers is not None else ():
-            self._answered(asked, answer)
-        if time.monotonic() >= self._return_at and not self._returning:
-            self._return()
-        _drain()
+        for request, answer in self._peers.answers() if self._peers is not None else ():
+            self._take_peer_answer(request, answer)
+        if self._recovery.wait_s(time.monotonic()) <= 0:
+            self._recover_session()
+        _pass_on_log_lines()
         return events is not None
 
     def _decide_waiting(self) -> None:
-        """Decide requests in the order they came, for as long as a turn lasts; after each of them
-        one that takes long goes on for a slice.
+        """Decide requests in the order they came, for as long as a turn lasts. After each request
+        a long decision continues for one slice.
         """
         end_s = time.monotonic() + _TURN_S
         while (self._waiting or self._is_paused) and time.monotonic() < end_s:
             if self._waiting:
                 ticket, api, version, message, client = self._waiting.popleft()
-                self._ask(ticket, Request(api, version, message, client, _now_ms()))
+                self._decide_request(ticket, Request(api, version, message, client, _now_ms()))
             if self._is_paused:
-                self._perform(self._controller.resume(job_only=bool(self._returning)))
-                self._hear()
+                self._perform(self._controller.resume(job_only=self._recovery.is_running))
+                self._take_store_events()
 
     @property
     def _is_paused(self) -> bool:
-        """Whether a long decision may go on: only a job, while the return waits for its end."""
+        """Whether a long decision may continue. During a recovery only a job may, because the
+        recovery waits for its end.
+        """
         controller = self._controller
-        return controller.is_job_paused if self._returning else controller.is_paused
+        return controller.is_job_paused if self._recovery.is_running else controller.is_paused
 
-    def _answered(self, asked: BrokerRequest, answer: Message | None) -> None:
-        """Another broker answered; whatever it says costs no more than a line."""
-        if asked is self._goodbye:
-            self._goodbye = None
+    def _take_peer_answer(self, request: BrokerRequest, answer: Message | None) -> None:
+        """Hand the controller the answer of another broker. An answer that it cannot read is
+        logged and dropped.
+        """
+        if request is self._shutdown_request:
+            self._shutdown_request = None
             return
         try:
-            outcome = self._controller.answered(asked, answer, _now_ms())
+            outcome = self._controller.answered(request, answer, _now_ms())
         except Exception:
-            _log.exception("what broker %d answers to %s is passed over", asked.broker, asked.api)
+            what = "the answer of broker %d to %s is dropped: the controller cannot read it"
+            _log.exception(what, request.broker, request.api)
         else:
             self._perform(outcome)
 
     def _decide_group_events(self) -> None:
-        """Have the coordinator decide. Its modules load for the first event of a group, because
-        they are a tenth of an idle broker's memory; assignors of a user's start with the broker.
+        """Have the coordinator decide. Its modules are loaded for the first event of a group,
+        because they are a tenth of an idle broker's memory. If the user has assignors, they are
+        loaded at the start.
         """
         assigns = self._assignors or self.state.broker_text(ASSIGNORS)
         if self._groups is None and not (self._group_events or assigns):
@@ -282,7 +283,7 @@ class Runtime:
             from krust.runtime.groups import Groups
         except OSError as error:  # out of descriptors: a module is a file
             _log.error("groups wait, their modules cannot be read: %s", error)
-            time.sleep(_RETRY_S)
+            time.sleep(RETRY_S)
             return
         if self._groups is None:
             self._groups = Groups(self.server, self.state, self._assignors)
@@ -291,23 +292,23 @@ class Runtime:
         self._groups.handle([each for each in events if self._groups.decides(each[1])])
 
     def decide(self, api: str, message: Message) -> Message:
-        """Answer a request of this process; waits for it."""
-        while self._returning:
-            self._look()
+        """Decide a request of this process, and wait for the answer."""
+        while self._recovery.is_running:
+            self._wait_for_store()
         request = Request(api, 99, message, {}, _now_ms())
-        answer = self._finished(self._controller.request(self._own_ticket(), request))
-        return self._shown_failure(request, answer) if isinstance(answer, Exception) else answer
+        answer = self._wait_for_answer(self._controller.request(self._own_ticket(), request))
+        return self._log_failure(request, answer) if isinstance(answer, Exception) else answer
 
     def close(self, *, quietly: bool = False) -> None:
-        """Take everything down, whatever of it there is.
+        """Stop all parts that have started.
 
-        quietly  the controller is not told, as if the broker had died
+        quietly  without a controlled shutdown, as if the broker had died
         """
         try:
             if not quietly:
-                self._say_goodbye()
+                self._shut_down_controlled()
         except Exception:
-            _log.exception("the controller is not told of the stop")
+            _log.exception("the controlled shutdown failed")
         if self._groups is not None:
             self._groups.close()
         if self._peers is not None:
@@ -319,25 +320,24 @@ class Runtime:
             _log.error("stopping: %s", error)
         if self._metadata is not None:
             self._metadata.close()
-        _drain()
+        _pass_on_log_lines()
 
-    def _say_goodbye(self) -> None:
-        """Have the controller take this broker's leaderships away before it stops."""
-        others = self.state.brokers.keys() - {self.state.node_id}
-        if not others or not self._connected or not self.config.true("controlled.shutdown.enable"):
+    def _shut_down_controlled(self) -> None:
+        """Have the controller move this broker's leaderships before it stops."""
+        request = registration.controlled_shutdown(self.state)
+        if request is None or not self._recovery.is_connected:
             return
-        message = {"broker_id": self.state.node_id, "broker_epoch": self.state.broker_epoch}
         if self.state.leading:
-            self.decide("ControlledShutdown", message)
+            self.decide(request.api, request.message)
             return
-        self._goodbye = BrokerRequest(self.state.controller_id, "ControlledShutdown", message)
-        self._others().send(self._goodbye)
-        deadline = time.monotonic() + _GOODBYE_S
-        while self._goodbye is not None and time.monotonic() < deadline and self.turn():
+        self._shutdown_request = request
+        self._peer_queues().send(request)
+        deadline = time.monotonic() + _CONTROLLED_SHUTDOWN_S
+        while self._shutdown_request and time.monotonic() < deadline and self.turn():
             pass
 
     def expire(self) -> None:
-        """End the session with the store from another thread, while this one stands still."""
+        """End the session with the store, from another thread while the policy thread waits."""
         if self._metadata is not None:
             self._metadata.expire()
 
@@ -355,167 +355,154 @@ class Runtime:
         return self._metadata.store
 
     def _wake(self) -> None:
-        """The store has news; called by its own thread."""
+        """Wake the policy thread: the store has events. A thread of the store calls it."""
         self._woken.set()
         self.server.wakeup()
 
-    def _ask(self, ticket: int, request: Request[Any]) -> None:
-        """Decide a request of a client's; it is answered when its policy is through."""
-        if self._returning:
-            self._later.append((ticket, request))
+    def _decide_request(self, ticket: int, request: Request[Any]) -> None:
+        """Start the policy of a client's request. The client is answered when the policy ends."""
+        if self._recovery.is_running:
+            self._delayed_requests.append((ticket, request))
             return
-        self._asked[ticket] = request
+        self._requests[ticket] = request
         steps = None
         if request.api == "AlterReplicaLogDirs":
             steps = placing.alter(self.server, self.state, request)
         self._perform(self._controller.request(ticket, request, steps))
-        self._hear()
+        self._take_store_events()
 
-    def _hear(self) -> None:
-        """Take what the store has to say."""
-        self._news += self._store.events()
-        while self._news:
-            each = self._news.popleft()
+    def _take_store_events(self) -> None:
+        """Hand the controller the events of the store."""
+        self._store_events += self._store.events()
+        while self._store_events:
+            each = self._store_events.popleft()
             if isinstance(each, Done):
                 self._perform(self._controller.done(each))
                 if Refusal.UNKNOWN in each.results:
-                    self._return_at = 0  # the tree says what happened
-            elif isinstance(each, Watched):
-                self._perform(self._controller.heard(each, _now_ms()))
+                    self._recovery.outcome_unknown()
             else:
                 self._perform(self._controller.heard(each, _now_ms()))
-                self._turned(each.state)
-            self._returned()
-            if not self._news:
-                self._news += self._store.events()
-        self._returned()
+            if isinstance(each, SessionChanged):
+                _log.log(*SESSION_LINES[each.state])
+                self._recovery.session_changed(each.state)
+            self._end_recovery()
+            if not self._store_events:
+                self._store_events += self._store.events()
+        self._end_recovery()
 
-    def _turned(self, state: SessionState) -> None:
-        """The session with the store is another, or in another state."""
-        _log.log(*SESSION_LINES[state])
-        self._connected = state is SessionState.CONNECTED
-        self._return_at = 0 if self._connected else inf
-
-    def _return(self) -> None:
-        """Be in the tree again, and learn what it says now; requests wait meanwhile. A reason for
-        it that comes up on the way is one to do it once more.
-        """
-        self._return_at = inf
-        if self._metadata is None or not self._connected:
+    def _recover_session(self) -> None:
+        """Begin to register again and to read the tree again."""
+        if self._metadata is None or not self._recovery.begin(self._own_ticket()):
             return
         self.state.session = self._store.session
         try:
             self._metadata.keep()
         except ServerError as error:
             _log.error("after a kill the next start will have to wait: %s", error)
-        self._returning = self._own_ticket()
-        steps = self._controller.back(self._own_words())
-        self._perform(self._controller.run(self._returning, steps))
-        self._hear()
+        steps = self._controller.back(self._registration())
+        self._perform(self._controller.run(self._recovery.ticket, steps))
+        self._take_store_events()
 
-    def _returned(self) -> None:
-        """Where the way back has come to its end: go on, or try again."""
-        if self._returning not in self._answers:
+    def _end_recovery(self) -> None:
+        """If the recovery has ended, log how, and decide the requests that waited for it."""
+        if self._recovery.ticket not in self._own_answers:
             return
-        answer = self._answers.pop(self._returning)
-        self._returning = 0
+        answer = self._own_answers.pop(self._recovery.ticket)
+        self._recovery.end(time.monotonic(), failed=isinstance(answer, Exception))
         if isinstance(answer, Exception):
             _log.error("this broker is not in its cluster: %s", answer)
-            self._return_at = min(self._return_at, time.monotonic() + _RETRY_S)
         else:
             _log.info("back in the cluster, with broker epoch %d", self.state.broker_epoch)
-        later, self._later = self._later, []
-        for ticket, request in later:
-            self._ask(ticket, request)
+        requests, self._delayed_requests = self._delayed_requests, []
+        for ticket, request in requests:
+            self._decide_request(ticket, request)
 
-    def _own_words(self) -> registration.Registration:
-        told = [
-            (name, os.uname().nodename if host in _ANYWHERE else host, port)
-            for name, host, port in self._endpoints
-        ]
-        return registration.Registration(told, self.config.text("broker.rack"), _now_ms())
+    def _registration(self) -> registration.Registration:
+        endpoints = registration.advertised(self._endpoints, os.uname().nodename)
+        return registration.Registration(endpoints, self.config.text("broker.rack"), _now_ms())
 
     def _perform(self, outcome: ControllerOutcome) -> None:
-        """Do what an outcome says, in its order."""
+        """Carry out an outcome, in its order."""
         for token, operations in outcome.submits:
             self._store.submit(operations, token)
         for level, text in outcome.changes.lines:
             _log.log(level, "%s", text)
         for path, why in outcome.changes.faults:
             _log.error("the znode %s is passed over: %s", path, why)
-        if self._held is None:
-            self._quotas_due |= outcome.changes.quotas
+        if self._start_changes is None:
+            self._quotas_changed |= outcome.changes.quotas
             outcome.changes.quotas = False
             self._apply(outcome.changes)
         else:
-            self._held.add(outcome.changes)
-        for asked in outcome.requests:
-            self._others().send(asked)
+            self._start_changes.add(outcome.changes)
+        for order in outcome.requests:
+            self._peer_queues().send(order)
         for ticket, answer in outcome.replies:
-            request = self._asked.pop(ticket, None)
+            request = self._requests.pop(ticket, None)
             if request is None:
-                self._answers[ticket] = answer
-            elif request.api == "AlterClientQuotas":
-                self._unsent.append((ticket, request, answer))
+                self._own_answers[ticket] = answer
+            elif request.api in _AFTER_QUOTAS:
+                self._answers_after_quotas.append((ticket, request, answer))
             else:
                 self._answer(ticket, request, answer)
 
-    def _let_quotas_hold(self) -> None:
-        """Hand the core the whole table, once a turn however many changed; then answer."""
-        if self._quotas_due:
-            self._quotas_due = False
+    def _apply_quotas(self) -> None:
+        """Hand the core all quotas, once a turn however many changed; then answer."""
+        if self._quotas_changed:
+            self._quotas_changed = False
             self._apply(Changes(quotas=True))
-        unsent, self._unsent = self._unsent, []
-        for each in unsent:
+        answers, self._answers_after_quotas = self._answers_after_quotas, []
+        for each in answers:
             self._answer(*each)
 
     def _answer(self, ticket: int, request: Request[Any], answer: Message | Exception) -> None:
         """Answer a client."""
         if isinstance(answer, Exception):
-            answer = self._shown_failure(request, answer)
+            answer = self._log_failure(request, answer)
         self._lines.answered(request, answer, _now_ms())
         try:
             self.server.answer(ticket, answer)
         except (TypeError, ValueError) as error:
-            self.server.answer(ticket, self._shown_failure(request, error))
+            self.server.answer(ticket, self._log_failure(request, error))
 
-    def _shown_failure(self, request: Request[Any], error: Exception) -> Message:
+    def _log_failure(self, request: Request[Any], error: Exception) -> Message:
+        """Log why a decision failed; the answer for the client."""
         _log.error("deciding %s failed", request.api, exc_info=error)
         return failure(request, error)
 
-    def _steps(self, steps: Generator[Transactions, list[Done], Any]) -> None:
-        """Run a start's steps to their end."""
-        answer = self._finished(self._controller.run(self._own_ticket(), steps))
+    def _run(self, steps: Generator[Transactions, list[Done], Any]) -> None:
+        """Run steps of a start to their end."""
+        answer = self._wait_for_answer(self._controller.run(self._own_ticket(), steps))
         if isinstance(answer, Exception):
             raise answer
 
     def _own_ticket(self) -> int:
-        """A ticket that no event has: the answer is for a call of our own."""
-        self._own -= 1
-        return self._own
+        """A ticket for a call of this process. No event has a negative ticket."""
+        self._own_tickets -= 1
+        return self._own_tickets
 
-    def _finished(self, outcome: ControllerOutcome) -> Message | Exception:
-        """Do what an outcome says until the newest call of our own is answered."""
-        ticket = self._own
+    def _wait_for_answer(self, outcome: ControllerOutcome) -> Message | Exception:
+        """Carry out an outcome, and wait until the newest call of this process is answered."""
+        ticket = self._own_tickets
         self._perform(outcome)
-        self._hear()
-        while ticket not in self._answers:
-            self._look()
-        self._let_quotas_hold()
-        return self._answers.pop(ticket)
+        self._take_store_events()
+        while ticket not in self._own_answers:
+            self._wait_for_store()
+        self._apply_quotas()
+        return self._own_answers.pop(ticket)
 
-    def _look(self) -> None:
-        """Wait for the store, and take what it has to say; what paused goes on."""
+    def _wait_for_store(self) -> None:
+        """Continue a paused decision. If there is none, wait for events of the store."""
         if self._controller.is_paused:
             self._perform(self._controller.resume())
-            self._hear()
+            self._take_store_events()
             return
         self._woken.wait(min(self._store.due_s(), 1.0))
         self._woken.clear()
-        self._hear()
+        self._take_store_events()
 
-    def _others(self) -> Peers:
-        """The other brokers; most brokers never load this code."""
+    def _peer_queues(self) -> Peers:
+        """The queues of the other brokers. A broker without others never loads their code."""
         if self._peers is None:
             from krust.runtime.peers import Peers
 
@@ -544,18 +531,18 @@ class Runtime:
             return
         for name, partition, why in self.server.apply(delta):
             _log.error("partition %s-%d is offline: %s", name, partition, why)
-        self._opened = self._opened or bool(delta["topics"])
+        self._has_opened_logs = self._has_opened_logs or bool(delta["topics"])
         if self._groups is not None:
             self._groups.topics_changed(changes.topics)
 
-    def _proven(self) -> Steps:
-        """What to do about logs that prove more than the tree knows."""
-        self._opened = False
+    def _raise_recovered_ids(self) -> Steps:
+        """The steps that raise the tree's ids to those that the opened logs prove."""
+        self._has_opened_logs = False
         return recovered_ids.bring(self.state, *self.server.recovered_ids())
 
 
-def _drain() -> None:
-    """Hand the core's log lines to Python's logging, those of requests where they are wanted."""
+def _pass_on_log_lines() -> None:
+    """Hand the core's log lines to Python's logging, and tell the core whether to log requests."""
     log_requests(_requests.isEnabledFor(logging.DEBUG))
     for level, name, text in logs():
         logging.getLogger(name).log(level, "%s", text)

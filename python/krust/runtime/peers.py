@@ -1,16 +1,15 @@
-"""The other brokers, as this one speaks to them: an ordered queue each, emptied by a thread.
+"""Requests to the other brokers: each broker has a queue and a thread that empties it in order.
 
-A request is sent until it is answered: a broker that does not take it now is asked again after a
-pause. It is given up, with None for an answer, when the broker is gone or was registered anew (what
-was meant for who it was then is not for who it is now), and what this broker asks of the controller
-after ASKED_MS, since a client waits for it. Order holds for one broker, in and out.
-An answer REQUEST_TIMED_OUT for the whole request means: not now, say it again.
-A broker that is out of reach, because a test cut the network, counts as one that does not answer.
-An answer that arrives after the cut counts as lost.
-Threads: any may call `reach_changed`. `follow`, `send`, `answers` and `close` are the policy
-thread's and never wait for a peer; each queue has a thread of its own, from its first request to
-the broker's end.
-Not promised: that a request arrives once only; whoever gets it twice has to find the same.
+A request is sent again, after a pause, until it is answered. REQUEST_TIMED_OUT for the whole
+request counts as no answer. A request is given up, with None for an answer, when the broker leaves
+the cluster or registers again, because the request was meant for its earlier registration. A
+request to the controller on this broker's behalf is also given up after FORWARDED_MS, because a
+client waits for it. Requests to one broker keep their order, and so do their answers.
+A broker that a test has cut off does not answer. An answer that arrives after the cut is lost.
+Threads: the policy thread calls `follow`, `send`, `answers` and `close`, which never wait for a
+peer. Any thread may call `reach_changed`. The thread of a queue runs from its first request until
+the broker leaves.
+Not promised: that a request arrives only once. A broker that gets it twice must do the same twice.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
     from krust.controller.state import BrokerRequest, LiveBroker
     from krust.messages import Message
-ASKED_MS = 30_000
-"""how long a request to the controller may take in all"""
+FORWARDED_MS = 30_000
+"""how long all attempts of a request to the controller may take"""
 PAUSE_S = (0.05, 1.0)
-"""between two attempts: at first, at last"""
+"""between two attempts: the first pause, the longest pause"""
 _OPTIONS = {"request.timeout.ms": 30_000, "socket.connection.setup.timeout.ms": 5_000}
 
 _CUT = "the network to it is cut"
@@ -42,10 +41,10 @@ _log = logging.getLogger("krust.peers")
 
 
 class Peers:
-    """All other brokers.
+    """The queues of all other brokers.
 
-    node_id   our own
-    listener  the name of the listener that brokers use among each other
+    node_id   this broker's id
+    listener  the name of the listener between brokers
     wake      called by any thread when there is an answer
     reaches   whether this broker may connect to that one
     """
@@ -61,46 +60,48 @@ class Peers:
         self._node_id = node_id
         self._listener = listener
         self._wake = wake
-        self._peers: dict[int, _Peer] = {}
+        self._queues: dict[int, _PeerQueue] = {}
         self._answers: deque[tuple[BrokerRequest, Message | None]] = deque()
 
     def follow(self, brokers: Mapping[int, LiveBroker]) -> None:
-        """These are alive; queues of others, and of those registered anew, are given up."""
+        """Keep queues for these live brokers. Queues of other brokers, and of brokers that have
+        registered again, are given up.
+        """
         for number, live in brokers.items():
-            known = self._peers.get(number)
+            known = self._queues.get(number)
             if number != self._node_id and (known is None or known.live != live):
                 if known is not None:
                     known.end()
-                self._peers[number] = _Peer(number, live, self)
-        for number in self._peers.keys() - brokers.keys():
-            self._peers.pop(number).end()
+                self._queues[number] = _PeerQueue(number, live, self)
+        for number in self._queues.keys() - brokers.keys():
+            self._queues.pop(number).end()
 
-    def send(self, asked: BrokerRequest) -> None:
-        """Have a request sent, after those before it; its answer will be among `answers`."""
-        peer = self._peers.get(asked.broker)
-        if peer is None:
-            self._answered(asked, None)
+    def send(self, request: BrokerRequest) -> None:
+        """Queue a request. `answers` will return its answer."""
+        queue = self._queues.get(request.broker)
+        if queue is None:
+            self.add_answer(request, None)
         else:
-            peer.put(asked)
+            queue.put(request)
 
     def answers(self) -> list[tuple[BrokerRequest, Message | None]]:
-        """What was answered since the last call; None: given up."""
-        found = []
+        """The answers since the last call; None: the request was given up."""
+        taken = []
         while self._answers:
-            found.append(self._answers.popleft())
-        return found
+            taken.append(self._answers.popleft())
+        return taken
 
     def close(self) -> None:
-        """Give everything up."""
+        """Give up all requests."""
         self.follow({})
 
     def reach_changed(self) -> None:
-        """End connections to brokers that are out of reach; ask those within reach again now."""
-        for peer in list(self._peers.values()):
-            peer.reach_changed()
+        """End connections to brokers that are cut off, and try the other brokers again now."""
+        for queue in list(self._queues.values()):
+            queue.reach_changed()
 
     def address(self, live: LiveBroker) -> str | None:
-        """Where brokers find a broker; None: nowhere."""
+        """The address of a broker for other brokers; None: it has none."""
         at = live.at(self._listener)
         if at is None or at.protocol != "PLAINTEXT":
             return None
@@ -108,16 +109,17 @@ class Peers:
         return f"{host}:{at.port}"
 
     def options(self) -> dict[str, object]:
-        """What connections are made with."""
+        """The options of the connections."""
         return {"client.id": f"krust-{self._node_id}", **_OPTIONS}
 
-    def _answered(self, asked: BrokerRequest, message: Message | None) -> None:
-        self._answers.append((asked, message))
+    def add_answer(self, request: BrokerRequest, message: Message | None) -> None:
+        """Add an answer and wake the policy thread. Any thread may call it."""
+        self._answers.append((request, message))
         self._wake()
 
 
-class _Peer:
-    """One broker under one registration."""
+class _PeerQueue:
+    """The requests to one registration of a broker."""
 
     def __init__(self, number: int, live: LiveBroker, peers: Peers) -> None:
         self.live = live
@@ -129,9 +131,9 @@ class _Peer:
         self._client: Client | None = None
         self._thread: threading.Thread | None = None
 
-    def put(self, asked: BrokerRequest) -> None:
+    def put(self, request: BrokerRequest) -> None:
         with self._changed:
-            self._queue.append((asked, time.monotonic() + ASKED_MS / 1000))
+            self._queue.append((request, time.monotonic() + FORWARDED_MS / 1000))
             if self._thread is None:
                 name = f"krust-peer-{self._number}"
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -139,7 +141,7 @@ class _Peer:
             self._changed.notify()
 
     def end(self) -> None:
-        """Give up what is queued; the thread ends on its own."""
+        """Give up all requests; the thread ends soon."""
         with self._changed:
             self._ended = True
             if self._client is not None:
@@ -165,67 +167,68 @@ class _Peer:
                 if self._ended:
                     self._give_up()
                     return
-                asked, deadline = self._queue[0]
-            if not CONTROLLER_APIS[asked.api].is_forwarded:
+                request, deadline = self._queue[0]
+            if not CONTROLLER_APIS[request.api].is_forwarded:
                 deadline = float("inf")
-            answer = self._delivered(asked, deadline)
+            answer = self._deliver(request, deadline)
             with self._changed:
                 if self._ended:
                     answer = None
                 self._queue.popleft()
-            self._peers._answered(asked, answer)
+            self._peers.add_answer(request, answer)
 
     def _give_up(self) -> None:
         while self._queue:
-            asked, _ = self._queue.popleft()
-            self._peers._answered(asked, None)
+            request, _ = self._queue.popleft()
+            self._peers.add_answer(request, None)
 
-    def _delivered(self, asked: BrokerRequest, deadline: float) -> Message | None:
-        """Ask until there is an answer; None: there will be none."""
-        pause_s, most_s = PAUSE_S
-        told = ""
+    def _deliver(self, request: BrokerRequest, deadline: float) -> Message | None:
+        """Send a request until there is an answer; None: the request is given up."""
+        pause_s, longest_s = PAUSE_S
+        logged = ""
+        """the last failure, which is logged once"""
         while not self._ended:
             try:
-                answer = self._attempt(asked)
+                answer = self._attempt(request)
                 if answer.get("error_code") != Code.REQUEST_TIMED_OUT:
                     return answer
                 why = "not now"
             except ConfigError as error:
-                _log.error("%s cannot be sent: %s", asked.api, error)
+                _log.error("%s cannot be sent: %s", request.api, error)
                 return None
             except KrustError as error:
                 why = str(error)
                 self._drop()
-            except KeyboardInterrupt:  # somebody ended the connection
+            except KeyboardInterrupt:  # another thread ended the connection
                 if self._ended:
                     return None
                 why = _CUT
                 self._drop()
-            if why != told:
-                _log.warning("broker %d does not take %s: %s", self._number, asked.api, why)
-                told = why
+            if why != logged:
+                _log.warning("broker %d does not take %s: %s", self._number, request.api, why)
+                logged = why
             if time.monotonic() + pause_s > deadline:
                 return None
             with self._changed:
                 if not self._ended:
                     self._changed.wait(pause_s)
-            pause_s = min(pause_s * 2, most_s)
+            pause_s = min(pause_s * 2, longest_s)
         return None
 
-    def _attempt(self, asked: BrokerRequest) -> Message:
+    def _attempt(self, request: BrokerRequest) -> Message:
         if not self._is_reached():
             raise KrustError(_CUT)
-        client = self._client or self._connected()
+        client = self._client or self._connect()
         try:
-            answer = client.request(asked.api, asked.message)
+            answer = client.request(request.api, request.message)
         finally:
-            if asked.api == "CreateTopics":
-                self._drop()  # such a client looks for the controller, wherever that is
+            if request.api == "CreateTopics":
+                self._drop()  # the client has connected to the controller, which may change
         if not self._is_reached():
             raise KrustError(_CUT)
         return answer
 
-    def _connected(self) -> Client:
+    def _connect(self) -> Client:
         address = self._peers.address(self.live)
         if address is None:
             raise KrustError("it has no PLAINTEXT listener for brokers")

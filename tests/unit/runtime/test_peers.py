@@ -132,7 +132,7 @@ def test_requests_for_a_broker_that_restarted_are_dropped(
 def test_a_client_is_answered_when_the_controller_is_silent(
     others: Peers, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "ASKED_MS", 0)
+    monkeypatch.setattr(peers, "FORWARDED_MS", 0)
     wire.script = [UnreachableError("nobody"), ConfigError("no such field")]
     others.send(tell(1, api="CreateTopics"))
     others.send(tell(2))
@@ -204,7 +204,7 @@ def test_a_malformed_answer_to_the_controller_does_not_end_the_broker(
 
     monkeypatch.setattr(Controller, "answered", raises)
     with krust.Broker() as broker:
-        broker._running()._others().send(tell(1, broker=9))
+        broker._running()._peer_queues().send(tell(1, broker=9))
         broker.create_topic("after")
         assert broker.topics() == ["after"]
-        until(lambda: "what broker 9 answers to UpdateMetadata is passed over" in caplog.text)
+        until(lambda: "the answer of broker 9 to UpdateMetadata is dropped" in caplog.text)

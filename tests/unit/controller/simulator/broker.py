@@ -11,11 +11,13 @@ The disk outlives the process: directories of replicas, with the topic's id.
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from krust.config import load
 from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, ControllerOutcome
+from krust.controller.session_recovery import SessionRecovery
 from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Request
 from krust.errors import ServerError
 from krust.messages import Message, RequestContext
@@ -77,13 +79,13 @@ class BrokerProcess:
         self._backlog: list[Callable[[], None]] = []
         self._tickets = BOOT
         self._answers: dict[int, Callable[[Any], None]] = {}
-        self._returning = 0
-        self._later: list[tuple[str, Message, Callable[[Any], None], int]] = []
+        self._recovery = SessionRecovery()
+        self._delayed: list[tuple[str, Message, Callable[[Any], None], int]] = []
         self._out: dict[int, deque[BrokerRequest]] = {}
         self._lines: dict[int, int] = {}
         """broker -> the number of the connection to it"""
         self._lateness: dict[int, float] = {}
-        self._connected, self._cut = True, False
+        self._cut = False
         self._due = -1.0
         self.store = SimulatedSession(simulation.zookeeper, self._hear)
         self.state = ControllerState(CONFIG, simulation.new_id, broker.id)
@@ -91,7 +93,7 @@ class BrokerProcess:
         self.controller = Controller(self.state)
         self.cluster = self.controller.share()
         where = [("PLAINTEXT", f"host{broker.id}", 9092)]
-        self._words = registration.Registration(where, None, int(simulation.now))
+        self._registration = registration.Registration(where, None, int(simulation.now))
         self._answers[BOOT] = self._booted
         self.perform(self.controller.run(BOOT, self._boot()))
 
@@ -100,15 +102,12 @@ class BrokerProcess:
         yield from registration.found(state, CLUSTER)
         yield from registration.free(state)
         yield from self.cluster.claim(int(self.simulation.now))
-        if state.leading:
-            found = [
-                adoption.LogOnDisk(name, index, topic_id or NO_TOPIC_ID, -1, clean=False)
-                for (name, index), topic_id in disk.items()
-            ]
-            yield from adoption.take_over(state, found, unknown_too=state.is_new_cluster)
-        else:
-            state.logs_on_disk = set(disk)
-        yield from self.cluster.opened(self._words)
+        found = [
+            adoption.LogOnDisk(name, index, topic_id or NO_TOPIC_ID, -1, clean=False)
+            for (name, index), topic_id in disk.items()
+        ]
+        yield from adoption.at_start(state, found)
+        yield from self.cluster.opened(self._registration)
 
     def _booted(self, answer: Any) -> None:
         if isinstance(answer, ServerError):
@@ -120,7 +119,7 @@ class BrokerProcess:
         else:
             self.ready = True
             if self._cut:
-                self._come_back()
+                self._recover_if_due()
             for name in self.state.topics:
                 self.simulation.checks.topic(self, name)
 
@@ -179,8 +178,8 @@ class BrokerProcess:
     ) -> None:
         if not self.alive:
             return
-        if self._returning:
-            self._later.append((api, message, answer, connection))
+        if self._recovery.is_running:
+            self._delayed.append((api, message, answer, connection))
             return
         self._tickets += 1
         self._answers[self._tickets] = answer
@@ -201,35 +200,41 @@ class BrokerProcess:
         if isinstance(event, Done):
             self.perform(self.controller.done(event))
             if self.alive and Refusal.UNKNOWN in event.results and self.ready:
-                self._come_back()
+                self._recovery.outcome_unknown()
+                self._recover_if_due()
             return
         if isinstance(event, SessionChanged):
             self.state.session = self.store.session
             self.overdue = event.state is SessionState.OVERDUE
         self.perform(self.controller.heard(event, now_ms))
         if isinstance(event, SessionChanged):
-            self._connected = event.state is SessionState.CONNECTED
+            self._recovery.session_changed(event.state)
             self._cut |= not self.ready
-            if self._connected and self.ready:
-                self._come_back()
+            if self.ready:
+                self._recover_if_due()
 
-    def _come_back(self) -> None:
-        if self._returning or not self._connected or not self.alive:
+    def _recover_if_due(self) -> None:
+        if not self.alive or self._recovery.wait_s(self.simulation.now / 1000) > 0:
             return
         self._tickets += 1
-        self._returning = self._tickets
-        self._answers[self._returning] = self._returned
-        self._words = self._words._replace(now_ms=int(self.simulation.now))
-        self.perform(self.controller.run(self._returning, self.controller.back(self._words)))
+        if not self._recovery.begin(self._tickets):
+            return
+        self._answers[self._tickets] = self._on_recovered
+        self._registration = self._registration._replace(now_ms=int(self.simulation.now))
+        steps = self.controller.back(self._registration)
+        self.perform(self.controller.run(self._tickets, steps))
 
-    def _returned(self, answer: Any) -> None:
-        self._returning = 0
-        if isinstance(answer, Exception):
-            if not isinstance(answer, ServerError):
-                raise answer
-            self.simulation.at(self.simulation.now + 100, lambda: self._when_awake(self._come_back))
-        later, self._later = self._later, []
-        for each in later:
+    def _on_recovered(self, answer: Any) -> None:
+        now_s = self.simulation.now / 1000
+        self._recovery.end(now_s, failed=isinstance(answer, Exception))
+        if isinstance(answer, Exception) and not isinstance(answer, ServerError):
+            raise answer
+        wait_ms = self._recovery.wait_s(now_s) * 1000
+        if wait_ms < inf:
+            at = self.simulation.now + wait_ms + 1  # later by more than the error of a float
+            self.simulation.at(at, lambda: self._when_awake(self._recover_if_due))
+        delayed, self._delayed = self._delayed, []
+        for each in delayed:
             self._asked(*each)
 
     # What it does.
