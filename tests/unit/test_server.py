@@ -246,7 +246,7 @@ def test_a_bug_right_after_the_start_is_reported_as_a_bug(monkeypatch: pytest.Mo
 
 
 def test_a_bug_in_the_start_is_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Runtime, "settle", lambda *_: 1 // 0)
+    monkeypatch.setattr(Runtime, "wait_for_leaders", lambda *_: 1 // 0)
     with (
         nothing_left(),
         pytest.raises(ServerError, match="ended by a bug: ZeroDivisionError") as caught,
