@@ -1,6 +1,8 @@
 """What the brokers of a cluster say of themselves, and what is wrong with it: for `krust cluster`.
 
 Every broker that the metadata names is asked; one that does not answer costs a line, not the rest.
+A problem is what costs records, writes or safety now. A notice is what an operator should know:
+leaders that are not spread, partitions that move.
 """
 
 from __future__ import annotations
@@ -8,19 +10,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
-from krust.cli import session
+from krust.cli import replica_health, session
 from krust.errors import KafkaError, KrustError, UnreachableError
 from krust.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from krust.cli.options import Options
+    from krust.cli.replica_health import PartitionHealth
 
 BROKER = 4
 """Kafka's number of what has settings."""
 NOBODY = -1
+IMBALANCE_PERCENT = 10
+"""of its preferred leaderships that a broker may miss: leader.imbalance.per.broker.percentage"""
 _MOMENT_MS = 2000
+_NAMED = 3
+"""topics that a notice names"""
 _ASKED = ("advertised.listeners", "listeners", "krust.disk.reserve.bytes")
 
 
@@ -55,12 +62,8 @@ class View:
         self.cluster_id: str | None = found.get("cluster_id")
         self.controller = int(found.get("controller_id", NOBODY))
         self.brokers = sorted(found["brokers"], key=lambda broker: int(broker["node_id"]))
-        self.partitions: list[dict[str, Any]] = [
-            {"topic": topic["name"], **partition}
-            for topic in sorted(found["topics"], key=lambda topic: str(topic["name"]))
-            if not topic["error_code"]
-            for partition in topic["partitions"]
-        ]
+        topics = [topic for topic in found["topics"] if not topic["error_code"]]
+        self.partitions: Sequence[PartitionHealth] = replica_health.look(self._each, topics)
 
     def answers(self, node: int) -> BrokerAnswers:
         """What a broker says."""
@@ -96,8 +99,8 @@ class View:
             "port": broker["port"],
             "rack": broker.get("rack"),
             "controller": node == self.controller,
-            "leads": sum(each["leader_id"] == node for each in self.partitions),
-            "replicas": sum(node in each["replica_nodes"] for each in self.partitions),
+            "leads": sum(each.leader == node for each in self.partitions),
+            "replicas": sum(node in each.replicas for each in self.partitions),
             "listeners": listeners,
             "log_bytes": sum(each.bytes for each in answers.directories)
             if not answers.why
@@ -125,10 +128,30 @@ class View:
         for broker in self.brokers:
             found += self._of_broker(int(broker["node_id"]))
         alive = {int(broker["node_id"]) for broker in self.brokers}
-        led = [each for each in self.partitions if each["leader_id"] >= 0]
-        found += _without_leader((p for p in self.partitions if p["leader_id"] < 0), alive)
-        for each in led:
-            found += _behind(each)
+        for problem in ("no leader", "under min ISR", "at min ISR", "under-replicated"):
+            concerned = [each for each in self.partitions if each.words() == problem]
+            found += _of_partitions(problem, concerned, alive)
+        return found
+
+    def notices(self) -> list[dict[str, Any]]:
+        """What is no problem and yet worth knowing, in the same form."""
+        found = []
+        prefer: dict[int, list[PartitionHealth]] = {}
+        for each in self.partitions:
+            prefer.setdefault(each.replicas[0], []).append(each)
+        for node, preferring in sorted(prefer.items()):
+            elsewhere = [e for e in preferring if not e.is_unavailable and e.leader != node]
+            could_lead = [each for each in elsewhere if node in each.isr]
+            if could_lead and 100 * len(elsewhere) > IMBALANCE_PERCENT * len(preferring):
+                text = (
+                    f"it leads {len(preferring) - len(elsewhere)} of the "
+                    f"{counted(len(preferring), 'partition')} that prefer it"
+                )
+                found.append(_problem("unbalanced leaders", f"broker {node}", text))
+        moving = [each for each in self.partitions if each.adding or each.removing]
+        if moving:
+            text = f"{counted(len(moving), 'partition')} of {_topics(moving)} {_are(moving)} moving"
+            found.append(_problem("reassignment", _subject(moving), text))
         return found
 
     def _of_broker(self, node: int) -> list[dict[str, Any]]:
@@ -154,36 +177,69 @@ def _directory(response: Mapping[str, Any]) -> Directory:
     return Directory(response["log_dir"], response["error_code"], sum(sizes), usable)
 
 
-def _without_leader(
-    partitions: Iterable[Mapping[str, Any]], alive: set[int]
+_MEANS = {
+    "no leader": "{count} {has} no leader",
+    "under min ISR": "{count} {has} too few in-sync replicas: acks=all is refused",
+    "at min ISR": "{count} {has} only as many in-sync replicas as acks=all needs",
+    "under-replicated": "{count} {is_} under-replicated",
+}
+
+
+def _of_partitions(
+    problem: str, partitions: Iterable[PartitionHealth], alive: set[int]
 ) -> list[dict[str, Any]]:
-    """One problem for all partitions that miss the same brokers."""
-    by_away: dict[tuple[int, ...], list[str]] = {}
+    """One problem for all partitions that lack the same brokers."""
+    by_lacking: dict[tuple[int, ...], list[PartitionHealth]] = {}
     for each in partitions:
-        away = tuple(sorted(set(each["replica_nodes"]) - alive))
-        by_away.setdefault(away, []).append(_place(each))
+        lacking = each.lacking
+        if each.is_unavailable:  # nobody has changed its ISR since
+            lacking = tuple(sorted(set(each.replicas) - alive))
+        by_lacking.setdefault(lacking, []).append(each)
     found = []
-    for away, places in sorted(by_away.items()):
-        count = counted(len(places), "partition")
-        has = "has" if len(places) == 1 else "have"
-        who = ", ".join(map(str, away))
-        why = f"broker{'s' * (len(away) > 1)} {who} {'are' if len(away) > 1 else 'is'} away: "
-        text = f"{why if away else ''}{count} {has} no leader"
-        subject = places[0] if len(places) == 1 else count
-        found.append({**_problem("no leader", subject, text), "partitions": places})
+    for lacking, each_of in sorted(by_lacking.items()):
+        is_one = len(each_of) == 1
+        text = _MEANS[problem].format(
+            count=counted(len(each_of), "partition"),
+            has="has" if is_one else "have",
+            is_="is" if is_one else "are",
+        )
+        why = _why(lacking, alive)
+        detail = f"{why}: {text}" if why else text
+        places = [f"{each.topic}:{each.partition}" for each in each_of]
+        found.append({**_problem(problem, _subject(each_of), detail), "partitions": places})
     return found
 
 
-def _place(each: Mapping[str, Any]) -> str:
-    return f"{each['topic']}:{each['partition_index']}"
+def _why(lacking: Sequence[int], alive: set[int]) -> str:
+    """Which brokers are away, and which are there and behind."""
+    parts = []
+    for nodes, how in (
+        ([node for node in lacking if node not in alive], "away"),
+        ([node for node in lacking if node in alive], "behind"),
+    ):
+        if nodes:
+            who = "broker" if len(nodes) == 1 else "brokers"
+            be = "is" if len(nodes) == 1 else "are"
+            parts.append(f"{who} {', '.join(map(str, nodes))} {be} {how}")
+    return " and ".join(parts)
 
 
-def _behind(each: Mapping[str, Any]) -> list[dict[str, Any]]:
-    subject = _place(each)
-    replicas, isr = each["replica_nodes"], each["isr_nodes"]
-    if len(isr) < len(replicas):
-        return [_problem("under-replicated", subject, f"{isr} of {replicas} are in sync")]
-    return []
+def _subject(partitions: Sequence[PartitionHealth]) -> str:
+    if len(partitions) == 1:
+        return f"{partitions[0].topic}:{partitions[0].partition}"
+    return counted(len(partitions), "partition")
+
+
+def _are(partitions: Sequence[PartitionHealth]) -> str:
+    return "is" if len(partitions) == 1 else "are"
+
+
+def _topics(partitions: Sequence[PartitionHealth]) -> str:
+    """The topics, a few by name."""
+    names = list(dict.fromkeys(each.topic for each in partitions))
+    if len(names) > _NAMED:
+        return counted(len(names), "topic")
+    return ", ".join(names)
 
 
 def _problem(problem: str, subject: str, detail: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ where their metadata lies.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from krust.cli.options import Options
+
+_BETWEEN_S = 0.5
+"""between two looks of `health --wait`"""
 
 
 @click.group(no_args_is_help=True)
@@ -110,32 +114,55 @@ def controller(options: Options) -> None:
 
 
 @command.command()
+@click.option(
+    "--wait", "wait_ms", type=shared.Duration(), default=0, help="Look again until it is healthy."
+)
+@click.option("--strict", is_flag=True, help="A notice counts as a problem.")
 @shared.client
 @click.pass_obj
-def health(options: Options) -> None:
-    """Say whether anything is wrong: one screen, exit 9 if there is.
+def health(options: Options, wait_ms: int, strict: bool) -> None:
+    """Say whether anything is wrong: one screen, exit 9 if there is, else 0.
 
-    Looked for: a controller that serves, brokers that do not answer, partitions without a leader or
-    with replicas out of sync, log directories offline, disks down to krust.disk.reserve.bytes.
+    Problems: no controller that serves, a broker that does not answer, a log directory offline, a
+    disk down to krust.disk.reserve.bytes, partitions without a leader, under or at min ISR, or
+    under-replicated.
+
+    Notices: leaders that are not at their preferred replicas, partitions that
+    move.
     """
-    view = View(options)
-    problems = view.problems()
+    deadline = time.monotonic() + wait_ms / 1000
+    while True:
+        is_last = time.monotonic() >= deadline
+        try:
+            view = View(options)
+            problems, notices = view.problems(), view.notices()
+            is_healthy = not problems and not (strict and notices)
+            if is_healthy or is_last:
+                break
+        except KrustError:
+            if is_last:
+                raise
+        time.sleep(_BETWEEN_S)
     fields: dict[str, object] = {
         "cluster_id": view.cluster_id,
         "controller": view.controller,
         "brokers": len(view.brokers),
         "partitions": len(view.partitions),
-        "healthy": not problems,
+        "healthy": is_healthy,
     }
+    columns = ("problem", "subject", "detail")
     if _talks(options):
         output.one(options, fields)
         if problems:
-            output.table(("problem", "subject", "detail"), problems)
+            output.table(columns, problems)
+        if notices:
+            named = [{**each, "notice": each["problem"]} for each in notices]
+            output.table(("notice", *columns[1:]), named)
     elif options.output == "csv":
-        output.rows(options, ("problem", "subject", "words"), problems)
+        output.rows(options, columns, problems + notices * strict)
     else:
-        output.one(options, {**fields, "problems": problems})
-    if problems:
+        output.one(options, {**fields, "problems": problems, "notices": notices})
+    if not is_healthy:
         session.sys_exit(Exit.PROBLEMS)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust
-from krust.cli import completion, delete_records, output, session
+from krust.cli import completion, delete_records, describe_topic, output, session
 from krust.cli import options as shared
 from krust.cli.options import KeyValue, Options
 from krust.errors import KafkaError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TOPIC, SET, DELETE = 2, 0, 1
 """Kafka's numbers: the resource type; the operations of IncrementalAlterConfigs."""
 TOPIC_ALREADY_EXISTS = 36
-DYNAMIC_TOPIC_CONFIG = 1
 
 
 @click.group(no_args_is_help=True)
@@ -27,6 +26,7 @@ def command() -> None:
 
 
 command.add_command(delete_records.delete_records)
+command.add_command(describe_topic.describe)
 
 
 @command.command("list")
@@ -39,7 +39,7 @@ def list_(options: Options, pattern: str | None, internal: bool) -> None:
     asked = session.client(options)
     answer = session.metadata(asked)
     found = answer["topics"]
-    found = [topic for topic in found if internal or not _is_internal(topic)]
+    found = [topic for topic in found if internal or not describe_topic.is_internal(topic)]
     if pattern:
         from fnmatch import fnmatchcase
 
@@ -49,7 +49,7 @@ def list_(options: Options, pattern: str | None, internal: bool) -> None:
             "name": topic["name"],
             "partitions": len(topic["partitions"]),
             "replicas": max((len(p["replica_nodes"]) for p in topic["partitions"]), default=0),
-            "internal": _is_internal(topic),
+            "internal": describe_topic.is_internal(topic),
         }
         for topic in sorted(found, key=lambda topic: str(topic["name"]))
     ]
@@ -97,7 +97,19 @@ def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, li
 @command.command()
 @click.argument("names", metavar="TOPIC[:PARTITIONS]...", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=int, default=-1, help="Default: the broker's.")
-@click.option("-r", "--replicas", type=int, default=-1, help="Default: the broker's.")
+@click.option(
+    *("-r", "--replication-factor", "--replicas", "replicas"),
+    type=int,
+    default=-1,
+    help="Replicas of each partition. Default: the broker's.",
+)
+@click.option(
+    "--assign",
+    metavar="P=BROKER,..",
+    multiple=True,
+    type=KeyValue(),
+    help="The replicas of partition P, the preferred leader first; repeatable.",
+)
 @click.option("-c", "--config", "configs", multiple=True, type=KeyValue(), help="KEY=VALUE.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists is no error.")
 @click.option("--dry-run", is_flag=True, help="Only ask whether it would work.")
@@ -106,6 +118,7 @@ def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, li
 def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     """Create topics; return when they have leaders."""
     wanted = [_named(text, how["partitions"]) for text in names]
+    assignments = _assigned(names, how)
     configs = [{"name": key, "value": value} for key, value in how["configs"]]
     body = {
         "topics": [
@@ -113,6 +126,7 @@ def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
                 "name": name,
                 "num_partitions": partitions,
                 "replication_factor": how["replicas"],
+                "assignments": assignments,
                 "configs": configs,
             }
             for name, partitions in wanted
@@ -155,6 +169,23 @@ def _named(text: str, partitions: int) -> tuple[str, int]:
     return name, int(count) if colon else partitions
 
 
+def _assigned(names: Sequence[str], how: dict[str, Any]) -> list[dict[str, Any]]:
+    """The replicas of each partition, where the command line names them."""
+    if not how["assign"]:
+        return []
+    if len(names) > 1 or ":" in names[0] or max(how["partitions"], how["replicas"]) >= 0:
+        raise click.UsageError(
+            "--assign says how many partitions and replicas one topic has; "
+            "leave out -p, -r, :PARTITIONS and other topics"
+        )
+    replicas = {text: session.numbers(brokers) for text, brokers in how["assign"]}
+    if sorted(replicas) != sorted(map(str, range(len(how["assign"])))):
+        raise click.UsageError("--assign numbers partitions from 0, each once: 0=1,2 1=2,3")
+    return [
+        {"partition_index": int(text), "broker_ids": brokers} for text, brokers in replicas.items()
+    ]
+
+
 def _created(topic: dict[str, Any], asked: int) -> dict[str, Any]:
     partitions = topic.get("num_partitions", -1)
     replicas = topic.get("replication_factor", -1)
@@ -164,85 +195,6 @@ def _created(topic: dict[str, Any], asked: int) -> dict[str, Any]:
         "replicas": replicas if replicas > 0 else None,
         "topic_id": topic.get("topic_id"),
     }
-
-
-@command.command()
-@click.argument(
-    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=completion.topics
-)
-@click.option("-a", "--all", "everything", is_flag=True, help="Every setting, not only changed.")
-@shared.client
-@click.pass_obj
-def describe(options: Options, names: tuple[str, ...], everything: bool) -> None:
-    """Show partitions, offsets and settings of topics."""
-    asked = session.client(options)
-    many = session.Many(len(names))
-    described = []
-    for name in names:
-        with many.item():
-            topic = session.topics(asked, [name], options.bootstrap)[name]
-            described.append(_described(asked, topic, everything=everything))
-    if options.output in ("table", "wide"):
-        for topic in described:
-            _print_topic(topic)
-    else:
-        columns = ("name", "topic_id", "internal", "partitions", "config")
-        output.rows(options, columns, described)
-    many.leave()
-
-
-def _described(asked: _krust.Client, topic: dict[str, Any], *, everything: bool) -> dict[str, Any]:
-    led = [p["partition_index"] for p in topic["partitions"] if p["leader_id"] >= 0]
-    offsets = _offsets(asked, topic["name"], led)
-    partitions = [
-        {
-            "partition": p["partition_index"],
-            "leader": p["leader_id"],
-            "leader_epoch": p.get("leader_epoch", -1),
-            "replicas": p["replica_nodes"],
-            "isr": p["isr_nodes"],
-            "offline": p.get("offline_replicas", []),
-            "start_offset": offsets.get(p["partition_index"], (None, None))[0],
-            "end_offset": offsets.get(p["partition_index"], (None, None))[1],
-        }
-        for p in topic["partitions"]
-    ]
-    return {
-        "name": topic["name"],
-        "topic_id": topic.get("topic_id"),
-        "internal": _is_internal(topic),
-        "partitions": partitions,
-        "config": _config(asked, topic["name"], everything=everything),
-    }
-
-
-def _print_topic(topic: dict[str, Any]) -> None:
-    mark = "  internal" if topic["internal"] else ""
-    click.echo(f"{topic['name']}  id {topic['topic_id']}{mark}")
-    columns = ["partition", "leader", "leader_epoch", "replicas", "isr"]
-    if any(partition["offline"] for partition in topic["partitions"]):
-        columns.append("offline")
-    output.table([*columns, "start_offset", "end_offset"], topic["partitions"])
-    if topic["config"]:
-        settings = [{"setting": key, "value": value} for key, value in topic["config"].items()]
-        output.table(("setting", "value"), settings)
-
-
-def _config(asked: _krust.Client, name: str, *, everything: bool) -> dict[str, str | None]:
-    body = {"resources": [{"resource_type": TOPIC, "resource_name": name}]}
-    [result] = asked.request("DescribeConfigs", body)["results"]
-    session.check(result, f'settings of topic "{name}"')
-    return {
-        entry["name"]: entry["value"]
-        for entry in sorted(result["configs"], key=lambda entry: str(entry["name"]))
-        if everything or _is_own(entry)
-    }
-
-
-def _is_own(entry: dict[str, Any]) -> bool:
-    if "config_source" in entry:
-        return bool(entry["config_source"] == DYNAMIC_TOPIC_CONFIG)
-    return not entry["is_default"]
 
 
 @command.command()
@@ -375,25 +327,12 @@ def offsets(options: Options, names: tuple[str, ...]) -> None:
                     name="UNKNOWN_TOPIC_OR_PARTITION",
                     hint=f"it has {len(known)}, counted from 0",
                 )
-            for partition, (start, end) in _offsets(asked, name, chosen or known).items():
+            for partition, (start, end) in describe_topic.offsets_of(
+                asked, name, chosen or known
+            ).items():
                 place: dict[str, object] = {"topic": name, "partition": partition}
                 span = {"start_offset": start, "end_offset": end, "offsets": end - start}
                 rows.append(place | span)
     columns = ("topic", "partition", "start_offset", "end_offset", "offsets")
     output.rows(options, columns, rows)
     many.leave()
-
-
-def _offsets(
-    asked: _krust.Client, name: str, partitions: Sequence[int]
-) -> dict[int, tuple[int, int]]:
-    if not partitions:
-        return {}
-    starts = asked.list_offsets([(name, partition, _krust.EARLIEST) for partition in partitions])
-    ends = asked.list_offsets([(name, partition, _krust.LATEST) for partition in partitions])
-    begin = {partition: offset for _, partition, _, offset, _ in starts}
-    return {partition: (begin[partition], offset) for _, partition, _, offset, _ in sorted(ends)}
-
-
-def _is_internal(topic: dict[str, Any]) -> bool:
-    return bool(topic.get("is_internal")) or str(topic["name"]).startswith("__")

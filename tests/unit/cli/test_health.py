@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from krust.cli.brokers import NOBODY, View
+from krust.cli.replica_health import PartitionHealth
 from krust.errors import KafkaError, UnreachableError
 
 ROOM = 10**12
@@ -39,26 +40,33 @@ class Brokers:
         return {"results": [{"configs": [{"name": "krust.disk.reserve.bytes", "value": "1000"}]}]}
 
 
-def partition(leader: int, replicas: list[int], isr: list[int]) -> dict[str, Any]:
-    whole = {"topic": "t", "partition_index": 3, "leader_id": leader}
-    return {**whole, "replica_nodes": replicas, "isr_nodes": isr}
+def partition(
+    leader: int, replicas: tuple[int, ...], isr: tuple[int, ...], min_isr: int = 1, number: int = 3
+) -> PartitionHealth:
+    return PartitionHealth("t", number, leader, 0, replicas, isr, (), (), (), min_isr)
+
+
+def view(each: Brokers, *partitions: PartitionHealth, controller: int = 1) -> View:
+    made: Any = object.__new__(View)
+    made._each, made.controller, made.partitions = each, controller, partitions
+    made.brokers = [{"node_id": 1}, {"node_id": 2}]
+    found: View = made
+    return found
 
 
 def problems(
-    each: Brokers, *partitions: dict[str, Any], controller: int = 1
+    each: Brokers, *partitions: PartitionHealth, controller: int = 1
 ) -> list[tuple[str, str]]:
-    view: Any = object.__new__(View)
-    view._each, view.controller = each, controller
-    view.brokers = [{"node_id": 1}, {"node_id": 2}]
-    view.partitions = partitions
-    return [(one["problem"], one["subject"]) for one in view.problems()]
+    found = view(each, *partitions, controller=controller).problems()
+    return [(one["problem"], one["subject"]) for one in found]
 
 
 WELL = {1: [DIRECTORY], 2: [DIRECTORY]}
 
 
 def test_a_healthy_cluster_has_no_problems() -> None:
-    assert problems(Brokers(WELL), partition(1, [1], [1])) == []
+    assert problems(Brokers(WELL), partition(1, (1,), (1,))) == []
+    assert view(Brokers(WELL), partition(1, (1, 2), (2, 1))).notices() == []
 
 
 @pytest.mark.parametrize(("controller", "controller_error"), [(NOBODY, 0), (1, 41)])
@@ -89,13 +97,18 @@ def test_an_offline_or_full_directory_is_a_problem(
 
 
 @pytest.mark.parametrize(
-    ("leader", "replicas", "isr", "problem"),
-    [(-1, [3], [3], "no leader"), (1, [1, 2], [1], "under-replicated")],
+    ("given", "problem"),
+    [
+        (partition(-1, (3,), (3,)), "no leader"),
+        (partition(1, (1, 2, 3), (1,), min_isr=2), "under min ISR"),
+        (partition(1, (1, 2), (1,)), "at min ISR"),
+        (partition(1, (1, 2, 3), (1, 2)), "under-replicated"),
+    ],
 )
-def test_a_partition_without_leader_or_out_of_sync_is_a_problem(
-    leader: int, replicas: list[int], isr: list[int], problem: str
+def test_a_partition_without_leader_or_out_of_sync_is_one_problem(
+    given: PartitionHealth, problem: str
 ) -> None:
-    assert problems(Brokers(WELL), partition(leader, replicas, isr)) == [(problem, "t:3")]
+    assert problems(Brokers(WELL), given) == [(problem, "t:3")]
 
 
 def test_a_broker_too_old_to_report_is_not_a_problem() -> None:
@@ -109,11 +122,40 @@ def test_a_broker_too_old_to_report_is_not_a_problem() -> None:
 
 
 def test_partitions_that_miss_the_same_brokers_are_one_problem() -> None:
-    view: Any = object.__new__(View)
-    view._each, view.controller = Brokers(WELL), 1
-    view.brokers = [{"node_id": 1}, {"node_id": 2}]
-    lost = {"topic": "t", "leader_id": -1, "replica_nodes": [1001], "isr_nodes": [1001]}
-    view.partitions = [{**lost, "partition_index": n} for n in range(27)]
-    [problem] = view.problems()
+    lost = [partition(-1, (1001,), (1001,), number=number) for number in range(27)]
+    [problem] = view(Brokers(WELL), *lost).problems()
     assert problem["detail"] == "broker 1001 is away: 27 partitions have no leader"
     assert problem["partitions"][26] == "t:26"
+
+
+def test_brokers_that_are_away_and_brokers_that_are_behind_are_told_apart() -> None:
+    behind = [partition(1, (1, 2, 7), (1,), min_isr=2, number=number) for number in (0, 1)]
+    [problem] = view(Brokers(WELL), *behind).problems()
+    assert problem["subject"] == "2 partitions"
+    assert problem["detail"] == (
+        "broker 7 is away and broker 2 is behind: "
+        "2 partitions have too few in-sync replicas: acks=all is refused"
+    )
+
+
+def test_leaders_away_from_their_preferred_replicas_are_a_notice() -> None:
+    moved = [partition(2, (1, 2), (1, 2), number=number) for number in range(2)]
+    stay = [partition(1, (1, 2), (1, 2), number=number) for number in range(2, 18)]
+    assert view(Brokers(WELL), *moved[:1], *stay).notices() == [], "10 % are allowed"
+    found = view(Brokers(WELL), *moved, *stay)
+    assert found.problems() == []
+    [notice] = found.notices()
+    assert (notice["problem"], notice["subject"]) == ("unbalanced leaders", "broker 1")
+    assert notice["detail"] == "it leads 16 of the 18 partitions that prefer it"
+
+
+def test_preferred_leaders_that_cannot_lead_yet_are_no_notice() -> None:
+    assert view(Brokers(WELL), partition(2, (1, 2), (2,))).notices() == []
+
+
+def test_moving_partitions_are_a_notice_and_no_problem() -> None:
+    moving = partition(1, (1, 2, 3), (1, 2))._replace(adding=(3,), removing=(2,))
+    found = view(Brokers(WELL), moving)
+    assert found.problems() == []
+    [notice] = found.notices()
+    assert (notice["subject"], notice["detail"]) == ("t:3", "1 partition of t is moving")
