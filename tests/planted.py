@@ -174,6 +174,20 @@ BUGS = [
         "crash_images_recover_to_a_whole_log::a_truncation",
     ),
     Planted(
+        "a truncated log goes on in a file whose old end readers hold",
+        "log/trim.rs",
+        "if position > 0 && new_active.lent() > position {",
+        "if position > 0 && new_active.lent() == u64::MAX {",
+        "truncation_keeps_what_readers_hold",
+    ),
+    Planted(
+        "a file that takes the place of one that is cut whole has no durable name",
+        "segment/mod.rs",
+        "            dir.sync_dir(&self.partition_dir.path.read())?;\n",
+        "",
+        "crash_images_recover_to_a_whole_log::what_a_truncation_has_cut",
+    ),
+    Planted(
         "a checkpoint gets its name before its content is synced",
         "dirs.rs",
         "        self.sync_data(&temporary, &file)?;\n        self.disk.rename",

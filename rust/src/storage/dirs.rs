@@ -11,6 +11,7 @@
 use std::any::Any;
 use std::collections::HashSet;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -414,12 +415,13 @@ impl LogDir {
     }
 
     /// A failure of the disk: takes the directory offline, unless the disk is only full, the
-    /// process is out of descriptors, a file went away, or a reader may not wait for it.
+    /// process is out of descriptors, a file went away or ends early (a truncation may have cut it
+    /// under a reader), or a reader may not wait for it.
     pub(crate) fn failed(&self, doing: &str, error: std::io::Error) -> StorageError {
         let passes = crate::sys::is_out_of_descriptors(&error)
             || matches!(
                 error.kind(),
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::WouldBlock
+                ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::WouldBlock
             );
         let error = StorageError::io(doing, &self.path, error);
         if matches!(error, StorageError::Io { .. }) && !passes {

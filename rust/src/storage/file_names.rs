@@ -9,6 +9,8 @@ pub(crate) const INDEX: &str = "index";
 pub(crate) const TIME_INDEX: &str = "timeindex";
 pub(crate) const TXN_INDEX: &str = "txnindex";
 pub(crate) const SNAPSHOT: &str = "snapshot";
+/// A `.log` file that has no name yet.
+pub(crate) const LOG_TMP: &str = "log.tmp";
 
 /// All of them, in the order in which they go: an index without its log tells of a lost segment.
 pub(crate) const LOG_LAST: [&str; 5] = [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT, LOG];

@@ -43,6 +43,11 @@ impl BatchOrder {
         Self { old: AtomicU64::new(old), walked, is_reported: AtomicBool::new(false) }
     }
 
+    /// The state for the first `size` bytes of the segment, which is cut there.
+    pub(crate) fn cut_at(&self, size: u64) -> Self {
+        Self::of(self.old.load(Ordering::Acquire).min(size))
+    }
+
     /// Marks all bytes as checked, because recovery has read every batch.
     pub(crate) fn trust(&self) {
         self.old.store(0, Ordering::Release);

@@ -3,15 +3,15 @@
 //! The first byte of a frame: `e` echo the frame; `p` delay; `h` delay and hold; `b` answer with as
 //! many bytes as the next four say; `l` leave it the first time and mute for a second, then echo;
 //! `m` echo, and mute for as many ms as they say; `w` count as much work as they say, no reply;
-//! `n` no reply; `c` echo and close; `x` panic; `g` stand still until the test opens that gate, no
-//! reply; all else echo. The test fills delayed slots by posting [`Word::Fill`] with the frame's
-//! second byte as its name.
+//! `r` answer with the test's file range; `n` no reply; `c` echo and close; `x` panic; `g` stand
+//! still until the test opens that gate, no reply; all else echo. The test fills delayed slots by
+//! posting [`Word::Fill`] with the frame's second byte as its name.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use krust::broker::{
@@ -19,6 +19,7 @@ use krust::broker::{
 };
 use krust::clock::{Clock, ManualClock};
 use krust::net::{Endpoint, Mailboxes, Options, Server};
+use krust::storage::FileRange;
 use krust::work;
 
 /// For how long a test waits for what must come, however busy the machine is.
@@ -57,6 +58,8 @@ pub struct Double {
     pub away: AtomicUsize,
     /// A frame was left once.
     has_left: AtomicBool,
+    /// What `r` is answered with.
+    pub range: OnceLock<FileRange>,
 }
 
 impl Service for Double {
@@ -108,6 +111,12 @@ impl Service for Double {
                 [b'm', ms @ ..] => {
                     put(replies.ready(), frame);
                     replies.mute(i32::from_be_bytes(ms.try_into().unwrap()));
+                }
+                [b'r', ..] => {
+                    let range = self.range.get().unwrap().clone();
+                    let output = replies.ready();
+                    output.buf.extend_from_slice(&(range.len as u32).to_be_bytes());
+                    output.files.push((output.buf.len(), range));
                 }
                 [b'n', ..] => {}
                 [b'w', bytes @ ..] => {

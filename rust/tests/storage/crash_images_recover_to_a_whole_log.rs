@@ -151,26 +151,36 @@ fn a_recovery_that_is_killed_is_repeated() {
     }
 }
 
+/// Reads the whole log, so that a truncation finds bytes behind the cut given away.
+fn lend_all(log: &Log) {
+    assert_eq!(read_all(log).len() as i64, log.log_end_offset().0);
+}
+
 #[test]
 fn a_truncation_that_is_killed_leaves_no_hole() {
-    let source = scratch();
-    let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let mut fixture = LogFixture::on(source.path(), Arc::clone(&disk) as _);
-    fixture.config.segment_bytes = 700;
-    let log = fixture.open();
-    fill(&log, 30);
-    log.flush().unwrap();
-    fixture.dir.checkpoint().unwrap();
-    let before = disk.ops();
-    log.truncate_to(Offset(11)).unwrap();
-    let cut = disk.ops();
-    append(&log, &batch(&[&value(11)])).unwrap();
-    for ops in before..=disk.ops() {
-        for crash in [Crash::Kill { torn: 9 }, Crash::PowerCut { seed: ops as u64 + 77 }] {
-            let image = scratch();
-            disk.crash(ops, crash, image.path()).unwrap();
-            let at_least = if ops > before { 11 } else { 30 };
-            check(image.path(), at_least, &format!("{ops} of {cut} {crash:?}"));
+    for (end, is_lent) in [11, 5, 0].into_iter().flat_map(|end| [(end, true), (end, false)]) {
+        let source = scratch();
+        let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
+        let mut fixture = LogFixture::on(source.path(), Arc::clone(&disk) as _);
+        fixture.config.segment_bytes = 700;
+        let log = fixture.open();
+        fill(&log, 30);
+        log.flush().unwrap();
+        fixture.dir.checkpoint().unwrap();
+        if is_lent {
+            lend_all(&log);
+        }
+        let before = disk.ops();
+        log.truncate_to(Offset(end)).unwrap();
+        let cut = disk.ops();
+        append(&log, &batch(&[&value(end)])).unwrap();
+        for ops in before..=disk.ops() {
+            for crash in [Crash::Kill { torn: 9 }, Crash::PowerCut { seed: ops as u64 + 77 }] {
+                let image = scratch();
+                disk.crash(ops, crash, image.path()).unwrap();
+                let at_least = if ops > before { end } else { 30 };
+                check(image.path(), at_least, &format!("to {end}, {ops} of {cut} {crash:?}"));
+            }
         }
     }
 }
@@ -254,12 +264,16 @@ fn what_a_recovery_has_cut_does_not_come_back_with_the_next_power_cut() {
 
 #[test]
 fn what_a_truncation_has_cut_does_not_come_back_with_the_next_power_cut() {
-    for (end, dense) in cuts() {
+    let cuts = cuts().chain([(0, true)]);
+    for ((end, dense), is_lent) in cuts.flat_map(|cut| [(cut, true), (cut, false)]) {
         let source = scratch();
         let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
         let fixture = small(source.path(), dense, Some(&disk));
         let log = write_old(&fixture);
         log.flush().unwrap();
+        if is_lent {
+            lend_all(&log);
+        }
         log.truncate_to(Offset(end)).unwrap();
         check_new_ones(&disk, &log, dense, (end, disk.ops()));
     }

@@ -40,4 +40,5 @@ mod retention_deletes_whole_segments;
 mod support;
 mod sync_moves_the_flushed_offset;
 mod the_newest_batches_are_read_from_memory;
+mod truncation_keeps_what_readers_hold;
 mod unreadable_checkpoints_are_named;

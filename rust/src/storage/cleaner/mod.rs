@@ -292,10 +292,13 @@ impl Log {
         {
             return Ok(None);
         }
+        let truncations = self.truncations();
         let clean = || self.clean_dirty(now_ms, worker);
         let cleaned = caught(&format_args!("the cleaning of {}", self.name()), clean);
         let outcome = cleaned.unwrap_or_else(|| self.give_up());
-        let hopeless = matches!(outcome, Err(StorageError::Damaged { .. } | StorageError::Meta(_)));
+        // What a cleaner finds in a file while it is cut says nothing of the log.
+        let hopeless = matches!(outcome, Err(StorageError::Damaged { .. } | StorageError::Meta(_)))
+            && self.truncations() == truncations;
         self.cleaning.store(if hopeless { GIVEN_UP } else { IDLE }, Ordering::Release);
         match &outcome {
             Ok(Some(done)) => tracing::info!(log = %self.name(), ?done, "cleaned"),

@@ -129,7 +129,7 @@ impl Log {
     }
 
     /// Makes the aborted transactions of a segment anew where their file is none.
-    fn mend_aborted(
+    pub(super) fn mend_aborted(
         &self,
         segments: &[Arc<Segment>],
         segment: &Arc<Segment>,

@@ -4,6 +4,8 @@
 //! there. Where the last reads ended is remembered, so that who reads on needs neither.
 //! Ranges begin with a whole batch and end at a batch's edge or where `max_bytes` cuts; what a cut
 //! leaves of the last batch is for the reader to drop.
+//! Invariant: a segment knows up to where its bytes were given away before the reader looks whether
+//! the log was cut meanwhile. If it was, the reader reads again.
 //! Threads: no lock but that of an index and, if it is free, of the read_positions.
 
 use std::sync::atomic::Ordering;
@@ -33,6 +35,7 @@ impl Log {
     pub fn read(&self, read: LogReadRequest) -> Result<LogSlice, ReadError> {
         self.usable()?;
         loop {
+            let truncations = self.truncations();
             let end = self.tail.load();
             let log_start = self.log_start_offset().0;
             if read.offset.0 < log_start || read.offset.0 > end.end {
@@ -43,7 +46,11 @@ impl Log {
                 });
             }
             let segments = self.segments.load_full();
-            match self.read_from(&segments, &end, &read) {
+            let found = self.read_from(&segments, &end, &read);
+            if self.truncations() != truncations {
+                continue;
+            }
+            match found {
                 Err(ReadError::Storage(error)) if error.is_not_found() => {
                     self.has_other_segments(&segments).ok_or(error)?;
                 }
@@ -52,14 +59,19 @@ impl Log {
         }
     }
 
-    /// Runs `f` over the segments, and again where one of them went away meanwhile.
+    /// Runs `f` over the segments, and again where one of them went away or was cut meanwhile.
     pub(super) fn steady<R>(
         &self,
         f: impl Fn(&[Arc<Segment>]) -> Result<R, StorageError>,
     ) -> Result<R, StorageError> {
         loop {
+            let truncations = self.truncations();
             let segments = self.segments.load_full();
-            match f(&segments) {
+            let found = f(&segments);
+            if self.truncations() != truncations {
+                continue;
+            }
+            match found {
                 Err(error) if error.is_not_found() => {
                     self.has_other_segments(&segments).ok_or(error)?;
                 }
@@ -68,11 +80,19 @@ impl Log {
         }
     }
 
+    /// How often the log was cut at its end.
+    pub(in super::super) fn truncations(&self) -> u32 {
+        self.truncations.load(Ordering::SeqCst)
+    }
+
     /// Whether the log got another list of segments since `seen`; if one is on its way, waits.
     fn has_other_segments(&self, seen: &Arc<Segments>) -> Option<()> {
-        drop(self.writer.lock());
+        let is_other = || !Arc::ptr_eq(seen, &self.segments.load());
+        if !is_other() {
+            drop(self.writer.lock());
+        }
         self.usable().ok()?;
-        (!Arc::ptr_eq(seen, &self.segments.load())).then_some(())
+        is_other().then_some(())
     }
 
     fn read_from(
@@ -247,6 +267,7 @@ fn collect(
         if len > 0 {
             let len_here = usize::try_from(len).unwrap_or(usize::MAX);
             ranges.push(FileRange { file: segment.file()?, position: at.position, len: len_here });
+            segment.lend(at.position + len);
             budget -= len;
             at.position += len;
         }

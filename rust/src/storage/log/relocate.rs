@@ -199,7 +199,10 @@ impl FutureLog {
             None => Arc::new(dir.disk().create(&path).map_err(fail)?),
         };
         if !self.copies.contains_key(&base) {
-            let same = self.same(&source, &target, size).map_err(fail)?;
+            let same = match self.same(&source, &target, size) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+                other => other.map_err(fail)?,
+            };
             dir.disk().set_len(&target, same).map_err(fail)?;
             let of = Arc::clone(segment);
             let file = Some(Arc::clone(&target));

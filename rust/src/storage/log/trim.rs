@@ -1,11 +1,18 @@
 //! Taking records away: from the end when a follower must agree with its leader, from the start
 //! when somebody deletes them.
 //!
-//! Order of a cut at the end: the recovery point on disk is lowered first, then files go from the
-//! last to the first, then the file that holds the offset is cut; a crash in between leaves a
-//! shorter or a longer log, never one with a hole.
-//! Threads: under the writer's mutex. Readers that hold ranges of cut files may read what is
-//! appended there later: the replica protocol cuts only what no reader was given.
+//! Order of a cut at the end: the recovery point on disk is lowered; readers get the log that is
+//! left, and whoever began to read before reads again; then files go from the last to the first;
+//! then the file that holds the offset is cut. A crash in between leaves a shorter or a longer log,
+//! never one with a hole. What fails after readers got the log that is left takes the directory
+//! offline.
+//! Invariant: a range of a file that a reader was given never shows bytes that were appended later.
+//! Where such a range ends behind the cut, the log goes on in a new segment; where nothing is left
+//! of a file, an empty one takes its place. A reader that has not sent all of such a range finds
+//! that the file ends early.
+//! Threads: under the locks of layout, flushing and writer.
+//! Not promised: bytes that `sendfile` took and the peer has not yet received may become zeros,
+//! which their checksum shows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,15 +22,39 @@ use super::super::file_names::LOG_LAST;
 use super::super::files;
 use super::super::producer_replay::{ProducerReplay, drop_snapshots_above, load_producers};
 use super::super::segment::Segment;
+use super::super::txnindex::AbortedTxn;
 use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer};
 use crate::ids::Offset;
+
+/// A cut at the end of a log.
+struct EndCut<'s> {
+    /// The segments before the one that is cut.
+    below: &'s [Arc<Segment>],
+    /// The segment that is cut.
+    active: &'s Arc<Segment>,
+    /// The segments behind it.
+    gone: &'s [Arc<Segment>],
+    /// Where its file is to end.
+    position: u64,
+    /// One past the last offset that is left.
+    end: i64,
+}
+
+impl EndCut<'_> {
+    /// The aborted transactions of the segment that end below the cut.
+    fn aborted_left(&self) -> Result<Vec<AbortedTxn>, StorageError> {
+        let is_left = |entry: &&AbortedTxn| entry.last_offset < self.end;
+        self.active.with_aborted(|list| list.iter().filter(is_left).copied().collect())
+    }
+}
 
 impl Log {
     /// Cuts the log so that it ends at `offset`; a batch that holds it goes as a whole. Returns
     /// the new log end. Blocks.
     pub fn truncate_to(&self, offset: Offset) -> Result<Offset, StorageError> {
         let _layout = self.layout.lock();
+        let _flushing = self.flushing.lock();
         let mut writer = self.writer.lock();
         self.usable()?;
         self.write_and_publish(&mut writer)?;
@@ -36,7 +67,7 @@ impl Log {
         let segments = self.segments.load_full();
         let above = segments.partition_point(|segment| segment.base_offset < offset.0).max(1);
         let (kept, gone) = segments.split_at(above.min(segments.len()));
-        let Some(active) = kept.last() else { return Ok(offset) };
+        let Some((active, below)) = kept.split_last() else { return Ok(offset) };
         let size = active.size();
         let (position, end) = match active.find(offset.0, size)? {
             Some(batch) => (batch.position, offset.0.min(batch.base_offset)),
@@ -45,16 +76,20 @@ impl Log {
         if end < self.log_start_offset().0 {
             return self.restart_at(&mut writer, offset);
         }
-        self.begin_cut(Offset(end), Offset(end))?;
-        self.publish_segments(kept.to_vec());
-        self.remove_segments(gone)?;
-        self.cut_segment(&mut writer, active, (position, end))
+        self.mend_aborted(&segments, active)?;
+        let cut = EndCut { below, active, gone, position, end };
+        let new_active = active.cut_at(position, cut.aborted_left()?)?;
+        self.partition_dir().log_dir.lower(&self.name, Offset(end))?;
+        let outcome = self.cut_end(&mut writer, &cut, &new_active);
+        outcome.inspect_err(|error| self.partition_dir().log_dir.take_offline(error))?;
+        Ok(Offset(end))
     }
 
     /// Throws everything away and begins anew at `offset`: a follower whose leader's log starts
     /// beyond its own end. Blocks.
     pub fn truncate_fully(&self, offset: Offset) -> Result<Offset, StorageError> {
         let _layout = self.layout.lock();
+        let _flushing = self.flushing.lock();
         let mut writer = self.writer.lock();
         self.usable()?;
         self.restart_at(&mut writer, offset)
@@ -114,35 +149,39 @@ impl Log {
         partition_dir.log_dir.sync_dir(&partition)
     }
 
-    /// Makes sure that no watermark lies above the offset of a cut, and none on disk above what a
-    /// crash may leave.
-    fn begin_cut(&self, offset: Offset, left: Offset) -> Result<(), StorageError> {
-        self.partition_dir().log_dir.lower(&self.name, left)?;
-        self.truncations.fetch_add(1, Ordering::AcqRel);
-        self.flushed.fetch_min(offset.0, Ordering::AcqRel);
-        self.high_watermark.fetch_min(offset.0, Ordering::AcqRel);
-        Ok(())
+    /// Shows readers the log that is left, with no watermark above its end, before a file changes.
+    /// The cut is counted last: a reader that sees the old count after its read has told the
+    /// segments which bytes it got.
+    fn show_cut(&self, segments: Vec<Arc<Segment>>, tail: TailPosition) {
+        self.publish_segments(segments);
+        self.tail.store(tail);
+        self.truncations.fetch_add(1, Ordering::SeqCst);
+        self.flushed.fetch_min(tail.end, Ordering::AcqRel);
+        self.high_watermark.fetch_min(tail.end, Ordering::AcqRel);
     }
 
-    fn cut_segment(
+    fn cut_end(
         &self,
         writer: &mut Writer,
-        active: &Arc<Segment>,
-        (position, end): (u64, i64),
-    ) -> Result<Offset, StorageError> {
-        active.unseal()?;
-        active.publish_size(position);
-        self.tail.store(TailPosition { end, base: active.base_offset, position });
-        let dir = &self.partition_dir().log_dir;
-        let fail = |error| dir.failed("cut a segment", error);
-        active.change(|file| dir.disk().set_len(file, position).map_err(fail))?;
-        active.sync()?;
-        active.change_aborted(|list| list.retain(|entry| entry.last_offset < end));
-        active.rebuild()?;
-        let (max, since_entry) = (active.max_timestamp()?, 0);
+        cut: &EndCut<'_>,
+        new_active: &Arc<Segment>,
+    ) -> Result<(), StorageError> {
+        let EndCut { position, end, .. } = *cut;
+        let base = new_active.base_offset;
+        let segments = cut.below.iter().chain([new_active]).map(Arc::clone).collect();
+        self.show_cut(segments, TailPosition { end, base, position });
+        new_active.lend(cut.active.lent());
+        cut.gone.iter().chain([cut.active]).for_each(|segment| segment.replace());
+        self.remove_segments(cut.gone)?;
+        new_active.cut_file()?;
+        new_active.rebuild()?;
+        let (max, since_entry) = (new_active.max_timestamp()?, 0);
         writer.committed = CommitPoint { position, next_offset: end, max, since_entry };
         self.reset_writer(writer)?;
-        Ok(Offset(end))
+        if position > 0 && new_active.lent() > position {
+            self.roll(writer, self.clock.wall_ms())?;
+        }
+        Ok(())
     }
 
     /// Sets the writer to its last commit, and reads producers and epochs anew.
@@ -173,14 +212,16 @@ impl Log {
 
     fn restart_at(&self, writer: &mut Writer, offset: Offset) -> Result<Offset, StorageError> {
         self.write_and_publish(writer)?;
-        self.begin_cut(offset, Offset(0))?;
-        let segments = self.segments.swap(Arc::default());
+        self.partition_dir().log_dir.lower(&self.name, Offset(0))?;
+        let segments = self.segments.load_full();
+        let tail = TailPosition { end: offset.0, base: offset.0, position: 0 };
+        self.show_cut(Vec::new(), tail);
+        segments.iter().for_each(|segment| segment.replace());
         self.remove_segments(&segments)?;
         self.partition_dir().log_dir.begins(&self.name, offset)?;
         self.log_start.store(offset.0, Ordering::Release);
         self.high_watermark.store(offset.0, Ordering::Release);
         self.flushed.store(offset.0, Ordering::Release);
-        self.tail.store(TailPosition { end: offset.0, base: offset.0, position: 0 });
         writer.committed =
             CommitPoint { next_offset: offset.0, max: (-1, -1), ..CommitPoint::default() };
         writer.epochs.truncate_to(Offset(0));

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::descriptors::{CloseOutcome, Holder};
 use super::errors::StorageError;
-use super::file_names::{INDEX, LOG, LOG_LAST, SNAPSHOT, TIME_INDEX, TXN_INDEX};
+use super::file_names::{INDEX, LOG, LOG_LAST, LOG_TMP, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::files;
 use super::index::{Index, OffsetEntry, TimeEntry};
 use super::index_cache::Charge;
@@ -45,6 +45,8 @@ pub(crate) struct Segment {
     partition_dir: Arc<PartitionDir>,
     /// Bytes that readers may see.
     size: AtomicU64,
+    /// Up to where readers were given ranges of the file; they may send them at any time.
+    lent: AtomicU64,
     sealed: AtomicBool,
     file: ArcSwapOption<File>,
     used: AtomicBool,
@@ -117,11 +119,54 @@ impl Segment {
         Ok(segment)
     }
 
+    /// What takes this segment's place when it is cut at `position`, the edge of a batch. It has
+    /// the same file, or, if nothing is left, another one that has no name yet (see
+    /// [`Segment::cut_file`]). Its indexes are missing.
+    pub(crate) fn cut_at(
+        self: &Arc<Self>,
+        position: u64,
+        aborted: Vec<AbortedTxn>,
+    ) -> Result<Arc<Self>, StorageError> {
+        let file = if position > 0 { self.file()? } else { Arc::new(self.empty_file()?) };
+        let segment = Self {
+            size: AtomicU64::new(position),
+            file: ArcSwapOption::new(Some(file)),
+            order: self.order.cut_at(position),
+            ..Self::bare(&self.partition_dir, self.base_offset)
+        };
+        segment.set_aborted(aborted);
+        Ok(Arc::new(segment))
+    }
+
+    fn empty_file(&self) -> Result<File, StorageError> {
+        let (disk, path) = (self.partition_dir.log_dir.disk(), self.path(LOG_TMP));
+        let file = self.with_room(|| disk.create(&path));
+        let file = file.map_err(|e| self.failed("make the file of", e))?;
+        disk.set_len(&file, 0).map_err(|e| self.failed("cut", e))?;
+        Ok(file)
+    }
+
+    /// Makes the file end where the segment does, durably: of one that [`Segment::cut_at`] made.
+    pub(crate) fn cut_file(self: &Arc<Self>) -> Result<(), StorageError> {
+        let (dir, size) = (&self.partition_dir.log_dir, self.size());
+        let fail = |e| self.failed("cut", e);
+        if size > 0 {
+            self.change(|file| dir.disk().set_len(file, size).map_err(fail))?;
+            self.sync_log()?;
+        } else {
+            dir.disk().rename(&self.path(LOG_TMP), &self.path(LOG)).map_err(fail)?;
+            dir.sync_dir(&self.partition_dir.path.read())?;
+        }
+        self.enter();
+        Ok(())
+    }
+
     fn bare(partition_dir: &Arc<PartitionDir>, base_offset: i64) -> Self {
         Self {
             base_offset,
             partition_dir: Arc::clone(partition_dir),
             size: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
             file: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
@@ -155,6 +200,18 @@ impl Segment {
     /// The partition.
     pub(crate) fn log_name(&self) -> &str {
         &self.partition_dir.name
+    }
+
+    /// Notes that a reader is given bytes below `end`.
+    pub(crate) fn lend(&self, end: u64) {
+        if self.lent() < end {
+            self.lent.fetch_max(end, Ordering::SeqCst);
+        }
+    }
+
+    /// Up to where readers were given bytes.
+    pub(crate) fn lent(&self) -> u64 {
+        self.lent.load(Ordering::SeqCst)
     }
 
     pub(crate) fn publish_size(&self, size: u64) {
