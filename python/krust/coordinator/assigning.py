@@ -1,12 +1,12 @@
-"""An AssignCall as an assignor wants to see it, and its answer as members want to hear it.
+"""Turns an AssignCall into an assignor's arguments, and its result into members' assignments.
 
-Eager members give up everything before they join; cooperative ones keep what they name in their
-subscription. So a partition that somebody else still names goes to nobody in this generation: its
-holder sees that it is no longer meant, gives it up and joins again, and only then it is free. That
-holds for each member by what it says, so both kinds can be in one group. Under the names of
-Kafka's eager assignors nobody keeps anything, whatever is said.
-What a member that names nothing had at last is what it would like to have again.
-Pure: no thread, no clock; it runs wherever the assignor is called.
+Eager members give up all partitions before they join. Cooperative members keep the partitions that
+their subscription names. No other member gets such a partition in this generation: its holder sees
+that it has lost it, gives it up and joins again, and then the partition is free. Each member is
+treated by its own subscription, so a group can have both kinds. With the protocols of Kafka's eager
+assignors no member keeps partitions, whatever its subscription names.
+A member whose subscription names no partitions is taken to own those of its last assignment.
+Pure: no thread, no clock. It runs where the assignor is called.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ EAGER = frozenset({"range", "roundrobin", "sticky"})
 """Protocols whose members hold nothing while they join."""
 
 ALONE = frozenset({"stream"})
-"""Protocols whose assignments say more than partitions: the leader's own code makes them."""
+"""Protocols whose assignments have more than partitions: only the leader can assign."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """What the members of a call said.
+    """The decoded subscriptions of a call.
 
-    group     for the assignor; who cannot be understood is not in it
-    versions  member id -> version of the consumer protocol it speaks
-    holders   partition -> members that keep it until they are told otherwise
-    unread    one line for each member that cannot be understood
+    group     for the assignor, without members whose subscription cannot be decoded
+    versions  member id -> its version of the consumer protocol
+    holders   partition -> members that keep it until a later generation
+    unread    one line for each member whose subscription cannot be decoded
     """
 
     group: GroupSpec
@@ -88,7 +88,7 @@ def read_members(call: AssignCall) -> GroupReading:
 
 
 def topics(call: AssignCall) -> set[str]:
-    """What the members subscribe to, as far as they can be understood."""
+    """The topics of all subscriptions that can be decoded."""
     if call.topics is not None:
         return set(call.topics)
     members = call.group if call.group is not None else read_members(call).group
@@ -103,7 +103,9 @@ def _previous_partitions(assignment: bytes) -> Sequence[TopicPartition]:
 
 
 def write_assignments(reading: GroupReading, shares: GroupAssignment) -> dict[str, bytes]:
-    """What each member is told, in the version it speaks; what is still held is told to nobody."""
+    """The assignment of each member, in its version. It has no partition that another member still
+    keeps.
+    """
     return {
         member_id: write_assignment(
             Assignment(tuple(_free(member_id, shares, reading.holders)), b"", version)

@@ -1,11 +1,12 @@
-"""How much groups may keep of what their members say of themselves and are assigned.
+"""The memory budget of groups: the bytes of subscriptions and assignments that they may keep.
 
-A member of a consumer group (KIP-848) counts with the names it subscribes to. What a regular
-expression means counts once for all groups that have it: the topics found are the same object.
-Invariant: `used` is the sum of what was counted last of each group, and of each expression.
-Limits: `max_group_bytes` a group, `max_bytes` all groups. Who says no more than before stays, be
-    there room or not. Groups that are read from the log count, and are not refused.
-Not promised: that an expression which means more topics later counts with them.
+A member of a consumer group (KIP-848) counts with the names it subscribes to. The topics that match
+a regular expression count once for all groups that have it, because they are one object.
+Invariant: `used` is the sum of the last counts of all groups and all expressions.
+Limits: `max_group_bytes` a group, `max_bytes` all groups. A request that needs no more bytes than
+    its member's last one is never refused. Groups that are read from the log count, and are never
+    refused.
+Not promised: that topics which match an expression later are counted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from krust.messages.sync_group import SyncGroupRequest
 
 _NAME_BYTES = 100
-"""what a name costs beside its letters: an object, and its place in a set"""
+"""the cost of a name beside its letters: an object and an entry in a set"""
 
 
 class Budget:
@@ -35,12 +36,12 @@ class Budget:
         self._settings = settings
         self._by_group: dict[str, int] = {}
         self._patterns: dict[str, tuple[int, int]] = {}
-        """regular expression -> what it counts with, and in how many groups it is"""
+        """regular expression -> its bytes, and the number of groups that have it"""
         self._patterns_of: dict[str, frozenset[str]] = {}
         self.used = 0
 
     def count(self, group: ClassicGroupMembers | ConsumerGroup) -> None:
-        """Count what a group keeps now."""
+        """Count a group again."""
         if isinstance(group, ClassicGroupMembers):
             self.forget(group.id)
             kept = group.metadata_bytes
@@ -52,13 +53,13 @@ class Budget:
         self._by_group[group.id] = kept
 
     def forget(self, group_id: str) -> None:
-        """A group is gone."""
+        """Forget a group."""
         self.used -= self._by_group.pop(group_id, 0)
         for pattern in self._patterns_of.pop(group_id, ()):
             self._release_pattern(pattern)
 
     def clear(self) -> None:
-        """No group keeps anything."""
+        """Forget all groups."""
         self._by_group.clear()
         self._patterns.clear()
         self._patterns_of.clear()
@@ -67,7 +68,7 @@ class Budget:
     def has_room(
         self, group: ClassicGroupMembers | ConsumerGroup | None, message: JoinGroupRequest
     ) -> bool:
-        """Whether what a JoinGroup says of its member may be kept."""
+        """Whether the group may keep the protocols of a JoinGroup."""
         added = size(tuple((each["name"], each["metadata"]) for each in message["protocols"]))
         held = 0
         if isinstance(group, ClassicGroupMembers):
@@ -79,7 +80,7 @@ class Budget:
     def has_room_for(
         self, group: ClassicGroupMembers | ConsumerGroup | None, heartbeat: Heartbeat
     ) -> bool:
-        """Whether what a ConsumerGroupHeartbeat says of its member may be kept."""
+        """Whether the group may keep the subscription of a ConsumerGroupHeartbeat."""
         known = None
         if group is not None and not isinstance(group, ClassicGroupMembers):
             known = group.members.get(heartbeat.member_id)
@@ -100,13 +101,13 @@ class Budget:
                 found = frozenset(self._settings.match_topics(heartbeat.regex))
                 patterns = _pattern(heartbeat.regex, found)
             except ValueError:
-                return True  # refused for that
+                return True  # the expression is invalid, and the heartbeat is refused for that
         return added + patterns <= 0 or self._fits(held + added, added + patterns)
 
     def may_assign(
         self, group: ClassicGroupMembers | ConsumerGroup, message: SyncGroupRequest
     ) -> bool:
-        """Whether the assignments that a SyncGroup brings may be kept, in place of those before."""
+        """Whether the group may keep the assignments of a SyncGroup instead of the old ones."""
         if not isinstance(group, ClassicGroupMembers):
             return True
         given = sum(len(each["assignment"]) for each in message["assignments"])
@@ -115,12 +116,12 @@ class Budget:
         return given == 0 or group.protocol_bytes + given <= most
 
     def _fits(self, group_bytes: int, added: int) -> bool:
-        """Whether a group may keep so much, which is more by so much than now."""
+        """Whether a group may keep `group_bytes` bytes, which are `added` more than now."""
         fits = group_bytes <= self._settings.max_group_bytes
         return fits and self.used + added <= self._settings.max_bytes
 
     def _count_patterns(self, group: ConsumerGroup) -> None:
-        """Count what a group's regular expressions mean, where no other group has them."""
+        """Count a group's regular expressions; each counts once for all groups."""
         before, now = self._patterns_of.get(group.id, frozenset()), frozenset(group.resolved)
         if before == now:
             return
@@ -135,7 +136,7 @@ class Budget:
         self._patterns_of[group.id] = now
 
     def _release_pattern(self, pattern: str) -> None:
-        """A group has a regular expression no more."""
+        """A group no longer has a regular expression."""
         cost, groups = self._patterns.pop(pattern)
         if groups > 1:
             self._patterns[pattern] = (cost, groups - 1)
@@ -144,10 +145,10 @@ class Budget:
 
 
 def _subscribed(names: Collection[str]) -> int:
-    """What a member of a consumer group counts with."""
+    """The bytes that count for a member of a consumer group."""
     return size(()) + sum(map(len, names)) + _NAME_BYTES * len(names)
 
 
 def _pattern(pattern: str, topics: Collection[str]) -> int:
-    """What a regular expression and the topics that it means count with."""
+    """The bytes that count for a regular expression and the topics that match it."""
     return len(pattern) + sum(map(len, topics)) + _NAME_BYTES * (1 + len(topics))

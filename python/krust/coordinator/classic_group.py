@@ -100,11 +100,12 @@ class ClassicGroup(ClassicRebalance):
         if len(self.members) < before:
             self._on_members_removed(turn)
         else:
-            self._maybe_complete_join(turn)  # one that was pending may be the last it waited for
+            self._maybe_complete_join(turn)  # the rebalance may have waited for a pending member
 
     def expire(self, turn: Turn, member_ids: Iterable[str]) -> None:
-        """Sessions have expired. A waiting member is removed at the second expiry: its connection
-        is closed. A member just answered starts a new session with the next snapshot.
+        """Sessions have expired. A waiting member is removed at the second expiry, because its
+        connection is closed. A member that was just answered begins a new session with the next
+        snapshot.
         """
         turn.dirty[self.id] = None
         before = len(self.members)
@@ -121,7 +122,7 @@ class ClassicGroup(ClassicRebalance):
     # -- joining
 
     def _has_room(self, turn: Turn, request: JoinRequest) -> bool:
-        """Whether the group has room. During a rebalance the first `max_size` to join stay."""
+        """Whether the group has room. During a rebalance the first `max_size` members stay."""
         known = self.members.get(request.member_id)
         if self.state == EMPTY or (not request.member_id and request.instance_id in self.static):
             return True
@@ -156,7 +157,7 @@ class ClassicGroup(ClassicRebalance):
             self._add_new(turn, request, member_id)
 
     def _rejoin(self, turn: Turn, request: JoinRequest, member: Member) -> None:
-        """A member joins again."""
+        """A known member joins again."""
         unchanged = member.has_same_metadata(request.protocols, self.protocol)
         is_leader = member.id == self.leader
         completing = self.state == COMPLETING_REBALANCE
@@ -198,7 +199,7 @@ class ClassicGroup(ClassicRebalance):
         self._rebalance(turn, member_id, request, f"member {member_id} joined")
 
     def _update(self, turn: Turn, member: Member, request: JoinRequest) -> None:
-        """Take over what a known member says now."""
+        """Take over the request of a known member."""
         before = (member.connection, member.session_timeout_ms)
         if member.protocols != request.protocols:
             self._count_member(member, -1)
@@ -210,7 +211,7 @@ class ClassicGroup(ClassicRebalance):
             turn.dirty[self.id] = None
 
     def _delay_join(self, turn: Turn, member: Member, request: JoinRequest) -> None:
-        """Delay the response. An earlier join of the same member is answered now."""
+        """Delay the response. An earlier join of the same member is refused now."""
         if member.join is None:
             self.awaiting_join += 1
         else:
@@ -222,7 +223,9 @@ class ClassicGroup(ClassicRebalance):
     def _replace_static(
         self, turn: Turn, request: JoinRequest, old: Member, member_id: str
     ) -> None:
-        """A static member is back without its id: it takes the old one's place, which is fenced."""
+        """A static member is back without its member id. It replaces the old member, whose waiting
+        requests are fenced.
+        """
         leader_before, assignment = self.leader, old.assignment
         if old.join is not None:
             self._end_join(turn, old, replies.join(Code.FENCED_INSTANCE_ID, old.id))
@@ -249,7 +252,8 @@ class ClassicGroup(ClassicRebalance):
             self.store(turn)
             skips = request.version >= SKIP_ASSIGNMENT_SINCE
             is_leader = skips and self.leader == member_id
-            # Before v9 it is told the old leader's id, lest it assign: nobody would hear it.
+            # Before v9 the response names the old leader, so that the member does not assign: no
+            # other member has joined.
             shown = self.leader if skips else leader_before
             reply = self.joined(
                 member, with_members=is_leader, leader=shown, skip_assignment=is_leader
@@ -257,14 +261,14 @@ class ClassicGroup(ClassicRebalance):
             self.answer(turn, request.ticket, reply)
             return
         self._delay_join(turn, member, request)
-        if self._join_due is not None:  # the one it replaces may have wanted longer
+        if self._join_due is not None:  # the old member may have had a longer timeout
             self._join_due = min(self._join_due, turn.now_ms + self.rebalance_timeout_ms())
         self._rebalance(turn, member_id, request, why)
 
     # -- leaving and syncing
 
     def _leave(self, turn: Turn, who: MemberIdentity) -> Code:
-        """One of LeaveGroup's members. An admin names a static member by its instance id alone."""
+        """Remove one of LeaveGroup's members. An admin names a static member by its instance id."""
         member_id, instance_id = who["member_id"], who.get("group_instance_id")
         if not member_id:
             if instance_id is None or instance_id not in self.static:

@@ -16,20 +16,20 @@ Protocols = tuple[tuple[str, bytes], ...]
 """name and metadata (a consumer's subscription), best first"""
 
 _MEMBER_BYTES = 1024
-"""what a member costs that says nothing"""
+"""the cost of a member without protocols"""
 _PROTOCOL_BYTES = 192
-"""what a protocol costs beside its name and metadata"""
+"""the cost of a protocol beside its name and metadata"""
 
 
 def size(protocols: Protocols) -> int:
-    """The bytes that a member with these protocols is counted with."""
+    """The bytes that the budget counts for a member with these protocols."""
     protocol_bytes = sum(len(name) + len(data) + _PROTOCOL_BYTES for name, data in protocols)
     return protocol_bytes + _MEMBER_BYTES
 
 
 @dataclass(slots=True)
 class Turn:
-    """One call of the coordinator: when it is, and where its effects go."""
+    """One call of the coordinator: its time, and the Outcome that collects its effects."""
 
     settings: GroupSettings
     new_id: Callable[[], str]
@@ -44,13 +44,13 @@ class Turn:
 
     @property
     def wall_ms(self) -> int:
-        """What is compared with the times of records, by whoever reads them later."""
+        """The time on the wall clock, which records in the log have."""
         return self.now_ms + self.jumped_ms
 
 
 @dataclass(slots=True)
 class JoinRequest:
-    """A JoinGroup, read."""
+    """A JoinGroup request and its client."""
 
     ticket: int
     version: int
@@ -67,7 +67,7 @@ class JoinRequest:
 
     @classmethod
     def of(cls, event: Event[JoinGroupRequest]) -> JoinRequest:
-        """Read it. v0 has one timeout for both; none at all (v1+ may say -1) is taken likewise."""
+        """Read an event. Without a rebalance timeout (v0, or -1) the session timeout is used."""
         message, client = event.message, event.client
         session_ms = message["session_timeout_ms"]
         rebalance_ms = message.get("rebalance_timeout_ms", -1) if event.version > 0 else -1
@@ -106,13 +106,13 @@ class Member:
     sync: int | None = None
     """ticket of the SyncGroup that waits"""
     join_expires_ms: int | None = None
-    """a new member whose first join waits: when it is taken for dead"""
+    """when a new member, whose first join waits, is removed"""
     replayed: bool = False
-    """read from the log, which knows the chosen protocol alone"""
+    """read from the log, which has only the chosen protocol"""
     suspected: bool = False
-    """the core took it for dead while it waited"""
+    """the core reported its session as expired while it waited"""
     restart_session: bool = False
-    """its wait is over, so its session begins anew"""
+    """its wait is over, so it begins a new session"""
     published: MemberSnapshot | None = None
     """as last published"""
 
@@ -122,7 +122,7 @@ class Member:
         return self.join is not None or self.sync is not None
 
     def size(self) -> int:
-        """The bytes that it is counted with: its protocols, and what anybody costs."""
+        """The bytes that the budget counts for this member."""
         return size(self.protocols)
 
     def names(self) -> dict[str, None]:
@@ -130,17 +130,17 @@ class Member:
         return dict.fromkeys(name for name, _ in self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it says under a protocol."""
+        """Its metadata for a protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def has_same_metadata(self, protocols: Protocols, chosen: str | None) -> bool:
-        """Whether a join brings nothing new."""
+        """Whether a join has the protocols that are known."""
         if self.replayed and chosen is not None:
             return (chosen, self.metadata(chosen)) in protocols
         return self.protocols == protocols
 
     def update(self, request: JoinRequest) -> None:
-        """Take over what a join says. Whoever counts protocols counts again."""
+        """Take over a join. The caller counts the protocols again."""
         self.protocols = request.protocols
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms

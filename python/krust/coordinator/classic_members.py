@@ -1,7 +1,8 @@
-"""The members of a classic group, and what follows from them: votes, log record, snapshot.
+"""The members of a classic group and what is computed from them: votes, log record, snapshot.
 
 `awaiting_join` counts the members whose JoinGroup waits, `supported[p]` those that support protocol
-p. Whoever changes a member updates both. `classic_group` decides when something happens.
+p. A caller that changes a member updates both. `classic_group` and `classic_rebalance` decide when
+something happens.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ClassicGroupMembers:
-    """A group's members and what follows from them."""
+    """The members of a group, its generation, and the value in the log."""
 
     kind = "classic"
 
@@ -50,13 +51,13 @@ class ClassicGroupMembers:
         self.unsynced: set[str] = set()
         self.supported: Counter[str] = Counter()
         self.protocol_bytes = 0
-        """what its members say of themselves"""
+        """the size of its members' protocols"""
         self.assignment_bytes = 0
         self.awaiting_join = 0
         self.subscribed: list[str] | None = None
         self.history = History(self.id)
         self.issued_generation = 0
-        """a generation that may have been given out before a restart"""
+        """the last generation that may have been given out before a restart"""
 
     def add_member(self, member: Member) -> None:
         """Add a member; the first one becomes the leader."""
@@ -79,7 +80,7 @@ class ClassicGroupMembers:
 
     @property
     def metadata_bytes(self) -> int:
-        """What its members say and are assigned."""
+        """The size of its members' protocols and assignments."""
         return self.protocol_bytes + self.assignment_bytes
 
     def set_assignments(self, given: Mapping[str, bytes]) -> None:
@@ -97,7 +98,9 @@ class ClassicGroupMembers:
                 del self.supported[name]
 
     def select_protocol(self) -> str:
-        """Each member votes for its first protocol that all speak; a tie goes to the older vote."""
+        """The protocol with the most votes. Each member votes for its first protocol that all
+        members support. A tie goes to the oldest vote.
+        """
         count = len(self.members)
         votes: Counter[str] = Counter()
         for member in self.members.values():
@@ -106,11 +109,11 @@ class ClassicGroupMembers:
         return max(votes, key=votes.__getitem__)
 
     def rebalance_timeout_ms(self) -> int:
-        """How long joins and syncs wait."""
+        """How long joins and syncs wait: the longest timeout of the members."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     def fenced(self, member_id: str, instance_id: str | None) -> Code:
-        """Whether this is the member it says it is."""
+        """The code for a request with these ids; NONE: they belong to one member."""
         if instance_id is not None:
             known = self.static.get(instance_id)
             if known is not None and known != member_id:
@@ -120,7 +123,7 @@ class ClassicGroupMembers:
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def describe_members(self) -> list[JoinGroupResponseMember]:
-        """All members, as JoinGroup answers them to the leader."""
+        """All members as JoinGroup's response lists them for the leader."""
         return [
             {
                 "member_id": each.id,
@@ -131,7 +134,7 @@ class ClassicGroupMembers:
         ]
 
     def store(self, turn: Turn) -> None:
-        """Write the group as it is."""
+        """Write the group to the log."""
         members: list[MemberMetadata] = [
             {
                 "member_id": each.id,
@@ -185,7 +188,7 @@ class ClassicGroupMembers:
         leader: str | None = None,
         skip_assignment: bool = False,
     ) -> JoinGroupResponse:
-        """A join's answer; `with_members` who else is here."""
+        """The response to a join. The leader's response has all members (`with_members`)."""
         return replies.joined(
             member.id,
             self.generation,
@@ -197,7 +200,7 @@ class ClassicGroupMembers:
         )
 
     def synced(self, member: Member) -> SyncGroupResponse:
-        """A sync's answer."""
+        """The response to a sync."""
         return replies.synced(self.protocol_type, self.protocol, member.assignment)
 
     def publish(self, turn: Turn) -> None:
@@ -226,7 +229,7 @@ class ClassicGroupMembers:
         turn.out.snapshots.append((self.id, snapshot))
 
     def describe(self) -> DescribedGroup:
-        """Its part of DescribeGroups: metadata and assignments are shown while they hold."""
+        """The group in DescribeGroups. Metadata and assignments are shown in STABLE only."""
         stable = self.state == STABLE
         shown = replies.described(self.id, self.state)
         shown["protocol_type"] = self.protocol_type
@@ -245,7 +248,7 @@ class ClassicGroupMembers:
         return shown
 
     def pending_replies(self) -> list[tuple[int, JoinGroupResponse | SyncGroupResponse]]:
-        """Whom it owes an answer, and what to say when the group is read again."""
+        """The waiting requests and their refusals, for a group that is read again."""
         owed: list[tuple[int, JoinGroupResponse | SyncGroupResponse]] = []
         for each in self.members.values():
             if each.join is not None:
@@ -261,9 +264,9 @@ class ClassicGroupMembers:
 
     @classmethod
     def replayed(cls, group_id: str, value: GroupMetadataValue, now_ms: int) -> Self:
-        """A group as the log has it: each session begins now, and nobody has to join again."""
+        """The group of a value in the log. All sessions begin now; no member has to join again."""
         group = cls(group_id, value["current_state_timestamp"])
-        if group.since_ms < 0:  # records of before Kafka 2.1 have no time
+        if group.since_ms < 0:  # records from before Kafka 2.1 have no time
             group.since_ms = now_ms
         group.generation = group.stored_generation = value["generation"]
         group.issued_generation = group.generation + 1

@@ -57,20 +57,20 @@ class ClassicRebalance(ClassicGroupMembers):
         self._join_due: int | None = None
         self._sync_due: int | None = None
         self._timers: list[tuple[int, str]] = []
-        """of pending members and of new ones: those that no longer hold are skipped"""
+        """of pending and new members; timers that no longer hold are skipped"""
         self._initial = False
         self._member_added_in_delay = False
         self._delay = 0
         self._remaining = 0
         self._assignor_call: AssignCall | None = None
-        """krust's own assignor runs; the leader's assignment waits for it"""
+        """the running call of krust's assignor; the leader's assignment waits for it"""
         self._leader_assignment: Mapping[str, bytes] | None = None
-        """what the leader assigned meanwhile"""
+        """the leader's assignment, while the call runs"""
 
     # -- rebalancing
 
     def _rebalance(self, turn: Turn, member_id: str, request: JoinRequest, why: str) -> None:
-        """A join asks for a rebalance, or takes part in the one that goes on."""
+        """Begin a rebalance for a join, or add the join to the current one."""
         if request.reason:
             why = f"{why} ({request.reason})"
         if self.state == PREPARING_REBALANCE:
@@ -157,7 +157,9 @@ class ClassicRebalance(ClassicGroupMembers):
         self.generation = latest + 1
 
     def _elect_leader(self) -> bool:
-        """The leader stays if it joined; else the first who did leads. False: nobody joined."""
+        """Keep the leader if it joined; otherwise the first member that joined becomes the leader.
+        False: no member joined.
+        """
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.join is not None:
             return True
@@ -168,7 +170,7 @@ class ClassicRebalance(ClassicGroupMembers):
         return False
 
     def _remove(self, turn: Turn, member: Member, why: str) -> None:
-        """A member is no more; what it waits for is answered so that it may begin anew."""
+        """Remove a member. Its waiting requests are refused so that it can join again."""
         self.history.add_reason(member.id, why, turn.now_ms)
         if member.join is not None:
             self._end_join(turn, member, replies.join(Code.UNKNOWN_MEMBER_ID, ""))
@@ -178,18 +180,18 @@ class ClassicRebalance(ClassicGroupMembers):
         turn.dirty[self.id] = None
 
     def refresh(self, turn: Turn) -> None:
-        """After a replay: a rebalance that the log shows to be due."""
+        """After a replay, begin the rebalance that the log shows to be due."""
         if len(self.members) > turn.settings.max_size:
             self.request_rejoin(turn, "more members than group.max.size")
         if self.state == STABLE and self.leader is None:
-            self.request_rejoin(turn, "converted, and not called yet")
+            self.request_rejoin(turn, "the group was converted and its members must join again")
 
     def request_rejoin(self, turn: Turn, why: str) -> None:
         """Begin a rebalance for a reason outside the group."""
         self._prepare_rebalance(turn, "", why)
 
     def cancel_for_conversion(self, turn: Turn) -> None:
-        """The group goes on under the other protocol: who waits is to join again."""
+        """The group continues as a consumer group: waiting members must join again."""
         for member in self.members.values():
             self._end_join(turn, member, replies.join(Code.REBALANCE_IN_PROGRESS, member.id))
             self._end_sync(turn, member, replies.sync(Code.REBALANCE_IN_PROGRESS))
@@ -198,7 +200,7 @@ class ClassicRebalance(ClassicGroupMembers):
     # -- the assignment
 
     def _call_assignor(self, turn: Turn) -> None:
-        """Have krust's own assignor called, for members that are consumers."""
+        """Have krust's assignor called, if the members are consumers."""
         self._assignor_call = self._leader_assignment = None
         if self.protocol_type == PROTOCOL_TYPE and turn.settings.server_assignor(self.id):
             before = (self.stored_value or self.value([]))["members"]
@@ -220,7 +222,7 @@ class ClassicRebalance(ClassicGroupMembers):
             self._end_assignor_call(turn, message["assignments"])
 
     def _end_assignor_call(self, turn: Turn, assignments: Mapping[str, bytes] | None) -> None:
-        """The wait for the assignor is over: by its answer, or by the sync deadline."""
+        """End the wait for the assignor, which has answered or is late."""
         if self._assignor_call is not None:
             self._assignor_call = None
             chosen = self._leader_assignment if assignments is None else assignments
@@ -228,7 +230,7 @@ class ClassicRebalance(ClassicGroupMembers):
                 self.apply_assignment(turn, chosen)
 
     def apply_assignment(self, turn: Turn, assignments: Mapping[str, bytes]) -> None:
-        """The assignment is here: store it, answer all that wait."""
+        """Store the assignment, and answer all waiting syncs."""
         self.set_assignments(assignments)
         self._assignor_call = self._leader_assignment = None
         if not self.unsynced:
@@ -243,7 +245,7 @@ class ClassicRebalance(ClassicGroupMembers):
     # -- time
 
     def due(self) -> int | None:
-        """When `on_time` wants to be called."""
+        """When `on_time` has to be called."""
         while self._timers and not self._is_current(*self._timers[0]):
             heappop(self._timers)
         times = [each for each in (self._join_due, self._sync_due) if each is not None]
@@ -287,12 +289,12 @@ class ClassicRebalance(ClassicGroupMembers):
             self._complete_join(turn)
 
     def add_pending(self, member_id: str, due: int) -> None:
-        """Keep an id that was given out for whoever joins with it by then."""
+        """Keep a member id that was given out until `due`."""
         self.pending[member_id] = due
         self._set_timer(due, member_id)
 
     def _set_timer(self, due: int, member_id: str) -> None:
-        """Set a timer of a member; sweep when most of them hold no more."""
+        """Set a timer of a member. Remove old timers when most of them no longer hold."""
         heappush(self._timers, (due, member_id))
         if len(self._timers) > 2 * (len(self.pending) + len(self.members)) + 64:
             self._timers = [each for each in self._timers if self._is_current(*each)]

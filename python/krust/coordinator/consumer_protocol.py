@@ -1,13 +1,12 @@
-"""What consumers tell each other through JoinGroup and SyncGroup, as bytes and as values.
+"""The subscriptions and assignments that consumers exchange through JoinGroup and SyncGroup.
 
-Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment, v0-3: an int16 version, then
-fields of fixed layout, big-endian, never compact. Behaviour, as Kafka's own reader has it:
-    a version above 3 is read as 3, and what follows the known fields is passed over
-    v1 adds the partitions owned, v2 the generation they were owned in, v3 the rack
-Not promised: that the bytes of an unknown protocol type mean anything; the caller looks first.
-
-Bounded: a count is believed only when so many of the smallest possible elements fit into what is
-left, so that a blob of n bytes never costs more than a small multiple of n.
+Format: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment, v0-3: an int16 version,
+then fields of fixed layout, big-endian, never compact. As in Kafka:
+    a version above 3 is read as 3, and bytes behind the known fields are ignored
+    v1 adds the owned partitions, v2 their generation, v3 the rack
+Limits: a count is accepted only if that many of the smallest possible elements fit into the rest of
+the bytes, so n bytes never cost more than a small multiple of n.
+Not promised: that bytes of another protocol type can be read. The caller checks the type.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member brings into a rebalance.
+    """What a member sends with JoinGroup.
 
-    owned       what it holds now and would keep; empty before v1
-    generation  the generation of `owned`; -1: not said (before v2, or it never had one)
-    rack        None: not said (before v3, or it has none)
+    owned       the partitions that it has and wants to keep; empty before v1
+    generation  the generation of `owned`; -1: not known (before v2, or it never had one)
+    rack        None: not known (before v3, or it has none)
     """
 
     topics: tuple[str, ...]
@@ -51,7 +50,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a member takes out of a rebalance."""
+    """What a member receives with SyncGroup."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -61,7 +60,7 @@ class Assignment:
 def read_subscription(data: bytes) -> Subscription:
     """The subscription in a member's metadata.
 
-    raises  ValueError: cut short, a count that cannot be, text that is no UTF-8, a negative version
+    raises  ValueError: cut short, an impossible count, text that is no UTF-8, a negative version
     """
     reader = _Reader(data, "subscription")
     version = reader.version()
@@ -74,7 +73,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """The assignment handed to a member; no bytes at all: nothing assigned, as SyncGroup has it.
+    """The assignment of a member. No bytes stand for no partitions, as in SyncGroup.
 
     raises  ValueError: as `read_subscription`
     """
@@ -105,7 +104,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def write_assignment(assignment: Assignment) -> bytes:
-    """The bytes of an assignment; partitions of one topic stand together, in the order given.
+    """The bytes of an assignment, grouped by topic, in the order given.
 
     raises  ValueError: as `write_subscription`
     """
@@ -114,7 +113,7 @@ def write_assignment(assignment: Assignment) -> bytes:
 
 
 class _Reader:
-    """A cursor over bytes nobody has checked."""
+    """A cursor over bytes from a client."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = bytes(data)
@@ -122,11 +121,11 @@ class _Reader:
         self._what = what
 
     def version(self) -> int:
-        """The version to read by: what is newer than known is read as the newest."""
-        said = self.number(">h", "version")
-        if said < 0:
-            raise self._wrong(f"version {said}")
-        return min(said, NEWEST)
+        """The version to read with: a newer version is read as the newest known one."""
+        version = self.number(">h", "version")
+        if version < 0:
+            raise self._wrong(f"version {version}")
+        return min(version, NEWEST)
 
     def number(self, form: str, field: str) -> int:
         """One integer."""

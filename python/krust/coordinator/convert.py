@@ -1,9 +1,10 @@
 """Convert a classic group to a consumer group and back while members work.
 
-The numbers go on: a consumer group's epoch begins where the generations ended, and the other way
-round, so none ever means two things. What a member was last told to read stays its own.
-Source: Kafka 4.3, KIP-848 "upgrade and downgrade". Other than there: what a member has is what the
-log says, not what the rebalance that goes on would give it.
+The numbers continue: a consumer group's epoch begins where the generations ended, and the
+generations of a classic group begin where the epochs ended, so no number has two meanings. A member
+keeps the partitions of its last assignment.
+Source: Kafka 4.3, KIP-848 "upgrade and downgrade". Difference: a member has the assignment that is
+in the log, not the one that the current rebalance would give it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
     from krust.coordinator.events import GroupSettings
 
 PLAIN_PROTOCOLS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Protocols whose assignments say nothing but partitions; librdkafka adds data that no member
-reads. With another protocol's data a conversion would lose something."""
+"""Protocols whose assignments have only partitions. (librdkafka adds data that no member reads.)
+The assignments of other protocols have user data, which a conversion would lose."""
 
 
 def upgraded(group: ClassicGroup, settings: GroupSettings, now_ms: int) -> ConsumerGroup:
-    """A classic group as a consumer group; nothing has happened yet.
+    """A consumer group with the members of a classic group, which stays as it is.
 
-    raises  ValueError: it cannot be one; why
+    raises  ValueError: the group cannot be converted; why
     """
     why = f"Cannot upgrade classic group {group.id} to consumer group because"
     if group.members:
@@ -69,7 +70,7 @@ def upgraded(group: ClassicGroup, settings: GroupSettings, now_ms: int) -> Consu
 
 
 def upgrade(turn: Turn, group: ClassicGroup, new: ConsumerGroup) -> None:
-    """Let a consumer group take a classic group's place."""
+    """Replace a classic group by a consumer group, in the log too."""
     group.cancel_for_conversion(turn)
     for each in group.members.values():
         new.members[each.id].restart_session = each.restart_session
@@ -90,8 +91,8 @@ def upgrade(turn: Turn, group: ClassicGroup, new: ConsumerGroup) -> None:
 
 
 def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> ClassicGroup:
-    """Let a classic group take a consumer group's place, of which classic members are left, or
-    nobody; they are called to join.
+    """Replace a consumer group, which has only classic members or none, by a classic group. Its
+    members are called to join.
     """
     for each in list(group.delayed):
         group.refuse_delayed(turn, each.member_id, Code.COORDINATOR_NOT_AVAILABLE)
@@ -108,7 +109,7 @@ def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> ClassicGroup:
     new.state = STABLE if new.members else EMPTY
     new.protocol = new.select_protocol() if new.members else None
     new.subscribed = new.topics()
-    new.leader = None  # a restart reads from it that the members are still to be called
+    new.leader = None  # after a restart it shows that the members have to be called to join
     new.store(turn)
     turn.dirty[new.id] = None
     if new.members:
@@ -119,7 +120,7 @@ def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> ClassicGroup:
 def _member(
     each: ClassicMember, group: ClassicGroup, assignment: bytes, settings: GroupSettings
 ) -> Member:
-    """A classic member in a consumer group."""
+    """A classic member as a member of a consumer group."""
     subscription = _subscription_of(each, group)
     assignment_before = read_assignment(assignment)
     if assignment_before.user_data and group.protocol not in PLAIN_PROTOCOLS:
@@ -143,8 +144,8 @@ def _member(
 def _keep_owned_partitions(
     new: ConsumerGroup, each: ClassicMember, group: ClassicGroup, settings: GroupSettings
 ) -> None:
-    """What a cooperative member had when it joined it gives up only after its sync, which may be
-    still to come: it is its own until it joins without it.
+    """Let a cooperative member own the partitions that it had when it joined. It gives them up only
+    after its sync, which may not have come yet.
     """
     member = new.members[each.id]
     claimed = ids(_subscription_of(each, group).owned, settings) - new.owners.keys()
@@ -158,7 +159,7 @@ def _subscription_of(each: ClassicMember, group: ClassicGroup) -> Subscription:
 
 
 def _classic_member(member: Member, settings: GroupSettings) -> ClassicMember:
-    """And back."""
+    """A member of a consumer group as a classic member."""
     classic = member.classic
     if classic is None:
         raise AssertionError(f"{member.id} speaks the consumer protocol")

@@ -1,6 +1,6 @@
 """Roll back the effects of a step of a group when the step raises.
 
-An Outcome collects the effects of many groups. A failed step leaves none of its own in it.
+An Outcome collects the effects of many groups. A failed step leaves no effect in it.
 Not promised: the state of the group is not rolled back; the group is read again from the log.
 """
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class StepFailedError(Exception):
-    """A step raised; its effects are taken back."""
+    """A step raised; its effects are rolled back."""
 
     def __init__(self, undone: list[Reply]) -> None:
         super().__init__(traceback.format_exc())
         self.undone = undone
-        """the answers it had given"""
+        """the replies of the step"""
 
 
 def run_step(turn: Turn, step: Callable[[], None]) -> None:
-    """Run a step; if it raises, take its records, answers and calls back."""
+    """Run a step. If it raises, remove its records, replies and calls."""
     out = turn.out
     records, answers, calls = len(out.records), len(out.replies), len(out.calls)
     try:

@@ -38,7 +38,7 @@ Record = tuple[int, RecordKey, Message | None]
 """A record of a consumer group: Kafka's key type, the key, the value; None: its tombstone. The
 value is the TypedDict of the key type (`krust.messages.consumer_group_*_value`)."""
 
-Live = tuple[int, RecordKey, Message]
+LiveRecord = tuple[int, RecordKey, Message]
 """a record of a consumer group that is not a tombstone"""
 
 Reply = tuple[int, Message, tuple[str, ...]]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         GroupSettings,
         GroupsLoaded,
         GroupsUnloaded,
-        Live,
+        LiveRecord,
         OffsetsExpired,
         Record,
         Reply,
@@ -81,7 +81,7 @@ class GroupCoordinator(GroupTable):
     def handle_batch(
         self, events: Iterable[Event[Message]], now_ms: int, wall_ms: int | None = None
     ) -> Outcome:
-        """Decide events in the order they came, then what is due."""
+        """Decide events in their order, then what is due."""
         turn = Turn(self.settings, self._new_id, now_ms, Outcome(), self._dirty)
         turn.jumped_ms = 0 if wall_ms is None else wall_ms - now_ms
         for event in events:
@@ -143,13 +143,13 @@ class GroupCoordinator(GroupTable):
         group_id: str,
         value: GroupMetadataValue | None,
         now_ms: int,
-        log: Sequence[Live] = (),
+        log: Sequence[LiveRecord] = (),
     ) -> None:
-        """Take a group from the log; the next Outcome publishes it.
+        """Take over a group from the log. The next Outcome publishes it.
 
-        value  of a classic group
-        log    of a consumer group
-        A group that is here stays: it has had no failed write, so it is at least as new.
+        value  the value of a classic group
+        log    the records of a consumer group
+        A group that is in memory stays: no write of it has failed, so it is at least as new.
         """
         if self._reloading.pop(group_id, None) is not None:
             del self._scheduled[group_id]
@@ -164,7 +164,7 @@ class GroupCoordinator(GroupTable):
     # -- one event
 
     def _handle_event(self, turn: Turn, event: Event[Message]) -> None:
-        """Handle an event; an exception costs no more than its group."""
+        """Handle an event. An exception costs only its group."""
         group_id = event.message.get("group_id", "")
         try:
             run_step(turn, lambda: self._dispatch(turn, event))
@@ -178,7 +178,7 @@ class GroupCoordinator(GroupTable):
     def _dispatch(self, turn: Turn, event: Event[Message]) -> None:
         decide = _HANDLERS.get(event.api)
         if decide is None:
-            raise KeyError(f"nobody decides {event.api}")
+            raise KeyError(f"the coordinator has no handler for {event.api}")
         decide(self, turn, event)
         group_id = event.message.get("group_id", "")
         self._downgrade_if_due(turn, group_id)
@@ -272,7 +272,7 @@ class GroupCoordinator(GroupTable):
             turn.out.replies.append((event.ticket, reply, (group_id,)))
 
     def _heartbeat_refusal(self, group_id: str, heartbeat: Heartbeat) -> tuple[Code, str] | None:
-        """What is known to be wrong before the group is looked at."""
+        """Why a heartbeat is refused, whatever the state of its group; None: it is not."""
         group = self._groups.get(group_id)
         if not self.settings.serves_consumer_protocol:
             return Code.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
@@ -296,8 +296,8 @@ class GroupCoordinator(GroupTable):
         return None
 
     def _for_classic(self, turn: Turn, group: ConsumerGroup, message: JoinGroupRequest) -> AnyGroup:
-        """The group that a classic member joins: a consumer group without consumer members becomes
-        a classic one.
+        """The group that a classic member joins. A consumer group without members of the consumer
+        protocol becomes a classic group.
         """
         if message["member_id"]:
             return group
@@ -321,7 +321,9 @@ class GroupCoordinator(GroupTable):
                 self._groups_with_changed_topics[group.id] = None
 
     def _apply_topic_changes(self, turn: Turn) -> None:
-        """Have some groups look at topics that changed; the others do so in the next batches."""
+        """Have some groups look at the topics that changed. The other groups follow in the next
+        batches.
+        """
         for group_id in list(self._groups_with_changed_topics)[:TOPIC_CHANGES_PER_BATCH]:
             del self._groups_with_changed_topics[group_id]
             group = self._groups.get(group_id)
@@ -343,7 +345,7 @@ class GroupCoordinator(GroupTable):
 
     def _on_groups_loaded(self, turn: Turn, event: Event[GroupsLoaded]) -> None:
         values = {each["group_id"]: each["value"] for each in event.message["groups"]}
-        logs: dict[str, list[Live]] = {}
+        logs: dict[str, list[LiveRecord]] = {}
         for group_id, kind, key, value in event.message.get("records", ()):
             logs.setdefault(group_id, []).append((kind, key, value))
         for group_id in values | logs:
@@ -357,13 +359,13 @@ class GroupCoordinator(GroupTable):
             except Exception:
                 line = f"group {group_id!r} cannot be read\n{traceback.format_exc()}"
                 turn.out.lines.append(line)
-                # It begins anew with its next member; in the core it must not stay on its way.
+                # The next member creates a new group. The core must not wait for this one.
                 self._groups.pop(group_id, None)
                 self._dirty[group_id] = None
             self._update_timer(group_id)
 
     def _on_groups_unloaded(self, turn: Turn, event: Event[GroupsUnloaded]) -> None:
-        """Another broker coordinates these groups; or this one, when it has read them anew."""
+        """Forget groups that another broker coordinates now, or that the core is about to load."""
         for group_id in event.message["groups"]:
             turn.dirty[group_id] = None
             turn.open.pop(group_id, None)
@@ -394,7 +396,7 @@ class GroupCoordinator(GroupTable):
     def _described(
         self, turn: Turn, event: Event[DescribeGroupsRequest], group_id: str
     ) -> DescribedGroup:
-        """One group of DescribeGroups. Before v6 an unknown one is Dead, no error."""
+        """One group of DescribeGroups. Before v6 an unknown group is Dead, without an error."""
         group = self._groups.get(group_id)
         if group_id in self._reloading:
             return replies.described(group_id, "", Code.COORDINATOR_LOAD_IN_PROGRESS)
@@ -496,9 +498,9 @@ _HANDLERS: dict[str, Callable[[GroupCoordinator, Turn, Event[Any]], None]] = {
     "OffsetsExpired": GroupCoordinator._on_offsets_expired,
     "TopicsChanged": GroupCoordinator._on_topics_changed,
 }
-"""Bound methods in a table of its own would keep a stopped broker alive: a cycle."""
+"""Functions, because bound methods in an instance would make a cycle and keep a stopped broker."""
 
 
 def _tombstones(group: AnyGroup) -> list[Record] | None:
-    """What takes a group out of the log."""
+    """The records that remove a group from the log."""
     return group.tombstones() if isinstance(group, ConsumerGroup) else None

@@ -33,7 +33,7 @@ AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupTable:
-    """All groups of this broker. `new_id`: a fresh unique text, for member ids."""
+    """All groups of this broker. `new_id` returns a unique text for a member id."""
 
     def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
         self.settings = settings
@@ -55,7 +55,7 @@ class GroupTable:
     # -- steps
 
     def _step(self, turn: Turn, group: AnyGroup, what: str, step: Callable[[Turn], None]) -> None:
-        """A step of a group that no request asks for."""
+        """Run a step that belongs to no request."""
 
         def whole() -> None:
             step(turn)
@@ -71,7 +71,7 @@ class GroupTable:
             )
 
     def _converge(self, turn: Turn, group_id: str) -> None:
-        """Bring a consumer group as far as it can come in this batch."""
+        """Let a consumer group converge."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             self._step(turn, group, "converging", group.converge)
@@ -99,7 +99,7 @@ class GroupTable:
         return new
 
     def _downgrade_if_due(self, turn: Turn, group_id: str) -> None:
-        """A consumer group that only classic members are left in."""
+        """Make a consumer group a classic group if only classic members are left."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) and self._is_classic(group):
             self._downgrade(turn, group)
@@ -107,7 +107,7 @@ class GroupTable:
     # -- timers
 
     def _update_timer(self, group_id: str) -> None:
-        """After each step of a group: its next timer; one that came to nothing is forgotten."""
+        """Set a group's next timer after a step. Forget a group without members and records."""
         group = self._groups.get(group_id)
         if group is None:
             return
@@ -123,7 +123,7 @@ class GroupTable:
             self._scheduled.pop(group_id, None)
 
     def _on_time(self, turn: Turn) -> None:
-        """Groups whose time has come, earliest first."""
+        """Run the steps of groups that are due, earliest first."""
         while (due := self._next_due()) is not None and due <= turn.now_ms:
             _, group_id = heappop(self._timers)
             del self._scheduled[group_id]
@@ -135,7 +135,7 @@ class GroupTable:
             self._step(turn, group, "a deadline", group.on_time)
 
     def _next_due(self) -> int | None:
-        """The earliest timer that still holds."""
+        """The time of the earliest timer that holds."""
         while self._timers:
             due, group_id = self._timers[0]
             if self._scheduled.get(group_id) == due:
@@ -152,7 +152,9 @@ class GroupTable:
         self._scheduled.pop(group.id, None)
 
     def _unload(self, group_id: str, now_ms: int) -> list[Reply]:
-        """Forget a group until the core has read it again; the answers that it owes."""
+        """Forget a group until the core has read it again. Returns the refusals of its waiting
+        requests.
+        """
         group = self._groups.get(group_id)
         owed: list[Reply] = []
         if group is not None:
@@ -173,7 +175,7 @@ class GroupTable:
         undone: Sequence[Reply],
         asked: int = 0,
     ) -> None:
-        """A step of a group failed halfway: nothing of the group can be trusted."""
+        """Drop a group whose step failed halfway, because its state cannot be trusted."""
         owed = [replies.without(each, {group_id}) for each in undone]
         if group_id in self._groups:
             owed += self._unload(group_id, turn.now_ms)

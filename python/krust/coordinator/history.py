@@ -1,8 +1,8 @@
 """The last rebalances of a group and why they happened, for `krust group describe`.
 
-Bounded: 20 rebalances, 50 reasons each (the first ones, then a count), 255 characters a reason,
-4096 a traceback.
-Lives in memory only; a restart begins a new one. Each rebalance is a line of the log as well.
+Limits: 20 rebalances, 50 reasons each (the first ones, then a count), 255 characters a reason, 4096
+characters a traceback.
+The history is in memory only; a restart begins a new one. Each rebalance is also a line of the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REASONS = 50
 LENGTH = 255
 TROUBLE = 4096
 IN_LOG = 3
-"""reasons that a line of the log has"""
+"""how many reasons a line of the log has"""
 
 _log = logging.getLogger("krust.groups")
 
@@ -31,7 +31,7 @@ class Rebalance:
 
     started_ms: int
     ended_ms: int | None = None
-    """None: it goes on, or it was overtaken by the next one"""
+    """None: it has not ended, or the next one replaced it"""
     generation: int | None = None
     members: int = 0
     reasons: list[tuple[str, str]] = field(default_factory=list)
@@ -41,10 +41,10 @@ class Rebalance:
     trouble: str | None = None
     """the traceback of an assignor that failed"""
     assignor: str | None = None
-    """which of krust's assigned; None: a member did"""
+    """the assignor of krust that assigned; None: a member assigned"""
 
     def shown(self) -> GroupRebalance:
-        """As `krust_history` of DescribeGroups has it."""
+        """The rebalance in `krust_history` of DescribeGroups."""
         return {
             "started_ms": self.started_ms,
             "ended_ms": -1 if self.ended_ms is None else self.ended_ms,
@@ -58,7 +58,7 @@ class Rebalance:
 
 
 class History:
-    """What a group remembers."""
+    """The last rebalances of one group."""
 
     __slots__ = ("_group_id", "_rebalances", "current")
 
@@ -68,7 +68,7 @@ class History:
         self._rebalances: deque[Rebalance] = deque(maxlen=REBALANCES)
 
     def add_reason(self, member_id: str, why: str, now_ms: int) -> None:
-        """A reason for the rebalance that is on; once joins are answered, for the next."""
+        """Add a reason to the current rebalance, or to the next one once the joins are answered."""
         if self.current is None or self.current.generation is not None:
             self.current = Rebalance(now_ms)
             self._rebalances.append(self.current)
@@ -78,7 +78,7 @@ class History:
             self.current.more += 1
 
     def formed(self, generation: int, members: int) -> None:
-        """The joins are answered."""
+        """The joins are answered: a generation is formed."""
         if self.current is not None:
             self.current.generation = generation
             self.current.members = members
@@ -86,7 +86,7 @@ class History:
                 _log.info("%s", self._line(self.current))
 
     def _line(self, made: Rebalance) -> str:
-        """What happened, and why; clients give reasons, which may be anything."""
+        """The line for the log. Clients give reasons, which may have any characters."""
         why = "; ".join(f"{who} {text}".strip() for who, text in made.reasons[:IN_LOG])
         more = made.more + len(made.reasons[IN_LOG:])
         text = f"{why}; and {more} more" if more else why
@@ -95,7 +95,7 @@ class History:
         return f"group {self._group_id!r}: generation {made.generation}, {made_of}: {plain}"
 
     def trouble(self, line: str | None, assignor: str | None = None) -> None:
-        """What an assignor that failed left behind, and which one assigned."""
+        """Note the traceback of an assignor that failed, and the assignor that assigned."""
         if self.current is None:
             return
         self.current.assignor = assignor
@@ -103,13 +103,13 @@ class History:
             self.current.trouble = line[:TROUBLE]
 
     def ended(self, now_ms: int) -> None:
-        """The assignment is stored, or nobody is left."""
+        """The assignment is stored, or no member is left."""
         if self.current is not None:
             self.current.ended_ms = now_ms
             self.current = None
 
     def shown(self) -> list[GroupRebalance]:
-        """All of it as an answer has it, oldest first."""
+        """All rebalances as a response has them, oldest first."""
         return [each.shown() for each in self._rebalances]
 
     def rebalances(self) -> list[Rebalance]:

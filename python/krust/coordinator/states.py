@@ -1,46 +1,46 @@
-"""The states of groups, what each answers, and where it can go."""
+"""The states of groups: how each answers requests, and which states can follow."""
 
 EMPTY = "Empty"
-"""Nobody is here; there may be offsets.
+"""The group has no member; it may have offsets.
 
-action:      JoinGroup makes a member or a pending one; SyncGroup -> UNKNOWN_MEMBER_ID
+action:      JoinGroup creates a member or a pending one; SyncGroup -> UNKNOWN_MEMBER_ID
 transition:  a join -> PREPARING_REBALANCE; deleted, offsets expired -> DEAD"""
 
 PREPARING_REBALANCE = "PreparingRebalance"
 """Members are called to join again.
 
-action:      JoinGroup parks; SyncGroup, Heartbeat -> REBALANCE_IN_PROGRESS
-transition:  all joined, or the deadline -> COMPLETING_REBALANCE; nobody joined -> EMPTY"""
+action:      JoinGroup waits; SyncGroup, Heartbeat -> REBALANCE_IN_PROGRESS
+transition:  all joined, or the deadline -> COMPLETING_REBALANCE; no member joined -> EMPTY"""
 
 COMPLETING_REBALANCE = "CompletingRebalance"
-"""Members have joined; the assignment is still on its way: the leader's, or that of krust's own
-assignor, which was called when the joins were answered.
+"""Members have joined and wait for the assignment: the leader's, or that of krust's assignor, which
+was called when the joins were answered.
 
-action:      SyncGroup parks (the leader's answers all); a join that says the same is answered
+action:      SyncGroup waits (the leader's answers all); an unchanged join is answered
 transition:  leader's SyncGroup, or the assignor's answer -> STABLE
-             join with news, leave, lost member, sync deadline -> PREPARING_REBALANCE"""
+             changed join, leave, lost member, sync deadline -> PREPARING_REBALANCE"""
 
 STABLE = "Stable"
 """Each member has its assignment.
 
-action:      SyncGroup is answered at once; a follower's join that says the same too
+action:      SyncGroup and a follower's unchanged join are answered at once
 transition:  other joins, leave, lost member, members that never synced -> PREPARING_REBALANCE"""
 
 ASSIGNING = "Assigning"
-"""Of a consumer group: the target is older than the group's epoch, because user code computes it.
+"""A consumer group waits for user code to compute the target of the group's epoch.
 
-action:      heartbeats of members are answered by the target before; who joins waits
-transition:  computed, or the deadline -> RECONCILING; nobody is left -> EMPTY"""
+action:      heartbeats are answered by the previous target; members that join wait
+transition:  computed, or the deadline -> RECONCILING; no member is left -> EMPTY"""
 
 RECONCILING = "Reconciling"
-"""Of a consumer group: members are on their way from what they have to the target. In STABLE each
-of them is there, at the target's epoch.
+"""Members of a consumer group exchange partitions until each has its target. In STABLE all members
+have their target and its epoch.
 
-action:      heartbeats say what to revoke, then what is to be had
-transition:  all are there -> STABLE; join, leave, lost member, topics -> ASSIGNING or itself"""
+action:      heartbeats are answered with the partitions to keep, later with all of the target
+transition:  all have their target -> STABLE; join, leave, lost member, topics -> ASSIGNING"""
 
 DEAD = "Dead"
-"""Gone: nobody holds this object any more."""
+"""The group is deleted; this object is no longer used."""
 
 TRANSITIONS = {
     EMPTY: {PREPARING_REBALANCE, DEAD},
@@ -49,4 +49,4 @@ TRANSITIONS = {
     STABLE: {PREPARING_REBALANCE, DEAD},
     DEAD: set[str](),
 }
-"""From where to where."""
+"""The states that can follow each state of a classic group."""

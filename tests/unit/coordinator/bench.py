@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from krust.coordinator.events import AssignCall, Event, GroupSettings, Live, Outcome, Record
+from krust.coordinator.events import AssignCall, Event, GroupSettings, LiveRecord, Outcome, Record
 from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.messages import Message, RequestContext
 
@@ -84,7 +84,7 @@ class Bench:
         """A new coordinator reads what the old one wrote."""
         self.coordinator = self._new()
         values: dict[str, Message | None] = {}
-        live: dict[tuple[str, int, str], tuple[str, *Live]] = {}
+        live: dict[tuple[str, int, str], tuple[str, *LiveRecord]] = {}
         for group_id, value in self.log:
             if isinstance(value, list):
                 for kind, key, each in value:

@@ -1,1 +1,1 @@
-"""Who reads which partition: the contract (`spec`), the built-in ways, and how others are found."""
+"""Assignors: their contract (`spec`), the built-in ones, and how others are found."""

@@ -1,18 +1,19 @@
-"""THE algorithm behind the assignors that balance: as even as subscriptions permit, then as still.
+"""The algorithm of all balancing assignors: first as even as subscriptions permit, then few moves.
 
 A *pool* is a set of partitions that the same members may take. A member's n-th partition costs it
-(2n - 1) / weight; the assignment found has the least sum of costs there is. For equal weights that
-is the most even one: no chain of hand-overs (a gives one to b, b one to c) helps anybody who has
-two fewer. For unequal weights it is Webster's rule, by which seats go to parties.
+(2n - 1) / weight. The result has the lowest possible sum of costs. With equal weights that is the
+most even assignment: no chain of moves (one from a to b, one from b to c) can help a member that
+has two fewer. With unequal weights it is Webster's rule for seats in a parliament.
 
-Three steps, each keeps what the one before it reached:
-    fill     what nobody holds goes, one by one, to whom it costs least
-    level    within a pool, whoever pays most hands over to whom it costs least (heaps)
-    chains   across pools, by breadth-first search; what a search has seen without finding an end
-             is closed for all who pay less, so that one search covers all members
+Three steps; each keeps the result of the one before:
+    fill     each partition without a holder goes to the member that it costs least
+    level    within a pool, the member that pays most gives one to the member that it costs least
+             (heaps)
+    chains   across pools, by breadth-first search. Members that a search has visited without
+             finding an end are closed for all that pay less, so one search covers all members.
 
-What a member held before stays with it for as long as it can; it hands over what is new to it
-first. In one pool the fewest partitions move; across pools that is tried, not promised.
+A member keeps its old partitions as long as possible and gives up new ones first. Within one pool
+the fewest partitions move. Not promised: the fewest moves across pools.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from krust.coordinator import consumer_protocol
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Partitions, and who may take each of them."""
+    """Partitions, and the members that may take them."""
 
     members: tuple[str, ...]
     partitions: list[TopicPartition]
 
 
 def pools(subscribed: Mapping[str, tuple[str, ...]], topics: TopicDescriber) -> list[Pool]:
-    """The pools of a group whose topics are subscribed to like this."""
+    """The pools of a group with these subscribers of topics."""
     found: dict[tuple[str, ...], Pool] = {}
     for topic, members in subscribed.items():
         pool = found.get(members) or found.setdefault(members, Pool(members, []))
@@ -55,10 +56,10 @@ def spread(
     held: Mapping[TopicPartition, str],
     weights: Mapping[str, int] | None = None,
 ) -> dict[str, list[TopicPartition]]:
-    """Share the partitions of all pools.
+    """Assign the partitions of all pools.
 
-    held     partition -> the member that would like to keep it
-    weights  member -> how much of the work it takes, at least 1; 1 where nothing is said
+    held     partition -> the member that holds it
+    weights  member -> its share of the work, at least 1; 1 if it is absent
     returns  every partition, with exactly one member of its pool; sorted
     """
     order = group.order()
@@ -72,7 +73,7 @@ def spread(
 
 
 class _Table:
-    """The assignment while it is made; members and pools by number."""
+    """The assignment in progress; members and pools have numbers."""
 
     def __init__(
         self, order: Sequence[str], pools: Sequence[Pool], weights: Mapping[str, int]
@@ -84,7 +85,7 @@ class _Table:
         self._home: dict[TopicPartition, int] = {}
         self._weight = [weights.get(member, 1) for member in order]
         self._load = [0] * len(order)
-        # Of each pool: member -> what it holds, (kept, new to it). No entry: nothing.
+        # For each pool: member -> its partitions, (kept, new). No entry: none.
         self._held: list[dict[int, tuple[list[TopicPartition], list[TopicPartition]]]] = [
             {} for _ in pools
         ]
@@ -94,11 +95,11 @@ class _Table:
                 self._pools_of[member].append(pool)
 
     def _pays(self, member: int) -> float:
-        """What its last partition costs it."""
+        """The cost of its last partition."""
         return (2 * self._load[member] - 1) / self._weight[member]
 
     def _would_pay(self, member: int) -> float:
-        """What one more would cost it."""
+        """The cost of one more partition."""
         return (2 * self._load[member] + 1) / self._weight[member]
 
     def _give(self, one: TopicPartition, pool: int, member: int) -> None:
@@ -116,7 +117,7 @@ class _Table:
         self._give(one, pool, taker)
 
     def shares(self) -> Iterable[list[TopicPartition]]:
-        """What each member has."""
+        """The partitions of each member."""
         shares: list[list[TopicPartition]] = [[] for _ in self._load]
         for held in self._held:
             for member, (kept, new) in held.items():
@@ -124,7 +125,7 @@ class _Table:
         return shares
 
     def fill(self, held: Mapping[TopicPartition, str]) -> None:
-        """Leave what is held where it is, and hand out the rest, small pools first."""
+        """Keep held partitions, and assign the others, small pools first."""
         free: list[list[TopicPartition]] = []
         for pool, partitions in enumerate(self._partitions):
             may = set(self._members[pool])
@@ -145,9 +146,9 @@ class _Table:
                 heapreplace(heap, (self._would_pay(member), member))
 
     def level(self, pool: int) -> None:
-        """Hand over within one pool until that helps no longer.
+        """Move partitions within one pool as long as that lowers the costs.
 
-        The heaps may hold old entries; one that no longer says what its member pays is dropped.
+        The heaps may hold old entries. An entry with an old cost is dropped.
         """
         held = self._held[pool]
         givers = [(-self._pays(member), member) for member in held]
@@ -170,7 +171,7 @@ class _Table:
                     heappush(takers, (self._would_pay(member), member))
 
     def chain(self) -> bool:
-        """Find one chain of hand-overs that lowers the costs, and do it; False: there is none."""
+        """Find and make one chain of moves that lowers the costs. False: there is none."""
         came: dict[int, tuple[int, int] | None] = {}
         searched: set[int] = set()
         for start in sorted(range(len(self._load)), key=self._pays, reverse=True):
@@ -196,7 +197,7 @@ class _Table:
         return False
 
     def _follow(self, came: Mapping[int, tuple[int, int] | None], taker: int) -> None:
-        """Do the hand-overs of a chain, its last one first."""
+        """Make the moves of a chain, the last one first."""
         step = came[taker]
         while step is not None:
             pool, giver = step

@@ -1,7 +1,7 @@
-"""Kafka's two oldest ways to share partitions: by topic in ranges, or in turn.
+"""Kafka's two oldest assignors: ranges of each topic, and round robin.
 
-Both look at nothing but the subscriptions, and give what Kafka's own clients would compute, so
-that a group looks the same whoever assigns.
+Both use only the subscriptions. They compute the same as Kafka's clients, so a group has the same
+assignment if a member assigns.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Range:
-    """Each topic cut into runs of neighbours, so that equal keys of two topics meet in one member.
+    """Each topic is cut into ranges, so equal keys of two topics are read by one member.
 
-    Promise: of each topic, a subscriber has as many partitions as another or one more (the first
-    ones do). Over many topics that adds up: the first members carry more.
+    Promised: the counts of two subscribers of a topic differ by one at most; the first subscribers
+    have one more. With many topics the first members have more in all.
     """
 
     name = "range"
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """Share each topic on its own."""
+        """Assign each topic by itself."""
         shares: dict[str, list[TopicPartition]] = {member: [] for member in group.members}
         for topic, members in subscribed(group, topics).items():
             count = topics.partitions(topic)
@@ -40,15 +40,16 @@ class Range:
 
 
 class RoundRobin:
-    """All partitions of all topics dealt like cards; who does not subscribe is passed over.
+    """The partitions of all topics go to the subscribers in turn.
 
-    Promise: with equal subscriptions, counts differ by one at most. With unequal ones, none.
+    Promised: with equal subscriptions, counts differ by one at most. Not promised: anything with
+    unequal subscriptions.
     """
 
     name = "roundrobin"
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """Deal topic by topic."""
+        """Assign topic by topic."""
         shares: dict[str, list[TopicPartition]] = {member: [] for member in group.members}
         turn = cycle(group.order())
         for topic in subscribed(group, topics):

@@ -1,7 +1,7 @@
-"""Assignors on top of `balance.spread`: even first, then what each of them is for.
+"""Assignors that use `balance.spread`: even counts first, then the aim of each assignor.
 
-All promise: each partition goes to one member that subscribes to it, and the counts are as even
-as the subscriptions permit (`Weighted`: as near to the weights). With equal subscriptions, counts
+Promised by all: each partition goes to one member that subscribes to it, and the counts are as even
+as the subscriptions permit (`Weighted`: as close to the weights). With equal subscriptions, counts
 differ by one at most.
 """
 
@@ -28,48 +28,48 @@ MOST_WEIGHT = 1000
 
 
 class Sticky:
-    """Even counts; of all ways to that, one in which members keep what they have.
+    """Even counts, and members keep their partitions where possible.
 
-    Promise: with equal subscriptions the fewest partitions move that can; with unequal ones,
-    nothing moves when nothing has to.
+    Promised: with equal subscriptions the fewest partitions move. With unequal subscriptions none
+    moves if none has to.
     """
 
     name = "sticky"
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """Share, starting from what the members own."""
+        """Assign, starting from the owned partitions."""
         pools = balance.pools(subscribed(group, topics), topics)
         return balance.spread(group, pools, owners(group, topics))
 
 
 class Uniform(Sticky):
-    """`sticky` under the name that KIP-848 clients ask for."""
+    """`sticky` under the name that clients of KIP-848 use."""
 
     name = "uniform"
 
 
 class Weighted:
-    """Partitions in proportion to weights: a member of weight 3 has three times one of weight 1.
+    """Counts in proportion to weights: a member of weight 3 has three times as many as weight 1.
 
-    A member's weight is the number in `weight=N` anywhere in its user data (text, words divided
-    by space, comma or semicolon), else the ending `-wN` of its static name (`big-box-w3`), else
-    1; 1 to 1000, what lies outside is cut to that.
+    A member's weight is the number in `weight=N` anywhere in its user data (text, words divided by
+    space, comma or semicolon), else the end `-wN` of its instance id (`big-box-w3`), else 1.
+    Weights are limited to 1-1000.
 
-    Promise: no hand-over brings two members' counts per weight nearer to each other (Webster's
-    rule). Of equals, the sticky one.
+    Promised: no move makes the counts per weight of two members more even (Webster's rule). Among
+    equal assignments it chooses the sticky one.
     """
 
     name = "weighted"
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """Share by weight."""
+        """Assign by weight."""
         weights = {member_id: weight_of(member) for member_id, member in group.members.items()}
         pools = balance.pools(subscribed(group, topics), topics)
         return balance.spread(group, pools, owners(group, topics), weights)
 
 
 def weight_of(member: MemberSpec) -> int:
-    """What `Weighted` reads out of a member: 1 to 1000."""
+    """The weight of a member: 1 to 1000."""
     said = re.search(rb"(?:^|[\s,;])weight=([0-9]{1,9})(?=$|[\s,;])", member.user_data or b"")
     digits = said[1].decode() if said else ""
     if not digits:
@@ -79,19 +79,19 @@ def weight_of(member: MemberSpec) -> int:
 
 
 class RackAware:
-    """Even counts; of all ways to that, one with many readers in a rack that has a replica.
+    """Even counts, and many members read from a replica in their own rack.
 
-    A partition is shared among the subscribers in its racks first, as evenly as they permit; what
-    makes the whole uneven is then handed over, wherever that is. Members and partitions without a
-    rack take part in the second step only. Between equals, members keep what they have.
+    First the partitions are assigned within their racks, as evenly as possible. Then partitions
+    move between racks until all counts are even. Members and partitions without a rack take part in
+    the second step only. Among equal assignments members keep their partitions.
 
-    Promise: even counts. Not promised: that no other even assignment has more local readers.
+    Promised: even counts. Not promised: the most local readers of all even assignments.
     """
 
     name = "rack_aware"
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """Share near, then level far."""
+        """Assign within racks, then level across racks."""
         subscribers = subscribed(group, topics)
         everywhere = balance.pools(subscribers, topics)
         held = owners(group, topics)
@@ -103,7 +103,7 @@ class RackAware:
 
     @staticmethod
     def _near(group: GroupSpec, topics: TopicDescriber, everywhere: list[Pool]) -> list[Pool]:
-        """The pools of those partitions that somebody could read in its own rack."""
+        """The pools of the partitions that a member could read in its own rack."""
         found: dict[tuple[int, frozenset[str]], Pool] = {}
         rack = {member_id: member.rack for member_id, member in group.members.items()}
         for number, pool in enumerate(everywhere):
@@ -118,19 +118,19 @@ class RackAware:
 
 
 class LagAware:
-    """Even counts; of all ways to that, one in which nobody has much more to catch up with.
+    """Even counts, and lag is spread evenly over the members.
 
-    The partition with the most lag goes first, to whoever has the fewest partitions and, of those,
-    the least lag so far. Lag that is not known counts as none. Partitions move whenever lags
-    changed: for groups that rebalance seldom and must catch up fast.
+    The partition with the most lag is assigned first, to the member with the fewest partitions and,
+    among those, the least lag. Unknown lag counts as 0. Partitions move whenever lags have changed,
+    so this is for groups that rebalance seldom and must catch up fast.
 
-    Promise: with equal subscriptions the sums of lag differ by no more than the largest single lag.
+    Promised: with equal subscriptions the sums of lag differ by at most the largest single lag.
     """
 
     name = "lag_aware"
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """Deal by lag, then level the counts."""
+        """Assign by lag, then level the counts."""
         pools = balance.pools(subscribed(group, topics), topics)
         held = owners(group, topics)
         queue = [
@@ -147,7 +147,7 @@ class LagAware:
         dealt: dict[TopicPartition, str] = {}
         for minus_lag, number, one in queue:
             heap = heaps[number]
-            while (entry := heap[0])[:2] != load[entry[3]]:  # it took some in another pool
+            while (entry := heap[0])[:2] != load[entry[3]]:  # the member got one in another pool
                 heapreplace(heap, (*load[entry[3]], *entry[2:]))
             count, lag, at, member = heap[0]
             owner = held.get(one)

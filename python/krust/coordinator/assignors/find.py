@@ -1,6 +1,6 @@
-"""Assignors by name: the built-in ones, those of installed packages, and `module:Class`.
+"""Finds assignors by name: built-in ones, those of installed packages, and `module:Class`.
 
-A package offers one in its `pyproject.toml`:
+A package offers an assignor in its `pyproject.toml`:
 
     [project.entry-points."krust.assignors"]
     by_region = "my_package.assignors:ByRegion"
@@ -28,7 +28,7 @@ BUILT_IN: dict[str, type[Assignor]] = {
         even.LagAware,
     )
 }
-"""THE table of built-in assignors."""
+"""The table of built-in assignors."""
 
 ASSIGNORS: Plugins[Assignor] = Plugins(
     "assignor", "krust.assignors", BUILT_IN, "assign", "`name` and `assign(group, topics)`"

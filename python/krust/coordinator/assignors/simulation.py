@@ -1,9 +1,9 @@
-"""`krust.simulate`: what an assignor does as members come and go, without a broker.
+"""`krust.simulate`: shows what an assignor does when members join and leave, without a broker.
 
-A simulated group is plain data: members m1, m2, ... that all subscribe to all topics; member and
-replica racks go round. The members come back with what they had, one generation later, as real
-ones do, and each answer is checked as a broker would check it.
-Threads: each call of the assignor has a thread; one that is late is left behind.
+A simulated group is plain data: members m1, m2, ... subscribe to all topics. The racks of members
+and replicas are given out in turn. As in a real group, members join the next generation with the
+partitions that they own, and each assignment is checked as a broker checks it.
+Threads: each call of the assignor has a thread. A call that is late is abandoned.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 MOST_MEMBERS, MOST_PARTITIONS = 10_000, 200_000
 DEADLINE_MS = 5000
-"""A broker waits no longer than that, for the largest of groups."""
+"""The longest time that a broker waits, for the largest group."""
 STEPS = ("-1", "+1", "+2", "-2")
 
 
 class ArgumentError(ValueError):
-    """Members, topics or steps that cannot be."""
+    """Invalid members, topics or steps."""
 
 
 class LateError(Exception):
-    """The assignor gave no answer in time."""
+    """The assignor did not answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
     """One rebalance of a simulated group.
 
-    step        `start`, or what happened before it: `-1` member, `+2`, topic `a:24`
-    least       partitions of the member that has the fewest; `most`: of the one with the most
-    moved       partitions taken from a member that is still there
+    step        `start`, or the step before it: `-1` member, `+2`, topic `a:24`
+    least       the lowest count of partitions of a member; `most`: the highest
+    moved       partitions taken from a member that is still in the group
     orphaned    partitions of members that left: they had to move
-    unassigned  partitions that nobody has
-    local       partitions at a member in the rack of a replica; None: there are no racks
-    most_lag    lag of the member that has the most, `least_lag`; None: there is no lag
+    unassigned  partitions that no member has
+    local       partitions of members in the rack of a replica; None: there are no racks
+    most_lag    the highest lag of a member, `least_lag` the lowest; None: there is no lag
     assignment  member -> topic -> partitions
     """
 
@@ -77,17 +77,17 @@ def simulate(
     lag_seed: int | None = None,
     deadline_ms: int = DEADLINE_MS,
 ) -> list[Rebalance]:
-    """Have an assignor share partitions at the start and after each step.
+    """Call an assignor at the start and after each step.
 
-    members      how many begin
+    members      how many members begin
     topics       name -> partitions; None: {"a": 12}
-    steps        `-1`: the oldest member leaves; `+2`: two join; `a:24`: a topic grows, or is new
+    steps        `-1`: the oldest member leaves; `+2`: two join; `a:24`: a topic grows or is created
     racks        of members, and of replicas, in turn
     weights      of members, in turn, as user data `weight=N`
-    lag_seed     gives partitions random lag, the same for the same seed
-    deadline_ms  longest time for an answer
-    raises       ArgumentError: members, topics or a step that cannot be;
-                 AssignmentError: an answer that breaks a rule; LateError; what the assignor raises
+    lag_seed     gives partitions random lag; the same seed gives the same lag
+    deadline_ms  the longest time for a call
+    raises       ArgumentError: invalid members, topics or steps;
+                 AssignmentError: an assignment that breaks a rule; LateError; the assignor's errors
     """
     group = _Group(dict(topics or {"a": 12}), racks, weights, deadline_ms)
     if lag_seed is not None:
@@ -106,7 +106,7 @@ def simulate(
 
 @dataclass
 class _Group:
-    """A group that lives in a simulation."""
+    """The group of a simulation."""
 
     counts: dict[str, int]
     racks: Sequence[str]
@@ -119,7 +119,7 @@ class _Group:
     generation: int = 0
 
     def take(self, step: str) -> None:
-        """Let happen what a step says."""
+        """Take a step."""
         found = re.fullmatch(r"([+-])(\d+)", step)
         if found is None:
             topic, colon, count = step.rpartition(":")
@@ -142,7 +142,7 @@ class _Group:
                 del self.members[member_id]
 
     def join(self, count: int) -> None:
-        """Let new members in."""
+        """Add new members."""
         for number in range(self.joined, self.joined + count):
             weight = self.weights[number % len(self.weights)] if self.weights else None
             self.members[f"m{number + 1}"] = MemberSpec(
@@ -153,7 +153,7 @@ class _Group:
         self.joined += count
 
     def rebalance(self, step: str, assignor: Assignor) -> Rebalance:
-        """Have the partitions shared, and say what moved."""
+        """Assign the partitions, and report what moved."""
         before = {one: member for member, ours in self.shares.items() for one in ours}
         topics = self._topics()
         begun = time.perf_counter()
@@ -188,7 +188,7 @@ class _Group:
         )
 
     def _topics(self) -> Topics:
-        """What is known of the topics now; lags are new each time."""
+        """The topics for the assignor, with new lags each time."""
         places = [(topic, n) for topic, count in self.counts.items() for n in range(count)]
         near = self.racks and {
             place: frozenset({self.racks[n % len(self.racks)]}) for n, place in enumerate(places)
@@ -197,7 +197,7 @@ class _Group:
         return Topics(self.counts, near or {}, lags or {})
 
     def _assigned(self, assignor: Assignor, topics: Topics) -> GroupAssignment:
-        """One call; the answer is checked."""
+        """Call the assignor and check its answer."""
         spec = GroupSpec(self.members, "simulated")
         answer: list[GroupAssignment] = []
         ended: list[BaseException] = []
@@ -219,7 +219,7 @@ class _Group:
         return answer[0]
 
     def _keep(self, answer: GroupAssignment) -> None:
-        """The members take what they were given, and will say so at the next rebalance."""
+        """The members own their new partitions, and name them at the next rebalance."""
         self.generation += 1
         for member_id, spec in self.members.items():
             mine = tuple(TopicPartition(*one) for one in answer.get(member_id, ()))

@@ -1,6 +1,6 @@
-"""What an assignor is given, what it gives back, and the check of what it gave back.
+"""The contract of an assignor: its arguments, its result, and the check of the result.
 
-An assignor is any object with a `name` and an `assign`; it inherits nothing:
+An assignor is any object with a `name` and an `assign`. It needs no base class:
 
     class First:
         name = "first"
@@ -8,9 +8,9 @@ An assignor is any object with a `name` and an `assign`; it inherits nothing:
         def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
             return {member: [...] for member in group.members}
 
-It is a function of its arguments alone: no clock, no network, no memory of the last call. It may
-raise. What it returns is checked by `validate`; a partition it leaves out is read by nobody.
-Everything here is plain data and can be pickled, so that it may run in another process.
+It depends only on its arguments: no clock, no network, no memory of the last call. It may raise.
+`validate` checks its result. No member reads a partition that it leaves out.
+All types here are plain data and can be pickled, so an assignor may run in another process.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from krust.coordinator.consumer_protocol import TopicPartition
 
 GroupAssignment: TypeAlias = Mapping[str, Sequence[tuple[str, int]]]
-"""Member id -> its partitions, (topic, number); a member that is not named gets none."""
+"""Member id -> its partitions, (topic, number). A member that is absent gets none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
     """One member, as it joined.
 
-    topics       what it subscribes to; some may not exist (yet)
-    instance_id  its static name, or None
-    rack         where it runs, or None
-    user_data    what its own assignor put there, or None
-    owned        what it holds now; two members may claim the same partition
-    generation   of `owned`; a higher one is the better claim; -1: not said
+    topics       its subscription; some topics may not exist (yet)
+    instance_id  the id of a static member, or None
+    rack         its rack, or None
+    user_data    the data of its own assignor, or None
+    owned        its partitions; two members may claim the same partition
+    generation   the generation of `owned`; the claim of the higher one wins; -1: not known
     """
 
     topics: frozenset[str]
@@ -66,16 +66,16 @@ class GroupSpec:
 
 
 class TopicDescriber(Protocol):
-    """What is known of topics."""
+    """What an assignor can ask about topics."""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions it has; 0: there is no such topic."""
+        """The number of its partitions; 0: the topic does not exist."""
 
     def racks(self, topic: str, partition: int) -> frozenset[str]:
-        """The racks that hold a replica; none: not known."""
+        """The racks with a replica; empty: not known."""
 
     def lag(self, topic: str, partition: int) -> int | None:
-        """How many records the group has still to read; None: not known."""
+        """The records that the group has not read; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,36 +87,37 @@ class Topics:
     lags: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions it has."""
+        """The number of its partitions."""
         return self.counts.get(topic, 0)
 
     def racks(self, topic: str, partition: int) -> frozenset[str]:
-        """The racks that hold a replica."""
+        """The racks with a replica."""
         return self.replica_racks.get((topic, partition), frozenset())
 
     def lag(self, topic: str, partition: int) -> int | None:
-        """How many records the group has still to read."""
+        """The records that the group has not read."""
         return self.lags.get((topic, partition))
 
 
 @runtime_checkable
 class Assignor(Protocol):
-    """A way to share partitions."""
+    """An assignor of partitions to members."""
 
     name: str
 
     def assign(self, group: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
-        """Share all partitions of all topics that somebody subscribes to."""
+        """Assign all partitions of all subscribed topics."""
 
 
 class AssignmentError(ValueError):
-    """An assignment that breaks a rule; the message says which, for whom."""
+    """An assignment breaks a rule; the message names the rule and the member."""
 
 
 def validate(group: GroupSpec, topics: TopicDescriber, assignment: object) -> None:
-    """Check an assignment from code that is not trusted.
+    """Check an assignment of user code.
 
-    Holds after it: each partition at most once, each exists, each at a member that subscribes.
+    A valid assignment names each partition at most once; each partition exists, and its member
+    subscribes to its topic.
     raises  AssignmentError
     """
     if not isinstance(assignment, Mapping):
@@ -155,7 +156,7 @@ def _pair(member_id: str, one: object) -> tuple[str, int]:
 
 
 def subscribed(group: GroupSpec, topics: TopicDescriber) -> dict[str, tuple[str, ...]]:
-    """Topic that exists -> the members that subscribe to it, in Kafka's order; topics by name.
+    """Existing topic -> its subscribers in Kafka's order. Topics are sorted by name.
 
     Topics with the same subscribers share one tuple.
     """
@@ -182,9 +183,9 @@ def subscribed(group: GroupSpec, topics: TopicDescriber) -> dict[str, tuple[str,
 
 
 def owners(group: GroupSpec, topics: TopicDescriber) -> dict[TopicPartition, str]:
-    """Who holds which partition now: only what exists and its holder still subscribes to.
+    """The owner of each partition that exists and that its owner still subscribes to.
 
-    Of two claims the one of the higher generation counts; two of the same generation: neither.
+    Of two claims the one of the higher generation wins. Of two claims of one generation none wins.
     """
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     kinds = {member.topics for member in group.members.values()}

@@ -8,19 +8,20 @@
     EMPTY ──deleted, offsets expired, a classic member joins──> DEAD
     any ──append failed, our own bug──> DEAD, replayed
 
-What changes a group is done at once (the member's record, the new epoch); the target is computed
-and heartbeats are answered in `converge`, once a batch: 500 members that join together cost one
-assignment. A member that joins while user code assigns waits for it; the others go on.
+A change of the group is stored at once (the member's record). The new epoch, the target and the
+responses to heartbeats follow in `converge`, once a batch, so 500 members that join together cost
+one assignment. A member that joins while user code assigns waits for it; other members continue.
 
 Rules that hold at every step (the simulator checks them):
-- An epoch is never given out before the log has it, so none is given out twice.
-- What a member may read is its own until it says it is not, or its rebalance timeout ends it.
-- Whatever the core must know is marked in `turn.dirty`; it is published before any answer.
-Source: Kafka 4.3 `GroupMetadataManager.consumerGroupHeartbeat`. Other than there: epochs go on
-where a classic group's generations ended; topics are looked at when they change, not at the next
+- An epoch is given out only when the log has it, so no epoch is given out twice.
+- A member owns the partitions that it may read until it gives them up, or until its rebalance
+  timeout ends its membership.
+- Whatever the core must know is marked in `turn.dirty`. It is published before any response.
+Source: Kafka 4.3 `GroupMetadataManager.consumerGroupHeartbeat`. Differences: epochs continue where
+a classic group's generations ended; changed topics are looked at when they change, not at the next
 heartbeat; a regular expression is resolved at once; a static member that repeats its first
-heartbeat under the same member id is answered; it may come back into a full group; a member keeps
-the instance id, or none, that it came with.
+heartbeat under the same member id is answered; it may return to a full group; a member keeps the
+instance id, or none, that it joined with.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ if TYPE_CHECKING:
     from krust.coordinator.events import Assigned, GroupSettings, Record
 
 CALL_MS = 15_000
-"""So long is user code waited for; whoever runs it gives up earlier."""
+"""How long a group waits for user code. The runtime gives up earlier."""
 
 
 class ConsumerGroup(MixedGroup):
     """The state machine. Methods take a Turn and put their effects there."""
 
     def heartbeat(self, turn: Turn, heartbeat: Heartbeat) -> None:
-        """ConsumerGroupHeartbeat, which is right in itself."""
+        """A valid ConsumerGroupHeartbeat."""
         self.converge_before(turn, heartbeat.member_id)
         refusal = self.refusal_of(turn.settings, heartbeat)
         if refusal is not None:
@@ -78,7 +79,7 @@ class ConsumerGroup(MixedGroup):
             )
 
     def refusal_of(self, settings: GroupSettings, heartbeat: Heartbeat) -> tuple[Code, str] | None:
-        """Why a heartbeat cannot be; None: it can. Changes nothing."""
+        """Why a heartbeat is refused; None: it is not. Changes nothing."""
         member = self.members.get(heartbeat.member_id)
         full = len(self.members) >= settings.consumer_max_size
         if heartbeat.instance_id is not None:
@@ -105,8 +106,8 @@ class ConsumerGroup(MixedGroup):
         return refusal
 
     def expire(self, turn: Turn, member_ids: Iterable[str]) -> None:
-        """The core takes these members for dead; those that wait, or did until now, are silent for
-        that.
+        """Sessions have expired. A member whose response waits is removed at the second expiry. A
+        member that was just answered begins a new session.
         """
         turn.dirty[self.id] = None
         delayed = {each.member_id: each for each in self.delayed}
@@ -118,11 +119,13 @@ class ConsumerGroup(MixedGroup):
                 self.drop_member(turn, member, f"session of {member_id} expired")
 
     def topics_changed(self, turn: Turn) -> None:
-        """Topics are new, gone, or have other partitions: perhaps ones that matter here."""
+        """Topics changed: resolve regular expressions again, and ask for a new target if the
+        subscribed topics changed.
+        """
         for pattern, before in self.resolved.items():
             try:
                 found = frozenset(turn.settings.match_topics(pattern))
-            except ValueError:  # Kafka took it, and its log did; what it meant there holds
+            except ValueError:  # Kafka accepted the expression: the topics it resolved to stay
                 continue
             if found != before:
                 self.resolved[pattern] = found
@@ -132,7 +135,9 @@ class ConsumerGroup(MixedGroup):
             self.request_new_target(turn, "", "topics changed")
 
     def refresh(self, turn: Turn) -> None:
-        """After a replay: what happened meanwhile to topics, and what was written in half."""
+        """After a replay: look at topics that changed meanwhile, and at records that are missing
+        because a batch was not written.
+        """
         if any(each not in self.target for each in self.members):
             self.request_new_target(turn, "", "a member without a target was replayed")
         for pattern in list(self.resolved):
@@ -141,7 +146,7 @@ class ConsumerGroup(MixedGroup):
         turn.open[self.id] = None
 
     def on_assigned(self, turn: Turn, message: Assigned[GroupAssignment]) -> None:
-        """User code has answered; None: it could not, so the default assigns."""
+        """User code has answered. None: it failed, and the default assigns."""
         if self.call is not None and message["call"] is self.call:
             self.history.trouble(message.get("line"), message.get("assignor"))
             self._end_assignor_call(turn, message["assignments"])
@@ -149,7 +154,7 @@ class ConsumerGroup(MixedGroup):
     # -- time
 
     def due(self) -> int | None:
-        """When `on_time` wants to be called."""
+        """When `on_time` has to be called."""
         while self.timers and not self._is_current(*self.timers[0]):
             heappop(self.timers)
         times = [self.timers[0][0]] if self.timers else []
@@ -211,14 +216,14 @@ class ConsumerGroup(MixedGroup):
         return None
 
     def _new_member(self, turn: Turn, heartbeat: Heartbeat) -> Member:
-        """Somebody new, or a static member under a new id."""
+        """Add a new member, or a static member under a new member id."""
         member_id = heartbeat.member_id or turn.new_id()
         return self.add_or_replace(turn, Member(member_id, heartbeat.instance_id))
 
     def _update(
         self, turn: Turn, member: Member, heartbeat: Heartbeat, before: Record | None
     ) -> bool:
-        """Take over what a heartbeat says; whether the subscription is another one."""
+        """Take over the fields of a heartbeat. Returns whether the subscription changed."""
         member.rack = heartbeat.rack if heartbeat.rack is not None else member.rack
         if heartbeat.rebalance_timeout_ms != -1:
             member.rebalance_timeout_ms = heartbeat.rebalance_timeout_ms
@@ -235,7 +240,7 @@ class ConsumerGroup(MixedGroup):
         return self.subscribe(turn, member, before, names, regex)
 
     def _leave(self, turn: Turn, heartbeat: Heartbeat) -> None:
-        """For good, or a static member for a while."""
+        """A member leaves for good, or a static member leaves for a while."""
         member = self.members[heartbeat.member_id]
         if heartbeat.epoch == LEAVES_FOR_A_WHILE:
             self.release_partitions(member)
@@ -250,7 +255,7 @@ class ConsumerGroup(MixedGroup):
     # -- the target
 
     def converge(self, turn: Turn) -> None:
-        """Bring everything as far as it can come now, and answer those who wait for that."""
+        """Compute the epoch and the target that are due, and answer delayed requests."""
         if self.target_outdated:
             self._increment_epoch(turn)
         if self.members and self.epoch > self.assignment_epoch and self.call is None:
@@ -265,7 +270,7 @@ class ConsumerGroup(MixedGroup):
             self.history.ended(turn.now_ms)
 
     def _increment_epoch(self, turn: Turn) -> None:
-        """The next epoch."""
+        """Begin the next epoch."""
         self.target_outdated = False
         self.epoch += 1
         self.topics_hash = target.digest(self.subscribed(), turn.settings)
@@ -290,7 +295,7 @@ class ConsumerGroup(MixedGroup):
             turn.out.calls.append(self.call)
 
     def _end_assignor_call(self, turn: Turn, assignments: GroupAssignment | None) -> None:
-        """The wait for user code is over: by its answer, or by its deadline."""
+        """End the wait for user code, which has answered or is late."""
         epoch = 0 if self.call is None else self.call.generation
         self.call = self.call_due = None
         if assignments is None:
@@ -300,11 +305,11 @@ class ConsumerGroup(MixedGroup):
             )
             assignments = target.compute("uniform", group, turn.settings)
         self._set_target(turn, assignments, epoch)
-        self._serve_all(turn)  # the next call, if there has to be one, finds nobody waiting
+        self._serve_all(turn)  # before the next call, which would delay these responses again
         turn.open[self.id] = None
 
     def _set_target(self, turn: Turn, assignments: GroupAssignment, epoch: int) -> None:
-        """The target is another one."""
+        """Store a new target."""
         found = target.taken(assignments, self.subscriptions(), turn.settings)
         changed = [
             records.target(member_id, partitions)
@@ -317,18 +322,20 @@ class ConsumerGroup(MixedGroup):
         turn.dirty[self.id] = None
 
     def _serve_all(self, turn: Turn) -> None:
-        """Who joins waits for user code; it would be told of nothing else."""
-        still = []
+        """Answer delayed requests. While user code assigns, members that join keep waiting, because
+        they have no target yet.
+        """
+        waiting = []
         for each in self.delayed:
             member = self.members[each.member_id]
             if self.call is not None and (member.epoch <= 0 or each.join is not None):
-                still.append(each)
+                waiting.append(each)
             else:
                 self._serve(turn, each, member)
-        self.delayed = still  # not before all is well: a group that breaks owes them an answer
+        self.delayed = waiting  # last: if a step raises, all delayed requests have to be refused
 
     def _serve(self, turn: Turn, delayed: DelayedResponse, member: Member) -> None:
-        """Bring a member nearer to its target, and answer it."""
+        """Reconcile a member with its target, and answer its request."""
         before, revoking = member.assigned, member.revoking
         self.reconcile(turn, member, delayed.owned, changed=delayed.changed)
         if member.state != UNREVOKED or member.classic is not None:
@@ -351,7 +358,9 @@ class ConsumerGroup(MixedGroup):
 
 
 def _epoch_refusal(member: Member, heartbeat: Heartbeat) -> tuple[Code, str] | None:
-    """Whether an epoch is not the member's own. The one before is, if the answer may be lost."""
+    """Why the epoch of a heartbeat is refused; None: it is not. The previous epoch is accepted if
+    the last response may have been lost.
+    """
     known = f"than the one known by the group coordinator ({member.epoch})"
     what = "The member must abandon all its partitions and rejoin."
     lost = heartbeat.epoch == member.previous_epoch and (

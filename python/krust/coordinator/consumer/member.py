@@ -1,4 +1,4 @@
-"""A member of a consumer group, and what it says in a heartbeat."""
+"""A member of a consumer group, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from krust.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Partitions = frozenset[tuple[str, int]]
-"""Topic id and partition. By id, because a topic made again under its name is another one."""
+"""Topic id and partition. The id, because a topic that is created again has the same name."""
 
 NOTHING: Partitions = frozenset()
 
 STABLE, UNREVOKED, UNRELEASED = 0, 1, 2
-"""Where a member stands on its way to its target, by Kafka's numbers: it is there; it has still to
-give partitions up; it waits for some that others have still to give up."""
+"""The states of a member, with Kafka's numbers: it has its target; it has to give up partitions; it
+waits for partitions that other members have to give up."""
 
 LEAVES, LEAVES_FOR_A_WHILE = -1, -2
-"""The epochs with which a member goes: for good, or (a static one) to be back soon."""
+"""The epochs of a heartbeat with which a member leaves for good, or a static member for a while."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classic:
-    """What a member has that speaks the classic protocol in a consumer group."""
+    """The session timeout and the protocols of a classic member in a consumer group."""
 
     session_timeout_ms: int
     protocols: Protocols
@@ -55,21 +55,21 @@ class Member:
     state: int = STABLE
     assigned: Partitions = NOTHING
     revoking: Partitions = NOTHING
-    """what it was told to give up and may still read"""
+    """partitions that it has to give up and may still read"""
     connection: int | None = None
     revoke_due: int | None = None
     joins: bool = False
-    """a classic one's join waits"""
+    """whether a classic member's join waits"""
     join_due: int | None = None
-    """a classic one was called to join again"""
+    """when a classic member that has to join again is removed"""
     sync_due: int | None = None
-    """a classic one has joined and not synced"""
+    """when a classic member that has joined and not synced is removed"""
     restart_session: bool = False
-    """a wait of before the group was converted is over, so its session begins anew"""
+    """its wait from before the conversion is over, so it begins a new session"""
     published: ConsumerMemberSnapshot | None = None
     """as last published"""
     published_key: tuple[object, ...] = ()
-    """what that row depends on"""
+    """the values that `published` depends on"""
 
     def set_epoch(self, epoch: int) -> None:
         """Set the member epoch; the old one becomes the previous epoch."""
@@ -105,7 +105,7 @@ class Member:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """A ConsumerGroupHeartbeat, read. None: it does not say, so nothing changed."""
+    """A ConsumerGroupHeartbeat request and its client. None: the field is absent: unchanged."""
 
     ticket: int
     version: int
@@ -124,7 +124,7 @@ class Heartbeat:
 
     @classmethod
     def of(cls, event: Event[ConsumerGroupHeartbeatRequest]) -> Heartbeat:
-        """Read it."""
+        """Read an event."""
         message, client = event.message, event.client
         names, owned = message.get("subscribed_topic_names"), message.get("topic_partitions")
         host = client.get("host") or ""
@@ -139,19 +139,19 @@ class Heartbeat:
             names=None if names is None else frozenset(names),
             regex=message.get("subscribed_topic_regex"),
             assignor=message.get("server_assignor"),
-            owned=None if owned is None else unlisted(owned),
+            owned=None if owned is None else partitions_of(owned),
             client_id=client.get("id") or "",
             client_host=host if host.startswith("/") else f"/{host}",
             connection=client.get("connection"),
         )
 
     def is_full(self) -> bool:
-        """Whether it says all, as clients do that are not sure what the broker knows."""
+        """Whether it has all fields. A client that is not sure sends all."""
         published_key = self.names is not None or self.regex is not None
         return self.rebalance_timeout_ms != -1 and published_key and self.owned is not None
 
     def invalid(self) -> str | None:
-        """What no group could take."""
+        """Why the request is invalid in any group; None: it is valid."""
         if not self.member_id and (self.version >= 1 or self.epoch > 0 or self.epoch == LEAVES):
             return "MemberId can't be empty."
         if self.instance_id == "":
@@ -184,15 +184,15 @@ class DelayedResponse:
     member_id: str
     owned: Partitions | None
     with_assignment: bool
-    """the assignment is in the answer, changed or not"""
+    """whether the response has the assignment even if it is unchanged"""
     changed: bool
-    """the subscription is another one"""
+    """whether the subscription changed"""
     join: JoinRequest | None = None
     suspected: bool = False
-    """the core has taken the member for dead once: said again, its connection is gone"""
+    """the core has reported the expiry of its session once. The second report removes it."""
 
 
-def listed(partitions: Iterable[tuple[str, int]]) -> list[TopicPartitions]:
+def group_by_topic(partitions: Iterable[tuple[str, int]]) -> list[TopicPartitions]:
     """Partitions as requests, responses and records have them, sorted."""
     by_topic: dict[str, list[int]] = {}
     for topic_id, partition in sorted(partitions):
@@ -200,6 +200,6 @@ def listed(partitions: Iterable[tuple[str, int]]) -> list[TopicPartitions]:
     return [{"topic_id": each, "partitions": numbers} for each, numbers in by_topic.items()]
 
 
-def unlisted(topics: Iterable[consumer_group_heartbeat.TopicPartitions]) -> Partitions:
-    """And back."""
+def partitions_of(topics: Iterable[consumer_group_heartbeat.TopicPartitions]) -> Partitions:
+    """The partitions of a list of topics."""
     return frozenset((each["topic_id"], one) for each in topics for one in each["partitions"])

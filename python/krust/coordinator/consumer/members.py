@@ -1,8 +1,8 @@
-"""The members of a consumer group, and what follows from them: target, owners, snapshot.
+"""The members of a consumer group and what is computed from them: target, owners, snapshot.
 
-`owners` maps a partition to its member, be it assigned or still to be revoked. Whoever changes a
-member calls `release_partitions` before and `claim_partitions` after. `group` decides when
-something happens.
+`owners` maps a partition to the member that may read it (assigned or to be revoked). A caller that
+changes a member calls `release_partitions` before and `claim_partitions` after. `group` decides
+when something happens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from krust.coordinator.consumer.member import (
     STABLE,
     UNRELEASED,
     UNREVOKED,
-    unlisted,
+    partitions_of,
 )
 from krust.coordinator.consumer.reconcile import MemberTarget, has_free_partition
 from krust.coordinator.consumer.target import MemberSubscription, known, named, preferred
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.consumer.member import DelayedResponse, Member, Partitions
-    from krust.coordinator.events import GroupSettings, Live, Record
+    from krust.coordinator.events import GroupSettings, LiveRecord, Record
     from krust.coordinator.snapshots import ConsumerGroupSnapshot, ConsumerMemberSnapshot
     from krust.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
 
 
 class ConsumerGroupMembers:
-    """A group's members and what follows from them."""
+    """The members of a group, their target, and the group's epochs."""
 
     kind = "consumer"
     protocol_type = "consumer"
@@ -46,7 +46,7 @@ class ConsumerGroupMembers:
         self.since_ms = now_ms
         self.epoch = 0
         self.assignment_epoch = 0
-        """of the target"""
+        """the epoch of the target"""
         self.topics_hash = 0
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}
@@ -57,11 +57,11 @@ class ConsumerGroupMembers:
         self.delayed: list[DelayedResponse] = []
         self.history = History(self.id)
         self.timers: list[tuple[int, str]] = []
-        """of members; those that hold no more are skipped"""
+        """of members; timers that no longer hold are skipped"""
         self._old_record = False
-        """type 4 is in the log"""
+        """whether the log has a record of type 4"""
         self._subscribed: frozenset[str] | None = None
-        """as last counted; None: something changed"""
+        """as last computed; None: something changed"""
 
     # -- members
 
@@ -117,7 +117,7 @@ class ConsumerGroupMembers:
         return self._subscribed
 
     def forget_subscribed(self) -> None:
-        """The set of subscribed topics may be another one: compute it again."""
+        """A subscription changed: compute the set of subscribed topics again."""
         self._subscribed = None
 
     def set_timers(self, member: Member) -> None:
@@ -155,7 +155,7 @@ class ConsumerGroupMembers:
         return SETTLED if settled else RECONCILING
 
     def is_quiet(self, member: Member, settings: GroupSettings) -> bool:
-        """Whether a heartbeat that says nothing new would change nothing."""
+        """Whether a heartbeat without new fields would change nothing."""
         if member.epoch <= 0:
             return False
         if member.state == UNREVOKED:
@@ -167,7 +167,7 @@ class ConsumerGroupMembers:
         )
 
     def must_rejoin(self, member: Member, settings: GroupSettings) -> bool:
-        """Whether a classic member is to come and fetch what it is to have."""
+        """Whether a classic member has to join again to learn its assignment."""
         return not member.joins and (
             member.state == UNREVOKED or not self.is_quiet(member, settings)
         )
@@ -177,7 +177,7 @@ class ConsumerGroupMembers:
         return not self.epoch and not self.members
 
     def only_classic(self, without: str | None = None) -> bool:
-        """Whether somebody is left, and all who are speak the classic protocol."""
+        """Whether the group has members and all of them speak the classic protocol."""
         others = [each for each in self.members.values() if each.id != without]
         return bool(others) and all(each.classic is not None for each in others)
 
@@ -187,16 +187,16 @@ class ConsumerGroupMembers:
         """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
         settings = turn.settings
         heartbeat_ms, session_ms = settings.timing(self.id)
-        rows: dict[str, ConsumerMemberSnapshot] = {}
+        members: dict[str, ConsumerMemberSnapshot] = {}
         for each in self.members.values():
             if each.classic is None:
                 quiet = self.is_quiet(each, settings)
-                rows[each.id] = each.snapshot(session_ms, quiet)
+                members[each.id] = each.snapshot(session_ms, quiet)
             else:
                 rejoin = self.must_rejoin(each, settings)
-                rows[each.id] = each.snapshot(each.classic.session_timeout_ms, not rejoin)
-        for delayed in self.delayed:  # its silence is ours
-            rows[delayed.member_id] = {**rows[delayed.member_id], "timed": False}
+                members[each.id] = each.snapshot(each.classic.session_timeout_ms, not rejoin)
+        for delayed in self.delayed:  # it waits for a response, so its session cannot expire
+            members[delayed.member_id] = {**members[delayed.member_id], "timed": False}
         snapshot: ConsumerGroupSnapshot = {
             "type": "consumer",
             "state": self.state,
@@ -205,21 +205,21 @@ class ConsumerGroupMembers:
             "since_ms": self.since_ms,
             "subscribed": sorted(self.subscribed()),
             "heartbeat_interval_ms": heartbeat_ms,
-            "members": rows,
+            "members": members,
         }
-        fresh: dict[str, ConsumerMemberSnapshot] = {
-            each.id: {**rows[each.id], "timed": False}
+        untimed: dict[str, ConsumerMemberSnapshot] = {
+            each.id: {**members[each.id], "timed": False}
             for each in self.members.values()
             if each.restart_session
         }
-        if fresh:
-            turn.out.snapshots.append((self.id, {**snapshot, "members": {**rows, **fresh}}))
+        if untimed:
+            turn.out.snapshots.append((self.id, {**snapshot, "members": {**members, **untimed}}))
         for each in self.members.values():
             each.restart_session = False
         turn.out.snapshots.append((self.id, snapshot))
 
     def describe(self, settings: GroupSettings) -> DescribedGroup:
-        """Its part of ConsumerGroupDescribe."""
+        """The group in ConsumerGroupDescribe."""
         shown = replies.described(self.id)
         shown["group_state"] = self.state
         shown["group_epoch"] = self.epoch
@@ -263,12 +263,12 @@ class ConsumerGroupMembers:
         return gone
 
     def without_old_record(self) -> list[Record]:
-        """The tombstone of what an older Kafka wrote, once."""
+        """The tombstone of an older Kafka's record, once."""
         old, self._old_record = self._old_record, False
         return [(records.TOPICS, {}, None)] if old else []
 
-    def read(self, record: Live) -> None:
-        """One record of the log."""
+    def read(self, record: LiveRecord) -> None:
+        """Take over one record of the log."""
         kind, key, value = record
         if kind == records.EPOCH:
             self.epoch, self.topics_hash = value["epoch"], value.get("metadata_hash") or 0
@@ -280,13 +280,13 @@ class ConsumerGroupMembers:
         elif kind == records.TARGET_EPOCH:
             self.assignment_epoch = value["assignment_epoch"]
         elif kind == records.TARGET:
-            self.target[key["member_id"]] = unlisted(value["topic_partitions"])
+            self.target[key["member_id"]] = partitions_of(value["topic_partitions"])
         elif kind == records.REGEX:
             self.resolved[key["regular_expression"]] = frozenset(value["topics"])
 
     @classmethod
-    def replayed(cls, group_id: str, log: Iterable[Live], now_ms: int) -> Self:
-        """A group as the log has it: sessions and the time to revoke begin now."""
+    def replayed(cls, group_id: str, log: Iterable[LiveRecord], now_ms: int) -> Self:
+        """The group of records in the log. Sessions and the time to revoke begin now."""
         group = cls(group_id, now_ms)
         live = list(log)
         for each in live:
@@ -306,7 +306,7 @@ class ConsumerGroupMembers:
 
 
 def _shown(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Assignment:
-    """An assignment as ConsumerGroupDescribe has it."""
+    """An assignment in ConsumerGroupDescribe."""
     by_topic: dict[str, tuple[str, list[int]]] = {}
     ids = {topic_id for topic_id, _ in partitions}
     names = {settings.topic_of(each): each for each in ids}

@@ -1,11 +1,11 @@
-"""Members that come and go, and those among them that still speak the classic protocol.
+"""Joining and leaving of members in a consumer group, classic members included.
 
-While a group is converted, JoinGroup, SyncGroup and LeaveGroup of classic members are served from
-the consumer group: nobody leads, a join is answered at once with the member's epoch as generation,
-and a sync with what the member has. A heartbeat (answered by the core) calls a member to join again
-when there is something for it to revoke or to fetch; cooperative members revoke between two joins.
-Source: Kafka 4.3 `GroupMetadataManager.classicGroup*ToConsumerGroup`. Other than there: a member id
-that was not given out is unknown, because whoever comes with it may still read.
+A consumer group that was converted serves JoinGroup, SyncGroup and LeaveGroup of its classic
+members. It has no leader. A join is answered at once, with the member's epoch as generation, and a
+sync with the member's partitions. The core's answer to a heartbeat calls a member to join again
+when it has partitions to revoke or to take. Cooperative members revoke between two joins.
+Source: Kafka 4.3 `GroupMetadataManager.classicGroup*ToConsumerGroup`. Difference: a member id that
+was not given out is unknown, because a client with such an id may still read partitions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from krust.messages.sync_group import SyncGroupRequest
 
 MAX_PENDING = 10_000
-"""Members that were told an id and have not used it yet; the oldest makes room."""
+"""Members that got an id and have not used it yet. The oldest one makes room."""
 
 MEMBER_ID_REQUIRED_SINCE = 4
 
@@ -52,9 +52,9 @@ class MixedGroup(ConsumerGroupMembers):
     def __init__(self, group_id: str, now_ms: int) -> None:
         super().__init__(group_id, now_ms)
         self.target_outdated = False
-        """something changed that the next epoch is for"""
+        """whether a change asks for a new epoch"""
         self.call: AssignCall | None = None
-        """what user code computes a target for"""
+        """the running call of user code, which computes a target"""
         self.call_due: int | None = None
         self.pending: dict[str, None] = {}
 
@@ -98,7 +98,7 @@ class MixedGroup(ConsumerGroupMembers):
         )
 
     def answer_join(self, turn: Turn, request: JoinRequest, member: Member) -> None:
-        """The join of a member that was brought to what it can have; it has to sync now."""
+        """Answer the join of a member that was reconciled. It has to sync now."""
         member.sync_due = turn.now_ms + member.rebalance_timeout_ms
         self.set_timers(member)
         member.joins, member.restart_session = False, True
@@ -108,7 +108,7 @@ class MixedGroup(ConsumerGroupMembers):
         self.answer(turn, request.ticket, reply)
 
     def sync(self, turn: Turn, event: Event[SyncGroupRequest]) -> None:
-        """SyncGroup: the assignment is there already."""
+        """SyncGroup: the assignment is known."""
         message = event.message
         member_id = message["member_id"]
         self.converge_before(turn, member_id)
@@ -154,7 +154,7 @@ class MixedGroup(ConsumerGroupMembers):
         return code
 
     def call_to_join(self, turn: Turn) -> None:
-        """Classic members that have to join again have their rebalance timeout for it from now."""
+        """Call classic members to join again within their rebalance timeout."""
         for each in self.members.values():
             if each.classic is None:
                 continue
@@ -168,7 +168,7 @@ class MixedGroup(ConsumerGroupMembers):
     # -- members of both protocols
 
     def add_or_replace(self, turn: Turn, member: Member) -> Member:
-        """Somebody is new; under a known instance id it takes the place of who held that."""
+        """Add a member. If its instance id is known, it replaces the member that has it."""
         old = self.members.get(self.static.get(member.instance_id or "", ""))
         if old is None:
             self.add_member(member)
@@ -195,8 +195,10 @@ class MixedGroup(ConsumerGroupMembers):
     def subscribe(
         self, turn: Turn, member: Member, before: Record | None, names: frozenset[str], regex: str
     ) -> bool:
-        """Write what is different about a member (before: None, it is new); whether its
-        subscription is.
+        """Set a member's subscription and write its record if it changed.
+
+        before   the record of the member before the request; None: it is new
+        returns  whether the subscription changed
         """
         old = member.regex
         changed = (member.names, old) != (names, regex)
@@ -219,7 +221,7 @@ class MixedGroup(ConsumerGroupMembers):
         return changed
 
     def drop_member(self, turn: Turn, member: Member, why: str) -> None:
-        """A member is no more; what it waits for is answered so that it may begin anew."""
+        """Remove a member. Its delayed request is refused so that it can join again."""
         self.refuse_delayed(turn, member.id, Code.UNKNOWN_MEMBER_ID)
         self.remove_member(member)
         self.write(turn, *records.member_tombstones(member.id))
@@ -227,7 +229,7 @@ class MixedGroup(ConsumerGroupMembers):
         self.request_new_target(turn, member.id, why)
 
     def request_new_target(self, turn: Turn, member_id: str, why: str) -> None:
-        """Something that asks for another target."""
+        """Note that a new target is needed, and why."""
         self.history.add_reason(member_id, why, turn.now_ms)
         self.target_outdated = True
         turn.dirty[self.id] = turn.open[self.id] = None
@@ -235,7 +237,7 @@ class MixedGroup(ConsumerGroupMembers):
     def reconcile(
         self, turn: Turn, member: Member, owned: Partitions | None, *, changed: bool
     ) -> None:
-        """Bring a member nearer to its target."""
+        """Bring a member's partitions closer to its target."""
         member_target = self.member_target(member, turn.settings)
         self.release_partitions(member)
         different = reconcile(member, member_target, owned, changed=changed)
@@ -247,22 +249,22 @@ class MixedGroup(ConsumerGroupMembers):
     # -- those who wait
 
     def delay(self, turn: Turn, delayed: DelayedResponse) -> None:
-        """Answer later in this batch, or when user code has answered."""
+        """Answer a request at the end of the batch, or when user code has answered."""
         self.delayed.append(delayed)
         turn.open[self.id] = None
 
     def converge_before(self, turn: Turn, member_id: str) -> None:
-        """One that waits speaks again: what it said before comes first."""
+        """Finish a member's delayed request before it sends the next one."""
         if any(each.member_id == member_id for each in self.delayed):
             self.converge(turn)
             self.refuse_delayed(turn, member_id, Code.COORDINATOR_NOT_AVAILABLE)
 
     def converge(self, turn: Turn) -> None:
-        """Bring everything as far as it can come now, and answer those who wait for that."""
+        """Compute the epoch and the target that are due, and answer delayed requests."""
         raise NotImplementedError
 
     def refuse_delayed(self, turn: Turn, member_id: str, code: Code) -> None:
-        """It waits for nothing any more."""
+        """Refuse the delayed requests of a member."""
         for each in [one for one in self.delayed if one.member_id == member_id]:
             self.answer(turn, each.ticket, refusal(each, code))
             self.delayed.remove(each)
@@ -271,7 +273,7 @@ class MixedGroup(ConsumerGroupMembers):
     def pending_replies(
         self,
     ) -> list[tuple[int, JoinGroupResponse | ConsumerGroupHeartbeatResponse]]:
-        """Whom it owes an answer, and what to say when the group is read again."""
+        """The delayed requests and their refusals, for a group that is read again."""
         code = Code.COORDINATOR_NOT_AVAILABLE
         return [(each.ticket, refusal(each, code)) for each in self.delayed]
 
@@ -311,7 +313,7 @@ class MixedGroup(ConsumerGroupMembers):
         return Code.NONE if request.member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def _fenced(self, member_id: str, instance_id: str | None) -> Code:
-        """Whether this is the member it says it is."""
+        """The code for a request with these ids; NONE: they belong to one member."""
         if instance_id is not None:
             known = self.static.get(instance_id)
             if known is not None and known != member_id:
@@ -342,7 +344,7 @@ class MixedGroup(ConsumerGroupMembers):
         return member.classic
 
     def _forget_regex(self, turn: Turn, pattern: str) -> None:
-        """Nobody may be left who subscribes by it."""
+        """Forget a regular expression that no member subscribes with."""
         used = any(each.regex == pattern for each in self.members.values())
         if pattern and not used and self.resolved.pop(pattern, None) is not None:
             self.write(turn, (records.REGEX, {"regular_expression": pattern}, None))
@@ -351,7 +353,7 @@ class MixedGroup(ConsumerGroupMembers):
 def refusal(
     delayed: DelayedResponse, code: Code
 ) -> JoinGroupResponse | ConsumerGroupHeartbeatResponse:
-    """The refusal of what waits, in the shape of its API."""
+    """The refusal of a delayed request of either API."""
     if delayed.join is not None:
         return replies.join(code, delayed.member_id)
     return consumer_replies.refused(code)

@@ -1,13 +1,13 @@
-"""How a member comes from what it has to what it is to have (KIP-848, reconciliation).
+"""Reconciliation: the steps from a member's partitions to its target (KIP-848).
 
-    STABLE ──another target──> UNREVOKED   it has something to give up, and keeps its epoch
-    STABLE, UNREVOKED ──nothing (left) to give up──> UNRELEASED   others have what it waits for
-    all ──nothing to give up, all free──> STABLE
+    STABLE ──new target──> UNREVOKED   it has partitions to give up, and keeps its epoch
+    STABLE, UNREVOKED ──none (left) to give up──> UNRELEASED   other members have its partitions
+    all ──none to give up, all free──> STABLE
 
 Rules (the simulator checks them):
-- A member takes the target's epoch only when it has given up what is not in the target.
-- A partition is given to a member only when no other has it, be it to be revoked or not.
-- What a member may still read stays its own: `assigned` or `revoking`.
+- A member gets the target's epoch only when it has given up all partitions outside the target.
+- A member gets a partition only when no other member has it, assigned or to be revoked.
+- A partition that a member may still read stays in its `assigned` or `revoking`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MemberTarget(NamedTuple):
-    """What a member is to have."""
+    """The partitions that a member is to have."""
 
     epoch: int
     partitions: Partitions
@@ -36,11 +36,11 @@ class MemberTarget(NamedTuple):
 def reconcile(
     member: Member, member_target: MemberTarget, owned: Partitions | None, *, changed: bool
 ) -> bool:
-    """Bring a member as near to its goal as it can come now.
+    """Bring a member as close to its target as is possible now.
 
-    owned     what it says it still has; None: it does not say, so all
-    changed   its subscription is another one: what it does not subscribe to goes at once
-    returns   whether anything is different
+    owned     the partitions that it reports; None: it reports none, so it has all
+    changed   its subscription changed: it loses unsubscribed partitions at once
+    returns   whether the member changed
     """
     if member.state == UNREVOKED and (owned is None or owned & member.revoking):
         return changed and _drop_unsubscribed(member, member_target, owned)
@@ -50,13 +50,13 @@ def reconcile(
 
 
 def has_free_partition(member: Member, member_target: MemberTarget) -> bool:
-    """Whether something it waits for is free by now."""
+    """Whether a partition that it waits for is free."""
     missing = wanted(member_target) - member.assigned
     return any(member_target.is_free(each) for each in missing)
 
 
 def wanted(member_target: MemberTarget) -> Partitions:
-    """The part of the target that it still subscribes to."""
+    """The target without partitions that it no longer subscribes to."""
     return frozenset(each for each in member_target.partitions if each[0] in member_target.topics)
 
 
@@ -75,7 +75,7 @@ def _advance(member: Member, member_target: MemberTarget, owned: Partitions | No
 def _drop_unsubscribed(
     member: Member, member_target: MemberTarget, owned: Partitions | None
 ) -> bool:
-    """Give up what it does not subscribe to any more, and nothing else."""
+    """Give up only the partitions that it no longer subscribes to."""
     kept = frozenset(each for each in member.assigned if each[0] in member_target.topics)
     given_up = member.revoking | (member.assigned - kept)
     if kept == member.assigned:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from krust.coordinator.consumer.member import Classic, Member, listed, unlisted
+from krust.coordinator.consumer.member import Classic, Member, group_by_topic, partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,7 @@ EPOCH, TOPICS, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX = 3, 4, 5, 6, 7, 8, 
 
 
 def epoch(number: int, topics_hash: int) -> Record:
-    """The group's epoch, and a digest of the topics it was decided about."""
+    """The group's epoch, and a digest of its topics."""
     value: EpochValue = {"epoch": number, "metadata_hash": topics_hash}
     return EPOCH, {}, value
 
@@ -51,19 +51,19 @@ def target_epoch(number: int) -> Record:
 
 
 def target(member_id: str, partitions: Partitions) -> Record:
-    """What a member is to have."""
-    value: TargetValue = {"topic_partitions": listed(partitions)}
+    """The target of a member."""
+    value: TargetValue = {"topic_partitions": group_by_topic(partitions)}
     return TARGET, {"member_id": member_id}, value
 
 
 def regex(pattern: str, topics: Iterable[str], now_ms: int) -> Record:
-    """Which topics a regular expression means."""
+    """The topics that match a regular expression."""
     value: RegexValue = {"topics": sorted(topics), "version": 0, "timestamp": now_ms}
     return REGEX, {"regular_expression": pattern}, value
 
 
 def member(one: Member) -> Record:
-    """Who a member is and what it wants."""
+    """A member's identity and subscription."""
     value: MemberValue = {
         "instance_id": one.instance_id,
         "rack_id": one.rack,
@@ -92,8 +92,8 @@ def current(one: Member) -> Record:
         "member_epoch": one.epoch,
         "previous_member_epoch": one.previous_epoch,
         "state": one.state,
-        "assigned_partitions": listed(one.assigned),
-        "partitions_pending_revocation": listed(one.revoking),
+        "assigned_partitions": group_by_topic(one.assigned),
+        "partitions_pending_revocation": group_by_topic(one.revoking),
     }
     return CURRENT, {"member_id": one.id}, value
 
@@ -130,5 +130,5 @@ def read_current(one: Member, message: Message) -> None:
     value = cast("CurrentValue", message)
     one.epoch, one.previous_epoch = value["member_epoch"], value["previous_member_epoch"]
     one.state = value["state"]
-    one.assigned = unlisted(value["assigned_partitions"])
-    one.revoking = unlisted(value["partitions_pending_revocation"])
+    one.assigned = partitions_of(value["assigned_partitions"])
+    one.revoking = partitions_of(value["partitions_pending_revocation"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.coordinator.consumer.member import listed
 from krust.errors import Code
 
 if TYPE_CHECKING:
@@ -29,12 +28,14 @@ def heartbeat(
         "member_id": member_id,
         "member_epoch": epoch,
         "heartbeat_interval_ms": interval_ms,
-        "assignment": None if assignment is None else {"topic_partitions": listed(assignment)},
+        "assignment": None
+        if assignment is None
+        else {"topic_partitions": group_by_topic(assignment)},
     }
 
 
 def unsupported_assignor(name: str, offered: Iterable[str]) -> tuple[Code, str]:
-    """Why a member may not name this assignor."""
+    """The refusal of a member that asks for an unknown assignor."""
     why = f"ServerAssignor {name} is not supported. Supported assignors: {', '.join(offered)}."
     return Code.UNSUPPORTED_ASSIGNOR, why
 

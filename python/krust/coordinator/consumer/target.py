@@ -1,7 +1,7 @@
-"""The target: who is to have what, from subscriptions, topics and an assignor.
+"""The target assignment, from subscriptions, topics and an assignor.
 
-`uniform` and `range` are computed here, at once; whatever else `group.consumer.assignors` names is
-user code: it gets an AssignCall, and answers by the news `Assigned`.
+`uniform` and `range` are computed here. Any other assignor of `group.consumer.assignors` is user
+code: it gets an AssignCall and answers with the news `Assigned`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from krust.coordinator.events import GroupSettings, TopicShape
 
 BUILT_IN: dict[str, type[Assignor]] = {"uniform": Uniform, "range": Range}
-"""Those that are bounded and fast, and run where everything is decided."""
+"""Assignors that are bounded and fast, and so run on the policy thread."""
 
 
 class MemberSubscription(NamedTuple):
-    """A member and the names of all topics it wants, those of its regular expression among them."""
+    """A member and its topics, by name and by regular expression."""
 
     member: Member
     topics: frozenset[str]
 
 
 def preferred(members: Iterable[Member], settings: GroupSettings) -> str:
-    """Most votes among members that name one; a tie, or no vote, goes to the first configured."""
+    """The assignor with the most votes. A tie, or no vote, goes to the first configured one."""
     votes = Counter(each.assignor for each in members if each.assignor in settings.assignors)
     return max(settings.assignors, key=lambda name: votes[name])
 
@@ -45,7 +45,7 @@ def spec(
     epoch: int,
     settings: GroupSettings,
 ) -> GroupSpec:
-    """The group as an assignor sees it; what the target was so far counts as owned."""
+    """The group for an assignor. Members own the partitions of the last target."""
     members = {
         each.member.id: MemberSpec(
             each.topics,
@@ -61,7 +61,7 @@ def spec(
 
 
 def compute(name: str, group: GroupSpec, settings: GroupSettings) -> GroupAssignment:
-    """The target by a built-in assignor."""
+    """The assignment of a built-in assignor."""
     wanted = {topic for each in group.members.values() for topic in each.topics}
     shapes = known(wanted, settings)
     racks = {
@@ -76,7 +76,7 @@ def compute(name: str, group: GroupSpec, settings: GroupSettings) -> GroupAssign
 def taken(
     given: GroupAssignment, subscriptions: list[MemberSubscription], settings: GroupSettings
 ) -> dict[str, Partitions]:
-    """The target out of an assignment; what is not so any more since it was asked is left out."""
+    """The target of an assignment, without members, topics and partitions that do not exist."""
     gone: set[tuple[str, int]] = set()
     found: dict[str, Partitions] = {}
     for member, topics in subscriptions:
@@ -87,13 +87,13 @@ def taken(
 
 
 def known(topics: Iterable[str], settings: GroupSettings) -> dict[str, TopicShape]:
-    """Those of these topics that there are, by name."""
+    """The topics among these that exist, by name."""
     found = ((topic, settings.topics(topic)) for topic in sorted(topics))
     return {topic: shape for topic, shape in found if shape is not None}
 
 
 def named(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> list[TopicPartition]:
-    """Partitions by their topics' names, in one order; topics that are gone are left out."""
+    """Partitions with topic names instead of ids, sorted, without deleted topics."""
     by_id: dict[str, str | None] = {}
     found = []
     for topic_id, number in partitions:
@@ -106,7 +106,7 @@ def named(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> lis
 
 
 def ids(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Partitions:
-    """And back; those that do not exist are left out."""
+    """Partitions with topic ids instead of names, without those that do not exist."""
     found = list(partitions)
     shapes = known({topic for topic, _ in found}, settings)
     return frozenset(
@@ -117,7 +117,7 @@ def ids(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Parti
 
 
 def digest(topics: Iterable[str], settings: GroupSettings) -> int:
-    """A number that is another one when any of these topics is: 64 bits, signed; 0: none exists."""
+    """A hash of these topics and their partitions: 64 bits, signed; 0: none exists."""
     shapes = known(topics, settings)
     if not shapes:
         return 0

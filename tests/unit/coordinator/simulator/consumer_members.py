@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from krust.coordinator.consumer.member import listed, unlisted
+from krust.coordinator.consumer.member import group_by_topic, partitions_of
 from krust.coordinator.consumer_protocol import (
     Assignment,
     Subscription,
@@ -157,7 +157,7 @@ class ConsumerMember:
         if self.epoch == 0:
             owned = []
         elif everything or self.owned != self.subscriptions:
-            owned = listed(self.owned)
+            owned = group_by_topic(self.owned)
         self.subscriptions = self.owned
         return {
             "group_id": self.group_id,
@@ -222,7 +222,7 @@ class ConsumerMember:
         self.state, self.all, self.changed = "member", False, False
         self.epoch = reply["member_epoch"]
         if reply["assignment"] is not None:
-            self.goal = unlisted(reply["assignment"]["topic_partitions"])
+            self.goal = partitions_of(reply["assignment"]["topic_partitions"])
             self._adopt_assignment(self.goal)
         self.simulation.checks.owners(self.group_id)
         if self.simulation.chance(0.2):
@@ -307,7 +307,9 @@ class LyingConsumerMember(ConsumerMember):
         elif lie == 1 and others:
             message["instance_id"] = rng.choice(others)
         elif lie == 2:
-            message["topic_partitions"] = listed([("nowhere", 3), (self.simulation.id_of("t"), 99)])
+            message["topic_partitions"] = group_by_topic(
+                [("nowhere", 3), (self.simulation.id_of("t"), 99)]
+            )
         elif lie == 3:
             message["member_id"] = rng.choice(("", "nobody"))
         elif lie == 4:

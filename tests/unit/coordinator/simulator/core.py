@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 
 from krust.coordinator.consumer.replies import heartbeat, refused
-from krust.coordinator.events import Live, Record
+from krust.coordinator.events import LiveRecord, Record
 from krust.errors import Code
 from krust.messages import Message
 
@@ -36,7 +36,7 @@ class SimulatedCore:
     def __init__(self, *, grace: bool) -> None:
         self.grace = grace
         self.log: dict[str, Message | None] = {}
-        self.live: dict[str, dict[tuple[int, str], Live]] = {}
+        self.live: dict[str, dict[tuple[int, str], LiveRecord]] = {}
         """records of consumer groups"""
         self.records = 0
         self.rows: dict[str, Message] = {}

@@ -15,7 +15,7 @@ from krust.coordinator.assignors.spec import Topics
 from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import CALL_MS, ConsumerGroup
-from krust.coordinator.consumer.member import UNREVOKED, unlisted
+from krust.coordinator.consumer.member import UNREVOKED, partitions_of
 from krust.coordinator.consumer.target import BUILT_IN
 from krust.coordinator.events import AssignCall, GroupSettings
 from krust.errors import Code
@@ -197,8 +197,8 @@ class MixedGroupChecks(GroupChecks):
             same = current["member_epoch"] == reply["member_epoch"]
             self.must("durable", same, f"{member_id} has {reply}, the log {current}")
             if reply["assignment"] is not None and self.simulation.single:
-                sent = unlisted(reply["assignment"]["topic_partitions"])
-                stored = unlisted(current["assigned_partitions"])
+                sent = partitions_of(reply["assignment"]["topic_partitions"])
+                stored = partitions_of(current["assigned_partitions"])
                 self.must("durable", sent == stored, f"{member_id}: {sent} is not {stored}")
 
     def _generation(self, group_id: str, generation: int) -> None:
