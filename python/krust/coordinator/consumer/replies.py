@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krust.coordinator.consumer.member import group_by_topic
 from krust.errors import Code
 
 if TYPE_CHECKING:
