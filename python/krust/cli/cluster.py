@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krust.cli import moves, output, session
 from krust.cli import options as shared
+from krust.cli import output, session
 from krust.cli.apis import NAMES
 from krust.cli.brokers import NOBODY, View
+from krust.cli.elect import elect
 from krust.cli.exits import Exit
+from krust.cli.reassign import reassign
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ def command() -> None:
     """Show a cluster's brokers, how it is and what it serves; move leaders, replicas, metadata."""
 
 
-command.add_command(moves.elect)
-command.add_command(moves.reassign)
+command.add_command(elect)
+command.add_command(reassign)
 
 
 @command.command()

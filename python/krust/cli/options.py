@@ -65,6 +65,24 @@ class Duration(click.ParamType[int]):
         return int(float(found[1]) * _UNITS_MS[found[2] or "s"])
 
 
+class Bytes(click.ParamType[int]):
+    """`500k`, `10M`, `1.5G`, `64Mi` or a bare number of bytes; k, M, G count in thousands."""
+
+    name = "bytes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Bytes; a value that is a number already passes."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a number of bytes; write 500k, 10M or 1G", param, ctx)
+        power = " kMGT".index(found[2].replace("K", "k") or " ")
+        return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+
+
 class KeyValue(click.ParamType[tuple[str, str]]):
     """`KEY=VALUE`; spaces around both are dropped."""
 

@@ -160,13 +160,14 @@ class Progress:
         if self._lag >= 0:
             parts.append(f"lag {self._lag:,}")
         if self._lag > 0 and rate > 0:
-            parts.append(f"eta {_duration(self._lag / rate)}")
+            parts.append(f"eta {duration(self._lag / rate)}")
         if counts.bad_rows:
             parts.append(f"{counts.bad_rows:,} bad")
         self._line.write("  ".join(parts))
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """`40s`, `12m`, `3h05m`."""
     if seconds < 120:
         return f"{seconds:.0f}s"
     minutes = round(seconds / 60)

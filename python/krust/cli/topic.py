@@ -9,6 +9,7 @@ import click
 from krust import _krust
 from krust.cli import completion, delete_records, describe_topic, output, session
 from krust.cli import options as shared
+from krust.cli.log_sizes import replica_sizes
 from krust.cli.options import KeyValue, Options
 from krust.errors import KafkaError
 
@@ -55,26 +56,15 @@ def list_(options: Options, pattern: str | None, internal: bool) -> None:
     ]
     columns = ["name", "partitions", "replicas"]
     if options.verbose:
-        sizes = _sizes(asked, [int(broker["node_id"]) for broker in answer["brokers"]])
+        sizes: dict[str, int] = {}
+        nodes = [int(broker["node_id"]) for broker in answer["brokers"]]
+        for (name, _, _), size in replica_sizes(asked, nodes).items():
+            sizes[name] = sizes.get(name, 0) + size
         ends = _ends(asked, found)
         for row in rows:
             row |= {"bytes": sizes.get(row["name"]), "end_offsets": ends[row["name"]]}
         columns += ["bytes", "end_offsets"]
     output.rows(options, [*columns, "internal"] if internal else columns, rows)
-
-
-def _sizes(asked: _krust.Client, nodes: Sequence[int]) -> dict[str, int]:
-    """The bytes of each topic's replicas on these brokers; those too old to say count nothing."""
-    sizes: dict[str, int] = {}
-    for node in nodes:
-        try:
-            results = asked.request("DescribeLogDirs", {"topics": None}, broker=node)["results"]
-        except KafkaError:
-            continue
-        for topic in (topic for result in results for topic in result["topics"]):
-            size = sum(partition["partition_size"] for partition in topic["partitions"])
-            sizes[topic["name"]] = sizes.get(topic["name"], 0) + size
-    return sizes
 
 
 def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, list[int | None]]:

@@ -1,0 +1,67 @@
+"""Throttles of replication while partitions move (KIP-73), for `krust cluster reassign`.
+
+A throttle has two parts: the rates of a broker in bytes a second, one for what it sends as a leader
+and one for what it fetches as a follower; and the replicas of each topic that these rates limit.
+Here they limit the replicas that send and those that are added. Followers in sync are not slowed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust.cli import session
+from krust.cli.topic import DELETE, SET, TOPIC, alter_configs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from krust import _krust
+
+BROKER = 4
+"""Kafka's number of a broker among what has settings."""
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LEADERS = "leader.replication.throttled.replicas"
+FOLLOWERS = "follower.replication.throttled.replicas"
+
+
+class Moving(NamedTuple):
+    """A partition and the brokers between which it moves."""
+
+    topic: str
+    partition: int
+    sources: Sequence[int]
+    added: Sequence[int]
+
+
+def throttle(asked: _krust.Client, moving: Sequence[Moving], rate: int) -> None:
+    """Let no broker send or take more than `rate` bytes a second for these moves.
+
+    raises  KafkaError: a broker refuses
+    """
+    for topic in dict.fromkeys(each.topic for each in moving):
+        of_topic = [each for each in moving if each.topic == topic]
+        senders = [f"{each.partition}:{b}" for each in of_topic for b in each.sources]
+        takers = [f"{each.partition}:{b}" for each in of_topic for b in each.added]
+        changes = [(LEADERS, SET, ",".join(senders)), (FOLLOWERS, SET, ",".join(takers))]
+        alter_configs(asked, (TOPIC, topic), changes)
+    for broker in _live(asked, {b for each in moving for b in (*each.sources, *each.added)}):
+        changes = [(name, SET, str(rate)) for name in RATES]
+        alter_configs(asked, (BROKER, str(broker)), changes, broker=broker)
+
+
+def unthrottle(asked: _krust.Client, topics: Iterable[str], brokers: Iterable[int]) -> None:
+    """Take the throttles of topics and brokers away; one that has none stays as it is.
+
+    raises  KafkaError: a broker refuses
+    """
+    for topic in topics:
+        alter_configs(asked, (TOPIC, topic), [(LEADERS, DELETE, None), (FOLLOWERS, DELETE, None)])
+    for broker in _live(asked, brokers):
+        changes = [(name, DELETE, None) for name in RATES]
+        alter_configs(asked, (BROKER, str(broker)), changes, broker=broker)
+
+
+def _live(asked: _krust.Client, brokers: Iterable[int]) -> list[int]:
+    """Those that can be told."""
+    live = {int(broker["node_id"]) for broker in session.metadata(asked, [])["brokers"]}
+    return sorted(live & set(brokers))
