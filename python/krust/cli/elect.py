@@ -16,6 +16,7 @@ import click
 from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.cli.plans import agreed
+from krust.cli.reassign_plan import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +34,7 @@ NOT_NEEDED = 84
 @click.option("--unclean", is_flag=True, help="Any replica, where none in sync lives: loses data.")
 @click.option(
     "--file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Partitions in the JSON of kafka-leader-election.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
@@ -131,5 +132,5 @@ def _of_file(file: Path) -> list[tuple[str, int]]:
         partitions = json.loads(file.read_bytes())["partitions"]
         return [(str(each["topic"]), int(each["partition"])) for each in partitions]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        text = f"{file}: no JSON of Kafka's ({type(error).__name__}: {error})"
+        text = f"{file}: {why_unreadable(error)}"
         raise click.BadParameter(text, param_hint="--file") from None

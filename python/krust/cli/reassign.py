@@ -47,7 +47,7 @@ class How(NamedTuple):
 @click.argument("moves", metavar="[TOPIC:P=BROKER,..]...", nargs=-1, type=shared.KeyValue())
 @click.option(
     "--file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Replicas in the JSON of kafka-reassign-partitions.",
 )
 @click.option("--to", metavar="BROKER,..", help="Spread the partitions over these brokers.")

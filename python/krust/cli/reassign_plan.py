@@ -235,9 +235,17 @@ def _read_file(file: Path) -> dict[Place, Replicas]:
                 raise ValueError("log_dirs names directories; krust moves between brokers only")
             found[place] = tuple(int(broker) for broker in each["replicas"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        raise click.BadParameter(f"{file}: {why}", param_hint="--file") from None
+        raise click.BadParameter(f"{file}: {why_unreadable(error)}", param_hint="--file") from None
     return found
+
+
+def why_unreadable(error: Exception) -> str:
+    """What is wrong with a file that should be Kafka's JSON."""
+    if isinstance(error, OSError):
+        return str(error.strerror)
+    if type(error) is ValueError:
+        return str(error)
+    return f"no JSON of Kafka's ({type(error).__name__}: {error})"
 
 
 def _named(argument: tuple[str, str]) -> tuple[Place, Replicas]:
