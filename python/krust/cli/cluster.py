@@ -265,7 +265,7 @@ def _move(
     if not folder.is_dir():
         raise click.UsageError(f"there is no directory {folder}")
     with locked(folder, "import" if what == "take" else what):
-        how = transfer.How(force, keep, replace, dry_run)
+        how = transfer.TransferOptions(force, keep, replace, dry_run)
         done = getattr(transfer, what)(config, folder, how)
     fields = {**done._asdict(), "dry_run": dry_run}
     listed = [

@@ -1,1 +1,1 @@
-"""What is decided elsewhere is done here, on the policy thread."""
+"""The policy thread of a broker: it carries out what `controller/` and `coordinator/` decide."""

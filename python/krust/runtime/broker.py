@@ -133,7 +133,7 @@ class Runtime:
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self.view = ClusterView.of(self.state)
-        """what other threads may read"""
+        """a copy of the state that other threads may read"""
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
         self._shutdown_request: BrokerRequest | None = None
@@ -144,7 +144,7 @@ class Runtime:
         self._lines = Lines()
 
     def start(self) -> None:
-        """Become a broker, from the directories to the first connection."""
+        """Start the broker: read the directories, open the logs, accept connections."""
         on_disk = [each for each in self.server.load() if each["kind"] == "live"]
         self._metadata = metadata.opened(
             self.config, self._dirs, self._wake, self._shared, adopt=self._adopt, memory=self._tree
@@ -342,7 +342,7 @@ class Runtime:
             self._metadata.expire()
 
     def cut_off(self, brokers: frozenset[int]) -> None:
-        """Connect to none of these brokers; another thread may say so."""
+        """Connect to none of these brokers. Any thread may call it."""
         self._cut_off = brokers
         self.server.cut_off(set(brokers))
         if self._peers is not None:

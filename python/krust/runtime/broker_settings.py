@@ -1,4 +1,4 @@
-"""The settings of a `krust.Broker`, from what its caller gave."""
+"""The settings of a `krust.Broker`, from the arguments of its caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settled(
     port: int,
     config: Mapping[str, object] | Config | None,
 ) -> tuple[Config, list[Path]]:
-    """The settings that hold, and the log directories ([]: a temporary one)."""
+    """The settings, and the log directories; empty: a temporary one."""
     if isinstance(config, Config):
         found = config
         named = True
@@ -39,7 +39,7 @@ def settled(
 
 
 def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
-    """The settings, with the ports that listeners have been given (by their names)."""
+    """The settings with the ports that listeners were bound to, by the names of the listeners."""
     addresses = listeners(str(config.text("listeners")))
     if not ports or all(port for _, _, port in addresses):
         return config

@@ -1,7 +1,8 @@
-"""What other threads see of the cluster: a copy that the policy thread publishes after each change.
+"""A copy of the cluster's state for other threads. The policy thread publishes it after each
+change.
 
-Threads: made on the policy thread, read by any. It never changes.
-Not promised: that it is newer than the last answer; a change that is under way is not in it.
+Threads: the policy thread makes it, any thread reads it. It never changes.
+Not promised: a change that is still being made is not in it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ class ClusterView(NamedTuple):
     cluster_id: str
     node_id: int
     controller_id: int
-    """-1: it knows of none"""
+    """-1: not known"""
     brokers: frozenset[int]
-    """the numbers of those that are alive"""
+    """the ids of the live brokers"""
     topics: Mapping[str, Topic]
 
     @staticmethod
     def of(state: ControllerState, topics: Mapping[str, Topic] | None = None) -> ClusterView:
-        """A copy of the state; `topics`: those of the last copy, if none changed since."""
+        """A copy of the state. `topics`: those of the last copy if no topic has changed since."""
         return ClusterView(
             state.cluster_id,
             state.node_id,

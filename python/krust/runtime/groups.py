@@ -1,14 +1,12 @@
-"""The coordinator's side of the policy thread: events in; its words out to the core.
+"""Hands group events to the coordinator, and its Outcomes to the core.
 
-One call to the core carries a whole batch: records, snapshots, replies, in this order. Groups whose
-records could not be written are forgotten by the coordinator and read again by the core; so are
-those of which a bug of the coordinator's made something that the core does not understand.
-A turn is short: events are decided in batches, and those that a turn did not come to wait for the
-next one, in their order. What a regular expression means is found once, until topics change.
-Time: the wall clock at the start plus what a monotonic clock has gone since, so that no jump of the
-wall clock ends a rebalance. When a group became empty is said by the wall clock as it is: offsets,
-whose times are of that clock, expire by it.
-Threads: the policy thread.
+One call to the core has a whole batch: records, snapshots, replies, in this order. If the records
+of a group cannot be written, or if the core refuses its records, snapshot or reply as malformed (a
+bug of the coordinator), the coordinator forgets the group and the core reads it again. A turn is
+short: events are decided in batches, and the rest waits for the next turn, in order. The topics of
+a regular expression are computed once, until topics change. Time: the wall clock at the start plus
+the time on a monotonic clock, so that no jump of the wall clock ends a rebalance. The time when a
+group became empty is of the wall clock, because offsets expire by it. Threads: the policy thread.
 """
 
 from __future__ import annotations
@@ -40,26 +38,26 @@ if TYPE_CHECKING:
     from krust.runtime.assigning import Assigning
 
 _TURN_S = 0.05
-"""no batch begins after so long in one turn"""
+"""how long a turn begins batches"""
 
 _BATCH = 64
 """the most events decided at once"""
 
-_TOGETHER_MS = 3
-"""a new group waits at least so long for its second member: consumers that are started together
-then make one generation, no seldomer than on Kafka, whose threads take as long
-"""
+_LEAST_REBALANCE_DELAY_MS = 3
+"""The least time that a new group waits for its second member. Consumers that start together then
+form one generation as often as with Kafka, whose threads take as long."""
 
 _PATTERNS = 256
-"""regular expressions whose topics are remembered"""
+"""how many regular expressions the cache has"""
 
 _log = logging.getLogger("krust.groups")
 
 
 class Groups:
-    """The coordinator of one broker, its words to the core, and the assignors it calls.
+    """The coordinator of one broker, and the assignors that it calls.
 
-    objects   group-name pattern -> assignor that lives here; they come before the setting's
+    objects   pattern of group names -> assignor object of this process; these rules come before
+              those of the setting
     """
 
     def __init__(
@@ -71,14 +69,14 @@ class Groups:
         self._rules: list[tuple[str, str | Assignor]] = [*(objects or {}).items(), *named]
         self._assigning: Assigning | None = None
         self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
-        more = {"server_assignor": self._assigns().wants} if self._rules else {}
-        self._patterns = _Patterns(server)
-        self._shapes = _Shapes(state)
+        more = {"server_assignor": self._loaded_assigning().wants} if self._rules else {}
+        self._patterns = _PatternCache(server)
+        self._shapes = _TopicCache(state)
         policy = (state.broker_text("group.consumer.migration.policy") or "").lower()
         protocols = (state.broker_text("group.coordinator.rebalance.protocols") or "").lower()
         settings = GroupSettings(
             initial_rebalance_delay_ms=max(
-                state.whole("group.initial.rebalance.delay.ms"), _TOGETHER_MS
+                state.whole("group.initial.rebalance.delay.ms"), _LEAST_REBALANCE_DELAY_MS
             ),
             min_session_timeout_ms=state.whole("group.min.session.timeout.ms"),
             max_session_timeout_ms=state.whole("group.max.session.timeout.ms"),
@@ -89,7 +87,7 @@ class Groups:
             heartbeat_interval_ms=state.whole("group.consumer.heartbeat.interval.ms"),
             timing_of=lambda group: group_configs.timing(state, group),
             consumer_max_size=state.whole("group.consumer.max.size"),
-            assignors=_offered(state, objects or {}),
+            assignors=_offered_assignors(state, objects or {}),
             serves_consumer_protocol="consumer" in re.split(r"[\s,]+", protocols),
             upgrades=policy in ("upgrade", "bidirectional"),
             downgrades=policy in ("downgrade", "bidirectional"),
@@ -106,11 +104,11 @@ class Groups:
         self._topics_changed: list[str] = []
 
     def decides(self, api: str) -> bool:
-        """Whether such an event goes to the coordinator, not to the controller."""
+        """Whether the coordinator decides an event of this name."""
         return self.coordinator.decides(api)
 
     def wait_ms(self, most: int) -> int:
-        """How long the policy thread may wait for events before something here is due."""
+        """How long the policy thread may wait for events before a timer of a group is due."""
         if self._topics_changed or self._waiting:
             return 0
         if self._wake_at_ms is None:
@@ -118,7 +116,7 @@ class Groups:
         return max(0, min(most, self._wake_at_ms - self._now_ms()))
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """The controller has changed topics; groups hear of it with the next batch."""
+        """Topics changed. The next batch tells the groups."""
         before = len(self._topics_changed)
         self._topics_changed += names
         if len(self._topics_changed) > before:
@@ -126,13 +124,13 @@ class Groups:
             self._shapes.clear()
 
     def configured(self, groups: Collection[str]) -> None:
-        """Groups have other settings: their members' sessions last as long from now on."""
+        """The settings of groups changed: publish their session timeouts."""
         if groups:
             self.coordinator.on_configs_changed(groups)
             self._decide([])
 
     def handle(self, events: Sequence[tuple[int, str, int, Message, RequestContext]]) -> None:
-        """Take events, decide those that came first (or what is due), and have the core do it."""
+        """Queue events, decide the first ones and what is due, and have the core carry it out."""
         self._waiting += [Event(*each) for each in events]
         if self._assigning is not None:
             self._waiting += self._assigning.take()
@@ -157,15 +155,15 @@ class Groups:
         except Exception:
             _log.exception("the coordinator failed; every group is read again")
             outcome = self.coordinator.on_batch_failed(events, now_ms)
-        self._follow(outcome)
+        self._carry_out(outcome)
 
     def close(self) -> None:
-        """End what runs for the groups."""
+        """End the threads and processes of assignors."""
         if self._assigning is not None:
             self._assigning.close()
 
-    def _assigns(self) -> Assigning:
-        """The assignors; most brokers never load this code."""
+    def _loaded_assigning(self) -> Assigning:
+        """The assignors. A broker without assignors of the user never loads this code."""
         if self._assigning is None:
             from krust.runtime.assigning import Assigning, Rule
 
@@ -177,31 +175,31 @@ class Groups:
             self._assigning.warm()
         return self._assigning
 
-    def _follow(self, outcome: Outcome) -> None:
+    def _carry_out(self, outcome: Outcome) -> None:
         while True:
             for line in outcome.lines:
                 _log.error("%s", line)
-            failed = self._done(outcome)
+            failed = self._coordinate(outcome)
             if outcome.reload:
                 self._server.reload_groups(outcome.reload)
             for call in outcome.calls:
                 if call.group_id not in failed:
-                    self._assigns().start(call, self._topics(call))
+                    self._loaded_assigning().start(call, self._topics(call))
             self._wake_at_ms = outcome.wake_at_ms
             if not failed:
                 return
             _log.error("the offsets topic could not be written for %s", ", ".join(failed))
             outcome = self.coordinator.on_append_failed(failed, self._now_ms(), outcome.replies)
 
-    def _done(self, outcome: Outcome) -> list[str]:
-        """Have the core do what an Outcome says; the groups of which it could not.
+    def _coordinate(self, outcome: Outcome) -> list[str]:
+        """Have the core carry out an Outcome. Returns the groups for which that failed.
 
-        What the core does not understand is a bug of the coordinator's and costs its own group.
+        Malformed records, snapshots or replies are a bug of the coordinator and cost their group.
         """
         try:
             return self._server.coordinate(outcome.records, outcome.snapshots, outcome.replies)
         except (TypeError, ValueError):
-            _log.exception("the core does not understand the coordinator")
+            _log.exception("the core refuses what the coordinator decided: it is malformed")
         failed = []
         named = [each[0] for each in outcome.records] + [each[0] for each in outcome.snapshots]
         named += [group_id for each in outcome.replies for group_id in each[2]]
@@ -221,9 +219,10 @@ class Groups:
         return failed
 
     def _answer(self, reply: Reply) -> list[str]:
-        """Answer for no group or several; the groups of which the core could not.
+        """Send a reply that waits for no group or for several. Returns the groups whose append
+        failed.
 
-        What is no answer closes the connection, so that nobody waits.
+        A malformed reply closes the connection, so that its client does not wait.
         """
         with suppress(TypeError, ValueError):
             return self._server.coordinate([], [], [reply])
@@ -232,7 +231,7 @@ class Groups:
         return []
 
     def _topics(self, call: AssignCall) -> Topics:
-        """What an assignor may know of a group's topics, as it is now."""
+        """The topics of a group for an assignor."""
         from krust.coordinator import assigning
         from krust.coordinator.assignors.spec import Topics
 
@@ -253,8 +252,8 @@ class Groups:
 
 
 def batch(waiting: deque[Event[Message]]) -> list[Event[Message]]:
-    """Take the events to decide next: at most one consumer group's heartbeats, because each such
-    group brings its members to their target when the batch ends.
+    """Take the events to decide next. They have heartbeats of at most one consumer group, because a
+    consumer group reconciles its members at the end of the batch.
     """
     taken: list[Event[Message]] = []
     group_id: str | None = None
@@ -268,15 +267,15 @@ def batch(waiting: deque[Event[Message]]) -> list[Event[Message]]:
     return taken
 
 
-class _Patterns:
-    """What regular expressions mean now; the ones asked for last are remembered."""
+class _PatternCache:
+    """A cache: regular expression -> topics that match."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._topics: dict[str, frozenset[str]] = {}
 
     def match_topics(self, pattern: str) -> frozenset[str]:
-        """The topics that match; ValueError: it is no regular expression."""
+        """The topics that match. ValueError: the expression is invalid."""
         found = self._topics.get(pattern)
         if found is None:
             found = frozenset(self._server.match_topics(pattern))
@@ -286,13 +285,13 @@ class _Patterns:
         return found
 
     def clear(self) -> None:
-        """Topics are others now."""
+        """Topics changed."""
         self._topics.clear()
 
 
-class _Shapes:
-    """Topics as the coordinator asks for them. Where the racks of brokers cannot change, because
-    there is but one, they are kept until topics change.
+class _TopicCache:
+    """The topics that the coordinator asks for. A lone broker caches them until topics change,
+    because no rack of another broker can change.
     """
 
     def __init__(self, state: ControllerState) -> None:
@@ -300,7 +299,7 @@ class _Shapes:
         self._known: dict[str, tuple[Topic, TopicShape]] = {}
 
     def of(self, name: str) -> TopicShape | None:
-        """The topic as it is now; None: there is none."""
+        """The topic; None: it does not exist."""
         topic = self._state.topics.get(name)
         if topic is None:
             return None
@@ -313,12 +312,12 @@ class _Shapes:
         return shape
 
     def clear(self) -> None:
-        """Topics are others now."""
+        """Topics changed."""
         self._known.clear()
 
 
 def _racks(state: ControllerState, topic: Topic) -> tuple[frozenset[str], ...]:
-    """The racks of each partition's replicas, as far as this broker knows."""
+    """The racks of each partition's replicas, as far as they are known."""
     racks = {number: live.rack for number, live in state.brokers.items()}
     racks[state.node_id] = state.config.text("broker.rack")
     if not any(racks.values()):
@@ -330,13 +329,13 @@ def _racks(state: ControllerState, topic: Topic) -> tuple[frozenset[str], ...]:
 
 
 def _parameters(config: Config) -> Parameters:
-    """Those of assignors."""
+    """The parameters of assignors."""
     given = {name: setup.text for name, setup in config.given().items()}
     return parameters(given, ASSIGNORS)
 
 
-def _offered(state: ControllerState, objects: Mapping[str, Assignor]) -> dict[str, str]:
-    """The assignors that members may name; one that cannot be had is logged and left out."""
+def _offered_assignors(state: ControllerState, objects: Mapping[str, Assignor]) -> dict[str, str]:
+    """The assignors that members may ask for. One that cannot be loaded is logged and left out."""
     names = state.broker_text("group.consumer.assignors") or ""
     found: dict[str, str] = {}
     for place in filter(None, re.split(r"[\s,]+", names)):

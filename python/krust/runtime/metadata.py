@@ -1,11 +1,11 @@
-"""Which store a broker keeps its metadata in: a ZooKeeper, or files of its own.
+"""Opens the store of a broker's metadata: a ZooKeeper, or files of the broker.
 
-The files are `krust-metadata.db` in the first log directory and a second copy beside it; where
-there is a second log directory it has a copy as well.
+The files are `krust-metadata.db` in the first log directory and a second copy beside it. A second
+log directory has a copy too.
 
-In a ZooKeeper a broker is its session. Number and password of it lie in `krust-session.json` in the
-first log directory, so that the next start ends what a killed one left at once, and need not wait
-until ZooKeeper does. Whoever reads the file can take the broker's place: its mode is 0600.
+The session's id and password are kept in `krust-session.json` in the first log directory, so that
+the next start after a kill ends the old session at once and need not wait until it expires. A
+program that reads the file can take over the session, so its mode is 0600.
 Threads: the policy thread.
 """
 
@@ -36,7 +36,7 @@ JOURNAL = provenance.JOURNALS[FILE]
 SESSION = "krust-session.json"
 
 _COPIES = 2
-"""log directories that have a second copy"""
+"""how many log directories have a copy"""
 
 _log = logging.getLogger("krust")
 
@@ -49,13 +49,13 @@ class Metadata(NamedTuple):
     """for messages"""
     close: Callable[[], None]
     keep: Callable[[], None]
-    """called when the session is another: writes down what ends it"""
+    """called when the session changed: saves its id and password"""
     expire: Callable[[], object]
-    """ends the session as if it had been silent for too long; a new one begins"""
+    """ends the session as if it had timed out; a new one begins"""
     hold: Callable[[], None] = lambda: None
-    """from here on changes need not be durable one by one"""
+    """from now on changes need not be durable one by one"""
     release: Callable[[], bool] = lambda: True
-    """makes them durable; False: they are not"""
+    """makes all changes durable; False: this failed"""
 
 
 def opened(
@@ -67,14 +67,14 @@ def opened(
     adopt: bool = False,
     memory: Tree | None = None,
 ) -> Metadata:
-    """The store that the settings name.
+    """Open the store that the settings name.
 
-    folders the log directories; none: it lies in memory
-    memory  where it has lain in memory before
+    folders the log directories; none: the tree is kept in memory
+    memory  an earlier tree in memory
     wake    called by a thread of the store when it has events
-    shared  the tree of a cluster in this process, instead
-    adopt   a file that is damaged, or missing where there was one, is no error
-    raises  ConfigError: no kazoo, or no address; ServerError: nobody answers, or such a file
+    shared  the tree of a cluster in this process, used instead
+    adopt   a damaged or missing file is no error
+    raises  ConfigError: no kazoo, or no address; ServerError: no server answers, or such a file
     """
     if shared is not None:
         session = shared.session(wake)
@@ -96,7 +96,7 @@ def opened(
 
 
 def kept(folders: Sequence[Path], *, adopt: bool = False) -> Setup:
-    """Where the metadata of a broker on its own is kept."""
+    """The files with the metadata of a lone broker."""
     from krust.metadata.saved import Setup
 
     copies = tuple(folder / JOURNAL for folder in folders)
@@ -105,7 +105,7 @@ def kept(folders: Sequence[Path], *, adopt: bool = False) -> Setup:
 
 
 def beside(config: Config, wake: Callable[[], None]) -> Store:
-    """A session with the ZooKeeper that the settings name, which is not the broker's own.
+    """A second session with the ZooKeeper that the settings name.
 
     raises  ConfigError, ServerError: as `opened`
     """
@@ -127,7 +127,7 @@ def _ensemble(config: Config, connect: str) -> Ensemble:
 
 
 def _tls(config: Config) -> Tls | None:
-    """How the connection is secured."""
+    """The settings of TLS; None: the connection is not secured."""
     if not config.true("zookeeper.ssl.client.enable"):
         return None
     trusted = _pem(
@@ -147,7 +147,7 @@ def _tls(config: Config) -> Tls | None:
 
 
 def _pem(place: str | None, kind: str | None) -> str | None:
-    """The place of a file that is PEM, by its type or its name."""
+    """The path of a PEM file; the type or the name of the file shows that it is PEM."""
     if place and (kind or ("PEM" if place.endswith(".pem") else "JKS")).upper() != "PEM":
         raise ConfigError(
             f"zookeeper.ssl: {place} is no PEM file",
@@ -171,7 +171,7 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
             _write(place, store.credentials)
 
     def close() -> None:
-        ends = store.credentials.session != 0  # without a connection it lives on for a while
+        ends = store.credentials.session != 0  # without a connection it exists until it expires
         store.close()
         if place is not None and ends:
             place.unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
 
 
 def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:
-    """What opens a session; its modules are loaded only where there is a ZooKeeper."""
+    """The class of the store. Its modules are loaded only with a ZooKeeper."""
     try:
         from krust.metadata.zookeeper import open_store
     except ImportError as error:
@@ -196,7 +196,7 @@ def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:
 
 
 def _read(place: Path) -> Credentials | None:
-    """The session that an earlier process left; None: it left none that can be read."""
+    """The saved session of an earlier process; None: there is none that can be read."""
     try:
         facts = json.loads(place.read_bytes())
         return Credentials(int(facts["session"]), bytes.fromhex(facts["password"]))

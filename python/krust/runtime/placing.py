@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs: what the controller's policy decides, done by the core.
+"""AlterReplicaLogDirs: the controller's policy decides, the core moves the replicas.
 
 Threads: the policy thread.
-Not promised: that a replica lies there when the answer leaves; its log is copied behind it.
+Not promised: that the replica is in the new directory when the answer leaves. The copy goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def alter(
     server: Server, state: ControllerState, request: Request[AlterReplicaLogDirsRequest]
 ) -> Policy[AlterReplicaLogDirsResponse]:
-    """Have replicas of this broker moved to other log directories."""
+    """Have the core move replicas of this broker to other log directories."""
     dirs = log_dirs.log_dirs(server.log_dirs())
     decided = yield from log_dirs.alter(request.message, dirs, state.topics)
     try:

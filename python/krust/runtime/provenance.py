@@ -1,9 +1,9 @@
-"""Who served a data directory before: krust, a cluster of `krust dev`, or Kafka.
+"""Tells who served a data directory before: krust, a cluster of `krust dev`, or Kafka.
 
-krust writes `meta.properties` without the date that Java writes, and marks one that Kafka wrote
-when it has taken its directory over (a comment, which Kafka passes over). So where krust's own
-metadata is missing it is known whether it ever was there: a directory of Kafka's is taken over, one
-of krust's is refused, because its topics would come back with other settings.
+krust writes `meta.properties` without the date that Java writes. When krust takes over a directory
+of Kafka's, it adds a comment, which Kafka ignores. So if krust's metadata is missing, krust knows
+whether it ever existed: a directory of Kafka's is taken over, a directory of krust's is refused,
+because its topics would get other settings.
 Threads: the policy thread.
 """
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 CLUSTER = "krust-cluster.db"
 """The metadata of a `krust.Cluster`, above the directories of its brokers."""
 ALONE = "krust-metadata.db"
-"""The metadata of a broker on its own, in its first log directory."""
+"""The metadata of a lone broker, in its first log directory."""
 JOURNALS = {CLUSTER: "krust-cluster.journal", ALONE: "krust-metadata.journal"}
 _META = "meta.properties"
 _OURS = ("#crc32c=", "#\nbroker.id=")
-"""What files that krust wrote begin with: those of today, and those without a checksum."""
+"""The first bytes of files that krust wrote: today's, and older ones without a checksum."""
 _MARK = "#krust\n"
 
 _log = logging.getLogger("krust")
 
 
 def served_by_krust(folders: Iterable[Path]) -> str | None:
-    """What proves that krust has served one of the directories; None: nothing does."""
+    """What proves that krust has served one of the directories; None: there is no proof."""
     for folder in folders:
         text = _meta(folder)
         if text is not None and (text.startswith(_OURS) or _MARK in text):
@@ -42,7 +42,7 @@ def served_by_krust(folders: Iterable[Path]) -> str | None:
 
 
 def mark(folder: Path) -> None:
-    """Write into a directory that krust serves it, where nothing says so yet."""
+    """Mark a directory as served by krust if it is not marked yet."""
     text = _meta(folder)
     if text is None or text.startswith(_OURS) or _MARK in text:
         return
@@ -74,7 +74,7 @@ def refuse_cluster(folder: Path) -> None:
 
 
 def refuse_broker(folder: Path) -> None:
-    """ServerError: the directory belongs to a broker on its own."""
+    """ServerError: the directory belongs to a lone broker."""
     if _there(folder, ALONE) or (folder / _META).exists():
         raise ServerError(
             f"{folder} is the data directory of one broker, and not of a cluster",
@@ -83,7 +83,7 @@ def refuse_broker(folder: Path) -> None:
 
 
 def brokers(folder: Path) -> int:
-    """How many brokers' directories a cluster's directory has."""
+    """The number of brokers in a cluster's directory."""
     return len(list(folder.glob("broker-*")))
 
 

@@ -150,7 +150,7 @@ class Retaining:
                 _log.exception("a round of retention failed")
 
     def round(self, now_ms: int) -> None:
-        """Ask every policy about every directory, and have done what they say."""
+        """Call each policy for each directory, and drop the segments that it names."""
         limits = dict(self._limits)
         ruled = [topic for topic, (_, each) in limits.items() if each.deletes]
         asked: dict[tuple[str, str], list[Partition]] = {}

@@ -1,13 +1,14 @@
-"""Where an assignor runs: here, in a process of its own, or on a thread that can be left behind.
+"""Runs an assignor: on the calling thread, in a worker process, or on a thread that can be
+abandoned.
 
-    Here      one of krust's own, on the calling thread
-    Process   one that has a name or a place: in a worker process, started at first use or by
-              `warm`; one that is too slow costs the process. A new one is started at once after
-              the first time, later after a pause that doubles, up to RETRY_S
-    Plugin    an object of this process, on a thread; one that is too slow is left behind there
-`run` gives shares that were validated, or raises FailedError with what to show.
-Threads: one, its owner; but `kill` may be called by any, and then `warm` and `run` fail.
-Not promised: that a thread left behind ever ends; there are MOST_LEFT of them at most.
+    Here      a built-in assignor, on the calling thread
+    Process   an assignor with a name or a place, in a worker process, which is started by the first
+              call or by `warm`. If a call is late, the process is ended. A new process is started
+              at once after the first late call, later after a pause that doubles, up to RETRY_S
+    Plugin    an object of this process, on a thread. If a call is late, the thread is abandoned
+`run` returns an assignment that was validated, or raises FailedError with a text for the log.
+Threads: the owner's. Any thread may call `kill`; then `warm` and `run` fail.
+Not promised: that an abandoned thread ever ends. There are at most MOST_LEFT of them.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from krust.runtime.worker import WorkerAnswer
 
 GRACE_S = 2.0
-"""A worker that hangs ends itself and says where it stood; so much later it is killed."""
+"""A worker that hangs ends itself and writes its stack. After this time krust kills it."""
 START_S = worker.LOAD_S + 10
 RETRY_S, PAUSE_S = 5.0, 0.25
-"""One that cannot be loaded, or hangs each time, is not tried again for so long."""
+"""The pause after an assignor that cannot be loaded or hangs each time: the longest, the first."""
 MOST_LEFT = 8
 _ANSWER_MAX = 64 << 20
 _CODE = (
@@ -47,36 +48,36 @@ _CODE = (
 
 
 class FailedError(Exception):
-    """An assignor that gave no shares; the text is for the log: why, and a traceback."""
+    """An assignor made no assignment. The text is for the log: the reason and a traceback."""
 
 
 class Runner(Protocol):
-    """A place where one assignor runs."""
+    """Runs one assignor."""
 
     def warm(self) -> None:
-        """Get ready, if that takes time. FailedError: it cannot."""
+        """Load the assignor, if that takes time. FailedError: it cannot be loaded."""
 
     def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
-        """Call it. FailedError: it raised, lied or took longer."""
+        """Call the assignor. FailedError: it raised, broke a rule or was late."""
 
     def kill(self) -> None:
-        """Make the call that is on, and all later ones, fail soon."""
+        """Make the current call and all later ones fail soon."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all threads and processes."""
 
 
 class Here:
-    """One of krust's own, which is bounded and raises nothing on purpose."""
+    """Runs a built-in assignor, whose time is bounded."""
 
     def __init__(self, assignor: Assignor) -> None:
         self._assignor = assignor
 
     def warm(self) -> None:
-        """It is ready."""
+        """Nothing has to be loaded."""
 
     def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
-        """Call it; there is no deadline."""
+        """Call the assignor, without a deadline."""
         return _checked(self._assignor, group, topics)
 
     def kill(self) -> None:
@@ -96,7 +97,7 @@ def _checked(assignor: Assignor, group: GroupSpec, topics: Topics) -> GroupAssig
 
 
 class Process:
-    """One that another process can load, by its name or its place."""
+    """Runs an assignor that a worker process loads by its name or place."""
 
     def __init__(self, place: str, parameters: Parameters | None = None) -> None:
         self._place = place
@@ -106,11 +107,11 @@ class Process:
         self._trace = -1
         self._closed = False
         self.name = ""
-        """what the class calls itself; known once it is loaded"""
+        """the name of the assignor, known once it is loaded"""
         self._not_before = 0.0
         self._why = ""
         self._lost = 0
-        """processes in a row that gave no answer"""
+        """how many processes in a row gave no answer"""
 
     def warm(self) -> None:
         """Start the process and have it load the assignor."""
@@ -128,7 +129,7 @@ class Process:
             raise
 
     def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
-        """Call it there."""
+        """Call the assignor in the worker process."""
         self.warm()
         child = self._child
         if child is None or child.stdin is None:
@@ -156,7 +157,7 @@ class Process:
         return shares
 
     def kill(self) -> None:
-        """End the process; whoever waits for its answer hears of it."""
+        """End the process. A call that waits for its answer fails."""
         with self._lock:
             self._closed = True
             if self._child is not None:
@@ -229,7 +230,7 @@ class Process:
         return answer
 
     def _end(self) -> str:
-        """End the process; where it stood, or how it ended."""
+        """End the process. Returns its stack, or how it ended."""
         with self._lock:
             child, self._child = self._child, None
             if child is None:
@@ -250,7 +251,7 @@ class Process:
 
 
 def name_of(place: str, parameters: Parameters | None = None) -> str:
-    """What the class at a place calls itself. FailedError: it cannot be loaded."""
+    """The name of the assignor at a place. FailedError: it cannot be loaded."""
     one = Process(place, parameters)
     try:
         one.warm()
@@ -266,19 +267,19 @@ def _readable(descriptor: int) -> bool:
 
 
 class Plugin:
-    """An object that lives in this process."""
+    """Runs an assignor object of this process."""
 
     left = threading.BoundedSemaphore(MOST_LEFT)
-    """how many more threads may be left behind, over all brokers of this process"""
+    """how many more threads may be abandoned, over all brokers of this process"""
 
     def __init__(self, assignor: Assignor) -> None:
         self._assignor = assignor
 
     def warm(self) -> None:
-        """It is ready."""
+        """Nothing has to be loaded."""
 
     def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
-        """Call it on a thread of its own; that thread is left behind if it takes longer."""
+        """Call the assignor on a new thread, which is abandoned if it is late."""
         left = self.left
         if not left.acquire(blocking=False):
             raise FailedError(f"{MOST_LEFT} threads hang in assignors already")
@@ -296,21 +297,21 @@ class Plugin:
         thread.start()
         thread.join(seconds)
         if not done:
-            raise FailedError(f"no answer within {seconds:.2f} s\n{_stands(thread)}")
+            raise FailedError(f"no answer within {seconds:.2f} s\n{_stack_of(thread)}")
         thread.join()
         if isinstance(done[0], FailedError):
             raise done[0]
         return done[0]
 
     def kill(self) -> None:
-        """Threads cannot be ended; who waits for one waits until its deadline."""
+        """Nothing: a thread cannot be ended. A call ends at its deadline."""
 
     def close(self) -> None:
-        """Those that were left behind stay."""
+        """Nothing: abandoned threads go on."""
 
 
-def _stands(thread: threading.Thread) -> str:
-    """Where a thread is, from the assignor's own code on."""
+def _stack_of(thread: threading.Thread) -> str:
+    """The stack of a thread, from the assignor's code on."""
     frame = sys._current_frames().get(thread.ident or 0)
     stack = traceback.extract_stack(frame) if frame is not None else []
     ours = [place for place, at in enumerate(stack) if at.filename == __file__]

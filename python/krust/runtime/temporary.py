@@ -1,6 +1,6 @@
-"""The directory of a broker that keeps nothing: made quickly, and removed by who made it.
+"""The directory of a temporary broker: created quickly, and removed by the process that created it.
 
-Not promised: that it goes when the process is killed.
+Not promised: that it is removed if the process is killed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def temporary_dir() -> Path:
-    """Make a directory as `tempfile.mkdtemp` does; to import that costs 3 ms of each start."""
+    """Create a directory as `tempfile.mkdtemp` does, whose import costs 3 ms of each start."""
     if "tempfile" not in sys.modules:
         named = (os.environ.get(variable) for variable in ("TMPDIR", "TEMP", "TMP"))
         for folder in (*filter(None, named), "/tmp", "/var/tmp", "/usr/tmp"):  # noqa: S108
@@ -27,8 +27,8 @@ def temporary_dir() -> Path:
 
 
 def remove(folder: Path, pid: int) -> None:
-    """Remove it in the process that made it; a forked child leaves its parent's alone."""
+    """Remove the directory in the process that created it. A forked child does nothing."""
     if os.getpid() == pid:
-        import shutil  # with its archive formats it would cost each start 2 ms
+        import shutil  # here, because with its archive formats it would cost each start 2 ms
 
         shutil.rmtree(folder, ignore_errors=True)

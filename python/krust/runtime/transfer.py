@@ -1,11 +1,11 @@
-"""A broker's metadata, moved between its own file and a ZooKeeper while nobody runs.
+"""Moves a broker's metadata between its file and a ZooKeeper while the broker is stopped.
 
-What goes and what stands in the way is decided in `metadata/transfer.py`. Into a file everything
-goes in one commit; into a ZooKeeper in transactions below its limit, with `/controller_epoch` last,
-so that a transfer that broke off is simply done again.
-What somebody else set in the target since the last transfer is not replaced unasked
-(`metadata/differences.py`); what that transfer wrote is remembered in `krust-transfer.json`.
-The caller holds the data directory's lock. Threads: one.
+`metadata/transfer.py` decides what is moved and what prevents a transfer. A file gets everything in
+one commit. A ZooKeeper gets transactions below its limit, with `/controller_epoch` last, so a
+transfer that was interrupted can be repeated.
+Values that another program set in the target since the last transfer are not replaced unless the
+user asks for it (`metadata/differences.py`). `krust-transfer.json` lists what that transfer wrote.
+The caller holds the lock of the data directory. Threads: one.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from krust.metadata.store import Operation, Store, Write
 
 _AT_ONCE = 500
-"""lists that wait for their answer"""
+"""how many lists may wait for their answer"""
 _NAMED = 5
-"""differences or topics in a message"""
+"""how many differences or topics a message names"""
 WRITTEN = "krust-transfer.json"
 
 _log = logging.getLogger("krust")
 
 
-class Moved(NamedTuple):
-    """What a transfer did, or would do."""
+class TransferResult(NamedTuple):
+    """The result of a transfer, or of its dry run."""
 
     cluster_id: str
     topics: int
@@ -64,26 +64,26 @@ class Moved(NamedTuple):
     removed: int
     kept: int
     differences: list[Difference]
-    """what is there already and becomes another, goes, or (the foreign ones) is kept"""
+    """nodes of the target that are replaced, deleted, or (those of other programs) kept"""
 
 
-class How(NamedTuple):
-    """What a user says of a transfer."""
+class TransferOptions(NamedTuple):
+    """The options of a transfer."""
 
     force: bool = False
-    """write over a side that is newer"""
+    """replace a target that is newer"""
     keep: bool = False
-    """leave what others set in the target"""
+    """keep what other programs set in the target"""
     replace: bool = False
-    """write over what others set in the target"""
+    """replace what other programs set in the target"""
     dry_run: bool = False
 
 
-def export(config: Config, folder: Path, how: How) -> Moved:
-    """Carry the metadata of a data directory into the ZooKeeper that the settings name.
+def export(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
+    """Move the metadata of a data directory to the ZooKeeper that the settings name.
 
-    raises  ServerError: it may not or cannot be (`transfer.obstacle`), or it would replace what
-            others set there
+    raises  ServerError: an obstacle (`transfer.obstacle`), or it would replace what other programs
+            set there
     """
     _identity(folder)
     if not any((folder / name).exists() for name in (metadata.FILE, metadata.JOURNAL)):
@@ -94,8 +94,8 @@ def export(config: Config, folder: Path, how: How) -> Moved:
         return _move(file, zookeeper, folder, how)
 
 
-def take(config: Config, folder: Path, how: How) -> Moved:
-    """Carry the metadata of the ZooKeeper that the settings name into a data directory.
+def take(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
+    """Move the metadata of the ZooKeeper that the settings name to a data directory.
 
     raises  ServerError: as `export`; or partitions of the cluster are on other brokers
     """
@@ -119,7 +119,9 @@ def take(config: Config, folder: Path, how: How) -> Moved:
         return moved if how.dry_run else _move(zookeeper, file, folder, how)
 
 
-def _move(source: _Open, target: _Open, folder: Path, how: How) -> Moved:
+def _move(
+    source: _OpenStore, target: _OpenStore, folder: Path, how: TransferOptions
+) -> TransferResult:
     ours, theirs = source.side(), target.side()
     problem = transfer.obstacle(ours, theirs, force=how.force)
     if problem is not None:
@@ -136,7 +138,7 @@ def _move(source: _Open, target: _Open, folder: Path, how: How) -> Moved:
         target.write(operations)
         _write(folder, ours.cluster_id, differences.written(target.side().nodes, kept))
     topics = ours.topics().values()
-    return Moved(
+    return TransferResult(
         ours.cluster_id or "",
         len(topics),
         sum(len(topic.replicas) for topic in topics),
@@ -159,7 +161,7 @@ def _refusal(name: str, foreign: Sequence[Difference]) -> ServerError:
 
 
 def _written(folder: Path, cluster_id: str | None) -> dict[str, int]:
-    """What the last transfer of this cluster wrote; nothing where that is not known."""
+    """What the last transfer of this cluster wrote; empty: not known."""
     try:
         facts = json.loads((folder / WRITTEN).read_bytes())
         if facts["cluster_id"] != cluster_id:
@@ -170,7 +172,7 @@ def _written(folder: Path, cluster_id: str | None) -> dict[str, int]:
 
 
 def _write(folder: Path, cluster_id: str | None, nodes: dict[str, int]) -> None:
-    """Remember what a transfer wrote; where that fails the next one asks before it replaces."""
+    """Save what a transfer wrote. If that fails, the next transfer asks before it replaces."""
     draft = folder / f"{WRITTEN}.tmp"
     try:
         draft.write_text(json.dumps({"version": 1, "cluster_id": cluster_id, "nodes": nodes}))
@@ -180,7 +182,7 @@ def _write(folder: Path, cluster_id: str | None, nodes: dict[str, int]) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, str | None]:
-    """The broker's number and the cluster's id that a log directory was marked with."""
+    """The broker id and the cluster id in a log directory."""
     place = folder / "meta.properties"
     try:
         meta = properties(place.read_text())
@@ -192,14 +194,14 @@ def _identity(folder: Path) -> tuple[int, str | None]:
         ) from None
 
 
-class _Open:
-    """A store that is asked and waited for."""
+class _OpenStore:
+    """A store with calls that wait for their answer."""
 
     def __init__(self, store: Store, name: str, woken: threading.Event) -> None:
         self._store, self._name, self._woken = store, name, woken
 
     def side(self) -> ClusterTree:
-        """The tree as it is now."""
+        """Read the tree."""
         nodes: dict[str, bytes] = {}
         alive: list[str] = []
         (top,) = self._ask([[Children("/")]])
@@ -224,7 +226,7 @@ class _Open:
         return ClusterTree(self._name, nodes, tuple(alive))
 
     def write(self, operations: Sequence[Write]) -> None:
-        """Do all of it, in order."""
+        """Make all writes, in order."""
         whole: list[Operation] = list(operations)
         for transaction in chunks(Check("/", ANY), whole):
             (done,) = self._ask([transaction])
@@ -235,7 +237,7 @@ class _Open:
                 )
 
     def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[Done]:
-        """The answers to lists, in their order."""
+        """Submit lists. Returns their answers, in their order."""
         found: list[Done] = []
         for begin in range(0, len(lists), _AT_ONCE):
             found += self._answers(lists[begin : begin + _AT_ONCE])
@@ -262,32 +264,32 @@ _LOOK = "look at the store, and do this again"
 
 
 def _names(done: Done, place: int = 0) -> tuple[str, ...]:
-    """The answer to Children; none where there was no such node."""
+    """The children in an answer; empty: there is no such node."""
     found = done.results[place]
     return () if isinstance(found, Refusal) else cast("tuple[str, ...]", found)
 
 
 @contextmanager
-def _file(config: Config, *, replaced: bool = False) -> Iterator[_Open]:
-    """The metadata of a data directory.
+def _file(config: Config, *, replaced: bool = False) -> Iterator[_OpenStore]:
+    """Open the metadata of a data directory.
 
-    replaced  it is to be replaced, so that it need not be whole
+    replaced  it will be replaced, so it need not be whole
     """
     from krust.metadata.local import Tree
 
     kept = metadata.kept(config.log_dirs())
     tree = Tree(kept._replace(known=None, adopt=True) if replaced else kept)
     try:
-        yield _Open(tree.session(), str(kept.path), threading.Event())
+        yield _OpenStore(tree.session(), str(kept.path), threading.Event())
     finally:
         tree.close()
 
 
 @contextmanager
-def _zookeeper(config: Config) -> Iterator[_Open]:
+def _zookeeper(config: Config) -> Iterator[_OpenStore]:
     woken = threading.Event()
     opened = metadata.opened(config, (), woken.set)
     try:
-        yield _Open(opened.store, opened.name, woken)
+        yield _OpenStore(opened.store, opened.name, woken)
     finally:
         opened.close()

@@ -64,8 +64,8 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Other:
     made = Other()
 
     @contextmanager
-    def opened(config: Config) -> Iterator[transfer._Open]:
-        yield transfer._Open(made.tree.session(), "the ZooKeeper", threading.Event())
+    def opened(config: Config) -> Iterator[transfer._OpenStore]:
+        yield transfer._OpenStore(made.tree.session(), "the ZooKeeper", threading.Event())
 
     monkeypatch.setattr(transfer, "_zookeeper", opened)
     return made

@@ -9,7 +9,7 @@ from krust._krust import Client, Server
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.events import Event
 from krust.messages import Message
-from krust.runtime.groups import _Shapes, batch
+from krust.runtime.groups import _TopicCache, batch
 from tests.coordinated import ready
 from tests.unit.coordinator.consuming import ConsumerBench
 
@@ -78,7 +78,7 @@ def test_the_description_of_a_topic_is_cached_until_it_changes() -> None:
         broker.create_topic("orders")
         core = broker._core
         assert core is not None
-        shapes = _Shapes(core.state)
+        shapes = _TopicCache(core.state)
         first = shapes.of("orders")
         assert first is not None
         assert shapes.of("orders") is first
