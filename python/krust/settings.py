@@ -658,7 +658,7 @@ replica.fetch.wait.max.ms  int  500  *  ignored  fixed
     Longest wait of a fetcher.
 replica.high.watermark.checkpoint.interval.ms  long  5000  *  yes  fixed
     Time between writes of the high watermarks to the log directories.
-replica.lag.time.max.ms  long  30000  *  ignored  fixed
+replica.lag.time.max.ms  long  30000  *  yes  fixed
     How long a replica may lag behind and stay in sync.
 replica.selector.class  string  null  *  ignored  fixed
     A Java class that chooses the replica a consumer reads.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from krust.controller.state import Steps, Transactions
     from krust.messages import Message
     from krust.messages.allocate_producer_ids import AllocateProducerIdsRequest
+    from krust.messages.alter_partition import AlterPartitionRequest
     from krust.messages.create_topics import CreateTopicsRequest
     from krust.metadata.store import Done, Operation, SessionChanged, Watched
 
@@ -234,13 +235,17 @@ class Controller:
     def _elsewhere(self, ticket: int, request: Request[Any], outcome: ControllerOutcome) -> None:
         """Forward this broker's own request to the controller; refuse those of others."""
         state = self.state
-        asked: CreateTopicsRequest | AllocateProducerIdsRequest | None = None
+        asked: CreateTopicsRequest | AllocateProducerIdsRequest | AlterPartitionRequest | None = (
+            None
+        )
         if request.api == "AutoCreate":
             asked = _creation(state, request)
         elif request.api == "AllocateProducerIds":
             broker = request.message.get("broker_id", state.node_id)
             if broker == state.node_id:
                 asked = {"broker_id": broker, "broker_epoch": state.broker_epoch}
+        elif request.api == "AlterPartition" and request.message["broker_id"] == state.node_id:
+            asked = request.message
         if asked is None:
             outcome.replies.append((ticket, refusal(request, Code.NOT_CONTROLLER, _ELSEWHERE)))
         elif state.controller_id in (-1, state.node_id):

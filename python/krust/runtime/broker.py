@@ -32,7 +32,7 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionChanged
-from krust.runtime import identity, metadata, placing, provenance
+from krust.runtime import identity, isr, metadata, placing, provenance
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
@@ -364,6 +364,8 @@ class Runtime:
         if self._recovery.is_running:
             self._delayed_requests.append((ticket, request))
             return
+        if request.api == "AlterPartition":
+            request = isr.signed(self.state, request)
         self._requests[ticket] = request
         steps = None
         if request.api == "AlterReplicaLogDirs":

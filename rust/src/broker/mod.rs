@@ -12,8 +12,8 @@
 //!
 //! Threads: all network threads share [`Broker`]. Each has its own [`ThreadState`], each connection
 //!     its own [`ConnectionContext`]. Deltas are applied on the caller's thread, one at a time.
-//! Not promised: replication. The high watermark of a partition with more than one in-sync replica
-//!     does not advance here.
+//! Not promised: that followers of this broker's partitions live. Those that are silent for
+//!     `replica.lag.time.max.ms` leave the in-sync set, if the controller can be asked.
 
 mod errors;
 mod handlers;

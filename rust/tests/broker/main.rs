@@ -8,6 +8,7 @@
 )]
 
 mod a_broken_disk_leads_nothing;
+mod a_new_leader_learns_the_watermark_later;
 mod aborted_records_are_named;
 mod acks_minus_one_waits_for_the_disk;
 mod api_versions_lists_the_table;
@@ -18,13 +19,16 @@ mod consumer_groups_live_in_the_log;
 mod coordinators_are_found;
 mod damaged_commits_are_left_out;
 mod decisions_come_from_the_policy;
+mod deletions_wait_for_the_followers;
 mod double;
 mod every_bad_record_is_named;
 mod fetch_obeys_its_limits;
 mod fetch_sessions_name_only_what_changed;
+mod followers_fetch_between_brokers;
 mod groups;
 mod groups_are_refused_before_the_policy;
 mod heartbeats_are_checked_against_the_snapshot;
+mod in_sync_sets_shrink_and_grow;
 mod large_requests_wait_for_memory;
 mod leaders_move;
 mod logs_bound_what_is_handed_out;
@@ -44,6 +48,9 @@ mod quotas_are_kept;
 mod records;
 mod repeated_batches_keep_their_offsets;
 mod repeated_names_are_answered_once;
+mod replicas;
 mod replies_of_groups_wait_for_their_records;
 mod silent_members_expire;
 mod slow_requests_are_named;
+mod the_watermark_waits_for_the_slowest_follower;
+mod too_few_in_sync_replicas_refuse_acks_all;

@@ -1,14 +1,14 @@
 //! DescribeProducers (61), v0: the producers whose state a partition keeps.
 //! Behaviour: for each producer its epoch, last sequence number, the time of its last batch, and
 //!     the first offset of its open transaction (-1: none). A partition that is named twice is
-//!     answered once.
+//!     answered once. Any replica answers.
 //! Version notes: there is only v0.
 //! Not done: nothing.
 
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{Named, led};
+use crate::broker::state::lookup::{Named, hosted};
 use crate::protocol::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
     TopicResponse,
@@ -18,7 +18,6 @@ use crate::storage::ActiveProducer;
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = DescribeProducersRequest::decode(&mut call.reader(), call.version())?;
     let image = call.image();
-    let node = call.broker.settings.load().node_id;
     let mut first = FirstOnly::default();
     let topics = request.topics.iter().map(|topic| {
         let found = Named { topic: topic.name, id: None }.find(&image);
@@ -26,7 +25,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         let once = indexes.filter(|index| first.passes((topic.name, **index)));
         let answers = once.map(|index| {
             let producers = found
-                .and_then(|topic| led(topic, *index, node))
+                .and_then(|topic| hosted(topic, *index))
                 .map(|(_, partition)| partition.log.producers());
             let partition_index = *index;
             match producers {

@@ -27,7 +27,7 @@ use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::groups;
 use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::header::RequestHeader;
-use crate::protocol::{api_versions, consumer_group_heartbeat};
+use crate::protocol::{api_versions, consumer_group_heartbeat, fetch};
 use crate::wire::Reader;
 use crate::work;
 
@@ -315,8 +315,11 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e, '_>) -
         call.replies.mute(GROUPS_WAIT_MS);
         return Ok(Flow::Go);
     }
-    call.throttle_for_time();
     let key = call.request.head.api.key;
+    // A Fetch may be a follower's, to which no quota applies.
+    if key != fetch::KEY {
+        call.throttle_for_time();
+    }
     let handle = match handler(key) {
         Some(handle) if run == Run::Network => handle,
         _ => return policy::handle(call),

@@ -60,9 +60,11 @@ impl DelayedGroupReply {
         }
     }
 
-    /// Whether everything is committed, or something never will be.
+    /// Whether everything is committed, or something will not be.
     fn is_over(&self) -> bool {
-        self.failed() || self.at.iter().all(AppendedAt::is_committed)
+        self.failed()
+            || self.at.iter().any(AppendedAt::is_held_up)
+            || self.at.iter().all(AppendedAt::is_committed)
     }
 
     fn failed(&self) -> bool {

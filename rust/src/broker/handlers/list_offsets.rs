@@ -1,7 +1,10 @@
 //! ListOffsets (2), v0-11: the offset for a timestamp, for each partition.
 //! Behaviour: -1 is the high watermark (read_committed: the last stable offset; a replica: the log
-//!     end offset). -2 and -4 are the log start offset. -3 is the record with the largest
-//!     timestamp. A worker searches for all other timestamps in the time index, then in the
+//!     end offset). A new leader does not know the high watermark until the in-sync replicas have
+//!     fetched: a question that depends on it is OFFSET_NOT_AVAILABLE (78; below v5
+//!     LEADER_NOT_AVAILABLE). -2 and -4 are the log start offset. -3 is the record with the largest
+//!     timestamp. Replica id -2 (a tool that compares replicas) asks any replica. A worker
+//!     searches for all other timestamps in the time index, then in the
 //!     segment, for the first record that is not older. If there is none below the reader's limit,
 //!     the offset is -1 without an error. A partition that is named twice is INVALID_REQUEST (42),
 //!     as in Kafka.
@@ -22,7 +25,8 @@ use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::lookup::{Named, check_leader_epoch, led};
+use crate::broker::state::lookup::{Named, check_leader_epoch, hosted, led};
+use crate::broker::state::partition::Partition;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::list_offsets::{
@@ -31,6 +35,9 @@ use crate::protocol::list_offsets::{
 };
 use crate::storage::{FoundOffset, Log};
 use crate::wire::Reader;
+
+/// Kafka's debugging consumer.
+const DEBUGGER: i32 = -2;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -85,7 +92,7 @@ fn answer(
     let reading = Reading {
         version: head.version,
         read_committed: request.isolation_level == 1,
-        is_replica: request.replica_id >= 0,
+        is_replica: request.replica_id >= 0 || request.replica_id == DEBUGGER,
         now_ms: broker.clock.wall_ms(),
     };
     let repeated = repeated(request);
@@ -97,10 +104,13 @@ fn answer(
                 .and_then(
                     |topic| if is_repeated { Err(ErrorCode::InvalidRequest) } else { Ok(topic) },
                 )
-                .and_then(|topic| led(topic, asked.partition_index, node))
+                .and_then(|topic| match request.replica_id {
+                    DEBUGGER => hosted(topic, asked.partition_index),
+                    _ => led(topic, asked.partition_index, node),
+                })
                 .and_then(|(image, partition)| {
                     check_leader_epoch(asked.current_leader_epoch, image.state.leader_epoch)?;
-                    reading.answer(&partition.log, asked)
+                    reading.answer(partition, asked)
                 });
             let partition_index = asked.partition_index;
             match answered {
@@ -131,9 +141,10 @@ fn repeated<'f>(request: &ListOffsetsRequest<'f>) -> HashSet<(&'f str, i32)> {
 impl Reading {
     fn answer(
         &self,
-        log: &Log,
+        partition: &Partition,
         asked: &ListOffsetsPartition,
     ) -> Result<ListOffsetsPartitionResponse, ErrorCode> {
+        let log = &*partition.log;
         if self.version == 0 {
             let count = usize::try_from(asked.max_num_offsets).unwrap_or(0);
             let all = log.legacy_offsets_before(asked.timestamp, self.now_ms).into_iter();
@@ -154,15 +165,27 @@ impl Reading {
         }
         let storage = |error| errors::of_storage(&error);
         Ok(match asked.timestamp {
-            LATEST => at(self.end(log), -1, log.latest_epoch()),
+            LATEST => {
+                self.check_known(partition)?;
+                at(self.end(log), -1, log.latest_epoch())
+            }
             EARLIEST | EARLIEST_LOCAL => {
                 let start = log.log_start_offset();
                 at(start, -1, log.epoch_at(start))
             }
             LATEST_TIERED | EARLIEST_PENDING => nowhere(),
-            MAX_TIMESTAMP => self.seen(log, log.max_timestamp().map_err(storage)?),
-            time => self.seen(log, log.offset_for_timestamp(time).map_err(storage)?),
+            MAX_TIMESTAMP => self.seen(partition, log.max_timestamp().map_err(storage)?)?,
+            time => self.seen(partition, log.offset_for_timestamp(time).map_err(storage)?)?,
         })
+    }
+
+    /// Whether the end of what the reader may read is known.
+    fn check_known(&self, partition: &Partition) -> Result<(), ErrorCode> {
+        match self.is_replica || partition.knows_high_watermark() {
+            true => Ok(()),
+            false if self.version >= 5 => Err(ErrorCode::OffsetNotAvailable),
+            false => Err(ErrorCode::LeaderNotAvailable),
+        }
     }
 
     /// The end of what the reader may read.
@@ -177,10 +200,14 @@ impl Reading {
     }
 
     /// A record, if the reader may see it.
-    fn seen(&self, log: &Log, found: Option<FoundOffset>) -> ListOffsetsPartitionResponse {
-        match found.filter(|found| found.offset < self.end(log)) {
-            Some(found) => at(found.offset, found.timestamp, found.leader_epoch),
-            None => nowhere(),
+    fn seen(
+        &self,
+        partition: &Partition,
+        found: Option<FoundOffset>,
+    ) -> Result<ListOffsetsPartitionResponse, ErrorCode> {
+        match found.filter(|found| found.offset < self.end(&partition.log)) {
+            Some(found) => Ok(at(found.offset, found.timestamp, found.leader_epoch)),
+            None => self.check_known(partition).map(|()| nowhere()),
         }
     }
 }

@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How often the log directories are checked for failures.
 const LOOK_MS: u64 = 1000;
+/// How often proposed in-sync sets are proposed again whose outcome is unknown.
+const REPEAT_MS: u64 = 500;
 
 /// The effects of a delta on the partitions of this broker.
 struct DeltaStep {
@@ -123,6 +125,7 @@ impl Broker {
             return Vec::new();
         }
         let is_first = image.version == 0;
+        let have_brokers_changed = delta.brokers.is_some();
         image.version = delta.version;
         if let Some(cluster_id) = delta.cluster_id {
             image.cluster_id = cluster_id;
@@ -169,12 +172,7 @@ impl Broker {
         self.load_shards::<GroupReplay>(loading);
         self.image.store(Arc::new(image));
         self.image_number.fetch_add(1, Ordering::Release);
-        // What was flushed while a partition was in no image yet has woken nobody.
-        for partition in changed.iter().flat_map(|topic| topic.partitions.iter()) {
-            if let Some(partition) = &partition.local {
-                partition.advance(&mut Wakes { here: None, waker: self });
-            }
-        }
+        self.tell_leaders(&changed, &step.alive, have_brokers_changed);
         if !step.deletions.is_empty() {
             self.remove_later(std::mem::take(&mut step.deletions));
         }
@@ -184,6 +182,21 @@ impl Broker {
         }
         self.set_strays_aside(&mut step);
         step.failures
+    }
+
+    /// Tells the partitions what changed, now that the image has it.
+    fn tell_leaders(&self, changed: &[Arc<TopicImage>], alive: &[i32], have_brokers_changed: bool) {
+        // What was flushed while a partition was in no image yet has woken nobody.
+        for partition in changed.iter().flat_map(|topic| topic.partitions.iter()) {
+            if let Some(partition) = &partition.local {
+                partition.advance(&mut Wakes { here: None, waker: self });
+            }
+        }
+        if have_brokers_changed {
+            for partition in self.partitions() {
+                partition.brokers_changed(alive, &mut Wakes { here: None, waker: self });
+            }
+        }
     }
 
     /// Removes from the image the topics that the delta deletes or replaces under the same name.
@@ -405,9 +418,20 @@ impl Broker {
             interval_ms: LOOK_MS,
             run: Box::new(move || broker.upgrade().iter().for_each(|it| it.tell_lost())),
         };
+        let broker = Arc::downgrade(self);
+        let repeat = ScheduledTask {
+            interval_ms: REPEAT_MS,
+            run: Box::new(move || broker.upgrade().iter().for_each(|it| it.repeat_proposals())),
+        };
+        let broker = Arc::downgrade(self);
+        let lag_time_max_ms = self.settings.load().replica_lag_time_max_ms;
+        let lag = ScheduledTask {
+            interval_ms: u64::try_from(lag_time_max_ms / 2).unwrap_or(0).max(1),
+            run: Box::new(move || broker.upgrade().iter().for_each(|it| it.tick_replication())),
+        };
+        let tasks = vec![expiry, look, repeat, lag];
         let clock = || Arc::clone(&self.clock);
-        let log_scheduler =
-            LogScheduler::start(dirs.clone(), intervals, clock(), vec![expiry, look])?;
+        let log_scheduler = LogScheduler::start(dirs.clone(), intervals, clock(), tasks)?;
         let _ = self.log_scheduler.set(log_scheduler);
         self.start_moving()?;
         if let Some(options) = cleaner {

@@ -296,6 +296,10 @@ impl Broker {
                 Ok(())
             }
             Some(TicketHolder::ProducerIds) => self.producer_ids_came(response),
+            Some(TicketHolder::AlterPartition) => {
+                self.proposals_answered(ticket, response);
+                Ok(())
+            }
         }
     }
 
@@ -324,5 +328,9 @@ impl Mailbox<Wake> for Broker {
 impl Waker for Broker {
     fn wake(&self, thread: usize, delayed: DelayedId) {
         self.post(thread, Wake::Recheck(delayed));
+    }
+
+    fn isr_proposed(&self) {
+        self.send_proposals();
     }
 }

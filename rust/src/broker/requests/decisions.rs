@@ -37,6 +37,8 @@ pub(crate) enum TicketHolder {
     AutoCreate { thread: usize, delayed: DelayedId },
     /// A block of producer ids for waiting requests.
     ProducerIds,
+    /// In-sync sets that this broker's leaders propose.
+    AlterPartition,
 }
 
 /// A client's request at the policy.

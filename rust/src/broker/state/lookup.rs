@@ -44,6 +44,16 @@ pub(crate) fn led(
     Ok((image, local))
 }
 
+/// The partition of a topic that this broker has a replica of, whoever leads it.
+pub(crate) fn hosted(
+    topic: &TopicImage,
+    index: i32,
+) -> Result<(&PartitionImage, &Arc<Partition>), ErrorCode> {
+    let image = topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let local = image.local.as_ref().ok_or(ErrorCode::NotLeaderOrFollower)?;
+    Ok((image, local))
+}
+
 /// Compares the leader epoch that a client knows with the current one; -1: it knows none.
 #[inline]
 pub(crate) fn check_leader_epoch(believed: i32, real: Epoch) -> Result<(), ErrorCode> {

@@ -12,7 +12,6 @@ pub(crate) mod places;
 pub(crate) mod producer_ids;
 pub(crate) mod proven;
 pub mod quotas;
-#[expect(dead_code, reason = "the requests of followers are not served yet")]
 pub(crate) mod replication;
 pub mod store;
 pub(crate) mod topic_pattern;

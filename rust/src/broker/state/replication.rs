@@ -42,6 +42,8 @@ pub(crate) struct IsrProposals(Mutex<ProposalQueue>);
 struct ProposalQueue {
     waiting: VecDeque<IsrProposal>,
     sent: Option<SentProposals>,
+    /// Partitions whose last proposal has to be repeated.
+    repeated: Vec<TopicPartition>,
 }
 
 /// One AlterPartition request that was not answered yet.
@@ -89,6 +91,16 @@ impl IsrProposals {
         let mut queue = self.0.lock();
         let sent = queue.sent.take_if(|sent| sent.ticket == ticket);
         sent.map_or_else(Vec::new, |sent| sent.proposals)
+    }
+
+    /// Notes that the last proposal of a partition has to be repeated, after a pause.
+    pub(crate) fn repeat(&self, partition: TopicPartition) {
+        self.0.lock().repeated.push(partition);
+    }
+
+    /// The partitions noted since the last call.
+    pub(crate) fn to_repeat(&self) -> Vec<TopicPartition> {
+        std::mem::take(&mut self.0.lock().repeated)
     }
 
     /// The ticket of a request that was sent before `until_ms`.

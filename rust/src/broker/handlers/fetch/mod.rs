@@ -10,23 +10,30 @@
 //!     client over its quota (KIP-219) receives a reply without partitions. A partition that is
 //!     named twice is answered once. A network thread reads from the page cache only. A worker
 //!     reads what is only on disk, and replies (see `storage/cold`).
+//! Followers: a Fetch with a replica id is served on the listener between brokers alone; on others
+//!     its partitions are TOPIC_AUTHORIZATION_FAILED (29). It reads to the log end. Its fetch
+//!     offset tells the leader what it has. No client quota concerns it. In a session it is
+//!     answered as soon as the high watermark moves. Replica id -2 (a tool that compares
+//!     replicas) reads any replica to the log end.
 //! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB a reply; a worker
 //!     does long conversions. v3 adds `max_bytes`, v4 the isolation level, v5 the log start offset,
 //!     v7 sessions. v9 adds the leader epoch: an older one is FENCED_LEADER_EPOCH (74), a newer one
 //!     UNKNOWN_LEADER_EPOCH (75). Below v10, zstd is UNSUPPORTED_COMPRESSION_TYPE (76) if the topic
 //!     is configured for it or a batch must be converted. v12 adds the epoch of the last fetch; the
-//!     reply says where the logs diverge. v13 adds topic ids.
-//! Not done: reading from the nearest replica; followers (a replica reads to the log end but moves
-//!     no watermark); tiered storage.
+//!     reply says where the logs diverge. v13 adds topic ids. v15 moves the replica id into the
+//!     replica state, with the broker epoch of the follower (KIP-903).
+//! Not done: reading from the nearest replica; tiered storage.
 
 mod convert;
 mod read;
+mod reader;
 mod reply;
 mod target;
 
 use std::sync::Arc;
 
 use crate::broker::handlers::fetch::read::{ReadResult, ReadRules};
+use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport, refusal};
 use crate::broker::handlers::fetch::target::{FetchTarget, target};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
@@ -37,7 +44,7 @@ use crate::broker::requests::service::Flow;
 use crate::broker::state::fetch_sessions::FetchContext;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::quotas::account::{Account, Verdict};
-use crate::broker::state::waking::DelayedId;
+use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchRequest, FetchResponse};
 use crate::storage::cold::without_waiting;
@@ -49,15 +56,26 @@ struct DelayedFetch {
     rules: ReadRules,
     min_bytes: usize,
     account: Option<Arc<Account>>,
+    /// A follower's progress was reported to the partitions.
+    is_reported: bool,
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let version = call.version();
     let request = FetchRequest::decode(&mut call.reader(), version)?;
+    if FetchReader::of(&request).is_follower() {
+        if !call.session.is_brokers_own {
+            let response = refusal(&request);
+            call.reply(|writer, version| response.encode(writer, version));
+            return Ok(Flow::Go);
+        }
+        call.session.account = None;
+    }
+    call.throttle_for_time();
     let settings = call.broker.settings.load();
     let account = call.session.account.clone();
     let most = account.as_ref().map_or(usize::MAX, |account| account.fetch_max_bytes());
-    let rules = ReadRules::of(&request, version, settings.fetch_max_bytes).at_most(most);
+    let mut rules = ReadRules::of(&request, version, settings.fetch_max_bytes).at_most(most);
     let target = match target(call, &request, settings.node_id) {
         Ok(target) => target,
         Err(error) => {
@@ -67,7 +85,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         }
     };
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(most);
-    let mut waiting = DelayedFetch { target, rules, min_bytes, account };
+    rules.hurries = rules.reader.is_follower() && matches!(target, FetchTarget::Session { .. });
+    let mut waiting = DelayedFetch { target, rules, min_bytes, account, is_reported: false };
     let wait_ms = i64::from(request.max_wait_ms.max(0));
     let node = settings.node_id;
     let look = FetchView { node, image: &call.thread.image, number: call.thread.image_number };
@@ -77,7 +96,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(Flow::Go);
     }
     let deadline_ms = call.broker.clock.monotonic_ms() + wait_ms;
-    let seen = without_waiting(|| waiting.look(&look, wait_ms == 0));
+    let wakes =
+        &mut Wakes { here: Some((call.thread.index, &mut call.thread.look)), waker: call.broker };
+    let seen = without_waiting(|| waiting.look(&look, wait_ms == 0, wakes));
     if seen.is_cold() {
         let image = (Arc::clone(&call.thread.image), call.thread.image_number);
         call.hand_over(None, Box::new(waiting).cold_read((head, image), deadline_ms));
@@ -134,12 +155,18 @@ struct FetchView<'a> {
 
 impl DelayedFetch {
     /// Reads the partitions. `late`: the reply is due, with whatever is available.
-    fn look(&mut self, look: &FetchView<'_>, late: bool) -> Seen {
+    fn look(&mut self, look: &FetchView<'_>, late: bool, wakes: &mut Wakes<'_>) -> Seen {
         let (rules, min_bytes) = (self.rules, self.min_bytes);
+        let report = match rules.reader {
+            FetchReader::Follower { replica, broker_epoch } if !self.is_reported => {
+                Some(FollowerReport { replica, broker_epoch, wakes })
+            }
+            _ => None,
+        };
         let seen = |context: &mut FetchContext, all, late| {
             context.resolve(look.node, (look.image, look.number));
             context.collect_changes();
-            let results = read::look(context, &rules, all);
+            let results = read::look(context, (&rules, all), report);
             let over = late || context.entries.is_empty() || results.is_enough(min_bytes);
             match results.is_cold {
                 true => Seen::Cold,
@@ -147,7 +174,7 @@ impl DelayedFetch {
                 false => Seen::TooLittle,
             }
         };
-        match &mut self.target {
+        let seen = match &mut self.target {
             FetchTarget::Once(context) => seen(context, true, late),
             FetchTarget::Session { session, full, epoch, forgotten, .. } => {
                 let mut session = session.lock();
@@ -155,7 +182,10 @@ impl DelayedFetch {
                 let overtaken = session.epoch != *epoch;
                 seen(&mut session.context, *full, late || overtaken)
             }
-        }
+        };
+        // One that met the disk may not have come to all partitions.
+        self.is_reported |= !matches!(seen, Seen::Cold);
+        seen
     }
 
     /// Converts what was found, where its version asks for that. False where nothing is left of it,
@@ -179,7 +209,8 @@ impl DelayedFetch {
         move |broker| {
             let look = FetchView { node: broker.settings.load().node_id, image: &image, number };
             let late = broker.clock.monotonic_ms() >= deadline_ms;
-            let Seen::Enough(found) = self.look(&look, late) else {
+            let wakes = &mut Wakes { here: None, waker: broker };
+            let Seen::Enough(found) = self.look(&look, late, wakes) else {
                 return Worked::wait(self, deadline_ms);
             };
             read::warm(&found);
@@ -325,7 +356,9 @@ impl DelayedOperation for DelayedFetch {
         };
         let (account, head) = (self.account.clone(), at.head);
         let deadline_ms = at.deadline_ms.unwrap_or_default();
-        let seen = without_waiting(|| self.look(&look, is_late));
+        let wakes =
+            &mut Wakes { here: Some((at.thread.index, &mut at.thread.look)), waker: at.broker };
+        let seen = without_waiting(|| self.look(&look, is_late, wakes));
         if seen.is_cold() {
             let image = (Arc::clone(&at.thread.image), at.thread.image_number);
             let run = Box::new(self.cold_read((head, image), deadline_ms));
@@ -365,10 +398,17 @@ mod tests {
     use crate::broker::state::fetch_sessions::{
         CachedPartition, ConnectionSessions, FetchSessions, ReadRequest, SessionLimits,
     };
+    use crate::broker::state::waking::Waker;
     use crate::ids::{Epoch, TopicId};
     use crate::wire::Reader;
 
     const VERSION: i16 = 11;
+
+    struct Nobody;
+
+    impl Waker for Nobody {
+        fn wake(&self, _: usize, _: DelayedId) {}
+    }
 
     fn unknown(partition: i32) -> CachedPartition {
         CachedPartition {
@@ -380,6 +420,7 @@ mod tests {
                 max_bytes: 1,
                 current_leader_epoch: -1,
                 last_fetched_epoch: -1,
+                log_start: -1,
             },
             local: Err(ErrorCode::UnknownTopicOrPartition),
             leader: (-1, Epoch::NONE),
@@ -408,10 +449,12 @@ mod tests {
                 forgotten: 0,
             };
             let rules = ReadRules::of(&FetchRequest::default(), VERSION, 1 << 20);
-            let mut delayed = DelayedFetch { target, rules, min_bytes: 0, account: None };
+            let mut delayed =
+                DelayedFetch { target, rules, min_bytes: 0, account: None, is_reported: false };
+            let wakes = &mut Wakes { here: None, waker: &Nobody };
             let image = ClusterImage::default();
             let view = FetchView { node: 0, image: &image, number: 0 };
-            let Seen::Enough(found) = delayed.look(&view, true) else { unreachable!() };
+            let Seen::Enough(found) = delayed.look(&view, true, wakes) else { unreachable!() };
             if forgets {
                 session.lock().forget("t", TopicId::default(), 0);
             }

@@ -6,6 +6,7 @@
 
 use crate::broker::errors;
 use crate::broker::handlers::fetch::convert;
+use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport};
 use crate::broker::state::fetch_sessions::{CachedPartition, FetchContext};
 use crate::broker::state::lookup::check_leader_epoch;
 use crate::ids::{Epoch, Offset};
@@ -26,8 +27,10 @@ pub(crate) struct ReadRules {
     version: i16,
     max_bytes: usize,
     read_committed: bool,
-    /// A follower or a debugging consumer reads to the log's end.
-    to_the_end: bool,
+    pub(crate) reader: FetchReader,
+    /// A follower's session: an answer is due as soon as it has something new to say of the high
+    /// watermark or the log start, so that the follower's own lag little.
+    pub(crate) hurries: bool,
     /// The format of old versions.
     pub(crate) magic: Option<i8>,
 }
@@ -64,15 +67,12 @@ pub(crate) struct ReadResults {
 impl ReadRules {
     pub(crate) fn of(request: &FetchRequest<'_>, version: i16, most: i32) -> Self {
         let asked = if version >= 3 { request.max_bytes.min(most) } else { most };
-        let replica = match request.replica_id {
-            -1 => request.replica_state.replica_id,
-            replica => replica,
-        };
         Self {
             version,
             max_bytes: usize::try_from(asked).unwrap_or(0),
             read_committed: request.isolation_level == 1,
-            to_the_end: replica >= 0 || replica == -2,
+            reader: FetchReader::of(request),
+            hurries: false,
             magic: match version {
                 0 | 1 => Some(0),
                 2 | 3 => Some(1),
@@ -94,8 +94,16 @@ impl ReadResults {
     }
 }
 
-/// Reads the active partitions, or all. Those without news become inactive.
-pub(crate) fn look(context: &mut FetchContext, rules: &ReadRules, all: bool) -> ReadResults {
+/// Reads the active partitions, or all. Those without news become inactive. `report`: the reader is
+/// a follower whose progress was not reported yet.
+pub(crate) fn look(
+    context: &mut FetchContext,
+    (rules, all): (&ReadRules, bool),
+    mut report: Option<FollowerReport<'_, '_>>,
+) -> ReadResults {
+    if let (Some(report), false) = (&mut report, all) {
+        report_inactive(context, report);
+    }
     let mut numbers = if all {
         (0..u32::try_from(context.entries.len()).unwrap_or(u32::MAX)).collect()
     } else {
@@ -120,7 +128,7 @@ pub(crate) fn look(context: &mut FetchContext, rules: &ReadRules, all: bool) -> 
     let mut still_active = Vec::with_capacity(numbers.len());
     for number in numbers.iter().copied() {
         let Some(entry) = context.entry(number) else { continue };
-        let found = result_of(number, entry, (rules, &mut budget));
+        let found = result_of(number, entry, (rules, &mut budget, report.as_mut()));
         if budget.is_cold {
             // All that was active stays so: it is looked at again.
             context.set_active(numbers);
@@ -128,12 +136,13 @@ pub(crate) fn look(context: &mut FetchContext, rules: &ReadRules, all: bool) -> 
         }
         let bytes = found.bytes();
         results.bytes += bytes;
-        results.urgent |= found.error != ErrorCode::None || found.diverging.is_some();
+        results.urgent |= found.error != ErrorCode::None
+            || found.diverging.is_some()
+            || (rules.hurries && found.has_new_marks(entry));
         let has_news = bytes > 0
             || found.error != ErrorCode::None
             || found.diverging.is_some()
-            || found.high_watermark != entry.sent_high_watermark
-            || found.log_start_offset != entry.sent_log_start;
+            || found.has_new_marks(entry);
         let exhausted = !budget.first && (budget.left == 0 || budget.limit == 0);
         entry.is_active = has_news || exhausted || found.is_cut;
         if entry.is_active {
@@ -148,6 +157,18 @@ pub(crate) fn look(context: &mut FetchContext, rules: &ReadRules, all: bool) -> 
     }
     context.active = still_active;
     results
+}
+
+/// Reports the partitions that are not read, because the follower has all of their records. Each of
+/// its fetches says that anew.
+fn report_inactive(context: &FetchContext, report: &mut FollowerReport<'_, '_>) {
+    for entry in context.entries.iter().flatten().filter(|entry| !entry.is_active) {
+        let Ok((_, epoch)) = &entry.local else { continue };
+        if check_leader_epoch(entry.request.current_leader_epoch, *epoch).is_ok() {
+            // A partition that refuses has another role since; the next image makes it active.
+            let _ = report.report(entry);
+        }
+    }
 }
 
 /// Whether all ranges are in the page cache.
@@ -188,10 +209,10 @@ struct Budget {
 fn result_of(
     number: u32,
     entry: &CachedPartition,
-    (rules, budget): (&ReadRules, &mut Budget),
+    reading: (&ReadRules, &mut Budget, Option<&mut FollowerReport<'_, '_>>),
 ) -> ReadResult {
     let mut found = ReadResult::empty(number);
-    if let Err(error) = read_partition(&mut found, entry, (rules, budget)) {
+    if let Err(error) = read_partition(&mut found, entry, reading) {
         found = ReadResult::failed(number, error);
     }
     found
@@ -200,7 +221,7 @@ fn result_of(
 fn read_partition(
     found: &mut ReadResult,
     entry: &CachedPartition,
-    (rules, budget): (&ReadRules, &mut Budget),
+    (rules, budget, report): (&ReadRules, &mut Budget, Option<&mut FollowerReport<'_, '_>>),
 ) -> Result<(), ErrorCode> {
     let (partition, epoch) = match &entry.local {
         Ok((partition, epoch)) => (partition, *epoch),
@@ -212,21 +233,20 @@ fn read_partition(
         return Err(ErrorCode::UnsupportedCompressionType);
     }
     let log = &*partition.log;
-    if asked.last_fetched_epoch >= 0
-        && let Some(diverging) = diverging(log, asked.last_fetched_epoch, asked.fetch_offset)?
-    {
+    if let Some(diverging) = diverging(log, asked.last_fetched_epoch, asked.fetch_offset)? {
         found.diverging = Some(diverging);
         found.marks(log);
         return Ok(());
     }
+    if let Some(report) = report {
+        report.report(entry)?;
+    }
     // The marks are read before the log: they are never ahead of what is read.
     found.marks(log);
-    let upper = if rules.to_the_end {
-        log.log_end_offset().0
-    } else if rules.read_committed {
-        found.last_stable_offset
-    } else {
-        found.high_watermark
+    let upper = match rules.reader.reads_to_log_end() {
+        true => log.log_end_offset().0,
+        false if rules.read_committed => found.last_stable_offset,
+        false => found.high_watermark,
     };
     let mut most = usize::try_from(asked.max_bytes).unwrap_or(0).min(budget.left);
     if rules.magic.is_some() {
@@ -250,8 +270,8 @@ fn read_partition(
         })?);
     }
     // A first batch that is cut is of no use to anybody.
-    if (slice.size as u64) < slice.first_size {
-        found.is_cut = true;
+    found.is_cut = (slice.size as u64) < slice.first_size;
+    if found.is_cut {
         return Ok(());
     }
     found.slice = slice;
@@ -274,6 +294,9 @@ fn diverging(
     last_epoch: i32,
     fetch_offset: i64,
 ) -> Result<Option<(Epoch, Offset)>, ErrorCode> {
+    if last_epoch < 0 {
+        return Ok(None);
+    }
     let (epoch, end) = log.end_offset_for_epoch(Epoch(last_epoch));
     if epoch == Epoch::NONE || end == Offset::NONE {
         return Err(ErrorCode::OffsetOutOfRange);
@@ -307,6 +330,12 @@ impl ReadResult {
         self.log_start_offset = log.log_start_offset().0;
         self.last_stable_offset = log.last_stable_offset().0;
         self.high_watermark = log.high_watermark().0;
+    }
+
+    /// Whether the reader was last sent other marks.
+    fn has_new_marks(&self, entry: &CachedPartition) -> bool {
+        self.high_watermark != entry.sent_high_watermark
+            || self.log_start_offset != entry.sent_log_start
     }
 
     /// Bytes of records.

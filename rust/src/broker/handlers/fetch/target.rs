@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
+use crate::broker::handlers::fetch::reader::FetchReader;
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::call::Call;
 use crate::broker::state::fetch_sessions::{
@@ -52,7 +53,10 @@ pub(super) fn target(
             })?;
         return Ok(FetchTarget::Session { session, id, full: false, epoch, forgotten: 0 });
     }
+    let reader = FetchReader::of(request);
     let mut context = FetchContext::new(by_id);
+    context.reads_to_log_end = reader.reads_to_log_end();
+    context.reads_any_replica = reader.reads_any_replica();
     context.image_number = thread.image_number;
     let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     context.reserve(named);
@@ -67,7 +71,7 @@ pub(super) fn target(
                 continue;
             }
             let mut entry = entry(Arc::clone(&name), topic.topic_id, partition);
-            entry.resolve_in(found, node);
+            entry.resolve_in(found, (node, context.reads_any_replica));
             context.push(entry);
         }
     }
@@ -110,7 +114,7 @@ fn update(
                 (found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name)), found)
             });
             let mut entry = entry(Arc::clone(name), topic.topic_id, partition);
-            entry.resolve_in(*found, node);
+            entry.resolve_in(*found, (node, session.context.reads_any_replica));
             session.add(entry);
         }
     }
@@ -137,6 +141,7 @@ fn read_request(partition: &FetchPartition) -> ReadRequest {
         max_bytes: partition.partition_max_bytes,
         current_leader_epoch: partition.current_leader_epoch,
         last_fetched_epoch: partition.last_fetched_epoch,
+        log_start: partition.log_start_offset,
     }
 }
 

@@ -3,7 +3,9 @@
 //!     committed together, once per partition, and answered in order. A worker does long checks and
 //!     conversions; later requests of the connection wait for it. acks=0: no reply, an error closes
 //!     the connection. acks=1: the leader has appended the batch. acks=-1: all in-sync replicas
-//!     have it (fewer than `min.insync.replicas`: NOT_ENOUGH_REPLICAS, 19). If appends are flushed
+//!     have it. It needs min(`min.insync.replicas`, replicas) of them: if fewer are in sync before
+//!     the append, NOT_ENOUGH_REPLICAS (19); if the set shrinks before they have it,
+//!     NOT_ENOUGH_REPLICAS_AFTER_APPEND (20). If appends are flushed
 //!     before the acknowledgement, 1 and -1 wait for the disk. After `timeout_ms`:
 //!     REQUEST_TIMED_OUT (7). A repeated batch of an idempotent producer returns the original
 //!     offsets. A record without a key on a compacted topic is INVALID_RECORD (87), a batch above

@@ -78,12 +78,19 @@ pub(crate) enum NotAppended {
     TooLarge,
     /// The log takes nothing: the disk failed, or another broker leads it.
     NotCoordinator,
+    /// Too few replicas are in sync.
+    NotEnoughReplicas,
 }
 
 impl AppendedAt {
     /// Whether the high watermark has passed it.
     pub fn is_committed(&self) -> bool {
         self.partition.is_acknowledged(Acks::All, (self.term, self.end))
+    }
+
+    /// Whether too few replicas are in sync to commit it now.
+    pub(crate) fn is_held_up(&self) -> bool {
+        !self.partition.has_enough_in_sync() && !self.is_committed()
     }
 
     /// Whether it never will be committed: this broker ceased to lead, or the disk failed.
@@ -164,6 +171,9 @@ impl<S: Default> CoordinatorShard<S> {
         now_ms: i64,
     ) -> Result<(), NotAppended> {
         let log = &self.partition.log;
+        if !self.partition.has_enough_in_sync() {
+            return Err(NotAppended::NotEnoughReplicas);
+        }
         let batch = Batch::parse(batch).map_err(|_| NotAppended::TooLarge)?;
         if batch.size() as u64 > log.config().max_message_bytes {
             return Err(NotAppended::TooLarge);

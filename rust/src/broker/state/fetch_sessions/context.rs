@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::{Named, led};
+use crate::broker::state::lookup::{Named, hosted, led};
 use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
@@ -15,6 +15,10 @@ use crate::protocol::ErrorCode;
 pub(crate) struct FetchContext {
     /// Topics are named by id.
     pub(crate) by_id: bool,
+    /// The reader is a follower or compares replicas.
+    pub(crate) reads_to_log_end: bool,
+    /// The reader compares replicas.
+    pub(crate) reads_any_replica: bool,
     /// By number; `None` where a partition was forgotten.
     pub(crate) entries: Vec<Option<CachedPartition>>,
     /// Numbers of the entries to look at, each once.
@@ -46,7 +50,7 @@ pub(crate) struct CachedPartition {
     pub(crate) sent_log_start: i64,
 }
 
-const _: () = assert!(size_of::<Option<CachedPartition>>() <= 104);
+const _: () = assert!(size_of::<Option<CachedPartition>>() <= 112);
 
 /// The client's request for a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,8 @@ pub(crate) struct ReadRequest {
     pub(crate) max_bytes: i32,
     pub(crate) current_leader_epoch: i32,
     pub(crate) last_fetched_epoch: i32,
+    /// A follower's log start offset.
+    pub(crate) log_start: i64,
 }
 
 impl FetchContext {
@@ -62,6 +68,8 @@ impl FetchContext {
     pub(crate) fn new(by_id: bool) -> Self {
         Self {
             by_id,
+            reads_to_log_end: false,
+            reads_any_replica: false,
             entries: Vec::new(),
             active: Vec::new(),
             next: 0,
@@ -119,7 +127,7 @@ impl FetchContext {
             let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else { continue };
             let before = entry.partition().map(Arc::as_ptr);
             let old = entry.partition().cloned();
-            entry.resolve(self.by_id, (image, node));
+            entry.resolve(self.by_id, (image, node, self.reads_any_replica));
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             if entry.partition().map(Arc::as_ptr) != before
                 && let Some(watch) = &self.watch
@@ -136,7 +144,7 @@ impl FetchContext {
         if let Some(watch) = &self.watch {
             return Arc::clone(watch);
         }
-        let watch = Arc::new(ChangeWatcher::default());
+        let watch = Arc::new(ChangeWatcher::new(self.reads_to_log_end));
         for (number, entry) in (0..).zip(&self.entries) {
             if let Some(partition) = entry.as_ref().and_then(CachedPartition::partition) {
                 partition.add_watcher(&watch, number);
@@ -179,14 +187,19 @@ impl CachedPartition {
     }
 
     /// Looks the partition up in `image`.
-    fn resolve(&mut self, by_id: bool, (image, node): (&ClusterImage, i32)) {
+    fn resolve(&mut self, by_id: bool, (image, node, any): (&ClusterImage, i32, bool)) {
         let id = by_id.then_some(self.id);
         let topic = Named { topic: &self.topic, id }.find(image);
-        self.resolve_in(topic, node);
+        self.resolve_in(topic, (node, any));
     }
 
-    /// Looks the partition up in its topic, or notes why there is none.
-    pub(crate) fn resolve_in(&mut self, topic: Result<&Arc<TopicImage>, ErrorCode>, node: i32) {
+    /// Looks the partition up in its topic, or notes why there is none. `any`: its replica here
+    /// need not be the leader.
+    pub(crate) fn resolve_in(
+        &mut self,
+        topic: Result<&Arc<TopicImage>, ErrorCode>,
+        (node, any): (i32, bool),
+    ) {
         self.zstd = topic.is_ok_and(|topic| {
             topic.settings.log.compression_type
                 == Some(crate::record::compression::Codec::Zstd as u8)
@@ -194,7 +207,10 @@ impl CachedPartition {
         let state = topic.ok().and_then(|topic| topic.partition(self.partition)).map(|p| &p.state);
         self.leader = state.map_or((-1, Epoch::NONE), |state| (state.leader, state.leader_epoch));
         self.local = topic.and_then(|topic| {
-            let (image, partition) = led(topic, self.partition, node)?;
+            let (image, partition) = match any {
+                true => hosted(topic, self.partition)?,
+                false => led(topic, self.partition, node)?,
+            };
             Ok((Arc::clone(partition), image.state.leader_epoch))
         });
     }

@@ -11,7 +11,7 @@
 //! `krust.fetch.session.max.partitions`, or what would make all sessions together larger than
 //! `krust.fetch.session.cache.max.partitions`; a session that grows beyond ends (70).
 //! A session ends with the connection that it was used through last.
-//! Memory: a partition of a session takes about 145 bytes: 104 as an [`CachedPartition`], 4 in
+//! Memory: a partition of a session takes about 153 bytes: 112 as an [`CachedPartition`], 4 in
 //! `active`, 16 and 5 in lists of watches, about 14 in the map of numbers. Of its newest records
 //! the log keeps up to 2 KiB (`storage/log/recent`).
 //! Epochs: a new session answers epoch 0 and expects 1, 2, ..; after 2^31-1 comes 1.

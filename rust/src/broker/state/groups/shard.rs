@@ -44,6 +44,7 @@ impl GroupShard {
         self.append(memory, batch, now_ms).map_err(|error| match error {
             NotAppended::TooLarge => ErrorCode::InvalidCommitOffsetSize,
             NotAppended::NotCoordinator => ErrorCode::NotCoordinator,
+            NotAppended::NotEnoughReplicas => ErrorCode::CoordinatorNotAvailable,
         })
     }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Partition, Replica, ReplicaRole, WatchScope};
 use crate::broker::replica::leader::{
-    FollowerFetch, LeaderEffects, LeaderReplica, Leadership, Moment, ProposalOutcome, ProposedIsr,
-    ReplicationSettings,
+    FollowerFetch, IsrMember, LeaderEffects, LeaderReplica, Leadership, Moment, ProposalOutcome,
+    ProposedIsr, ReplicationSettings,
 };
 use crate::broker::state::replication::IsrProposal;
 use crate::broker::state::waking::Wakes;
@@ -26,6 +26,23 @@ pub(crate) struct LeaderAssignment<'a> {
     pub(crate) settings: ReplicationSettings,
     /// The brokers that are alive.
     pub(crate) alive: &'a [i32],
+}
+
+/// The controller's answer to a proposal.
+#[derive(Clone, Debug)]
+pub(crate) enum ProposalAnswer {
+    Committed(AlteredIsr),
+    Refused(ErrorCode),
+    /// Nobody knows whether it took effect.
+    Unknown,
+}
+
+/// The in-sync set after a change, as AlterPartition answers it.
+#[derive(Clone, Debug)]
+pub(crate) struct AlteredIsr {
+    pub(crate) leader_epoch: Epoch,
+    pub(crate) partition_epoch: i32,
+    pub(crate) isr: Vec<i32>,
 }
 
 /// What a step of the leader changed, beside proposals.
@@ -120,11 +137,20 @@ impl Partition {
     pub(crate) fn proposal_ended(
         &self,
         proposed: &ProposedIsr,
-        outcome: ProposalOutcome,
+        answer: ProposalAnswer,
         wakes: &mut Wakes<'_>,
     ) {
-        let _ =
-            self.step(wakes, |leader, moment| Ok(leader.proposal_ended(proposed, outcome, moment)));
+        let _ = self.step(wakes, |leader, moment| {
+            let outcome = match answer {
+                ProposalAnswer::Committed(altered) => {
+                    let replicas = leader.leadership().replicas.clone();
+                    ProposalOutcome::Committed(altered.leadership(proposed, replicas))
+                }
+                ProposalAnswer::Refused(error) => ProposalOutcome::Refused(error),
+                ProposalAnswer::Unknown => ProposalOutcome::Unknown,
+            };
+            Ok(leader.proposal_ended(proposed, outcome, moment))
+        });
     }
 
     /// Whether an acks=all append may begin: see [`LeaderReplica::has_enough_in_sync`].
@@ -212,5 +238,19 @@ impl Partition {
     fn moment(&self) -> Moment {
         let now_ms = self.replication.clock.monotonic_ms();
         Moment { log_end: self.log.log_end_offset(), now_ms }
+    }
+}
+
+impl AlteredIsr {
+    /// The state after the change. Members that were proposed keep the registration that they were
+    /// proposed with.
+    fn leadership(self, proposed: &ProposedIsr, replicas: Vec<i32>) -> Leadership {
+        let member = |replica: i32| {
+            let known = proposed.isr.iter().find(|member| member.replica == replica).copied();
+            known.unwrap_or(IsrMember { replica, broker_epoch: -1 })
+        };
+        let Self { leader_epoch, partition_epoch, isr } = self;
+        let isr = isr.into_iter().map(member).collect();
+        Leadership { leader_epoch, partition_epoch, isr, replicas }
     }
 }

@@ -19,7 +19,6 @@
 //! Not promised: that a woken request can be answered. It checks, and may wait again.
 
 mod follower;
-#[expect(dead_code, reason = "the requests of followers are not served yet")]
 mod leader;
 
 use std::sync::Arc;
@@ -29,7 +28,9 @@ use parking_lot::Mutex;
 
 use crate::broker::replica::follower::FollowerReplica;
 use crate::broker::replica::leader::LeaderReplica;
-pub(crate) use crate::broker::state::partition::leader::LeaderAssignment;
+pub(crate) use crate::broker::state::partition::leader::{
+    AlteredIsr, LeaderAssignment, ProposalAnswer,
+};
 use crate::broker::state::replication::ReplicationContext;
 use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::ids::{Offset, TopicId, TopicPartition};
@@ -295,13 +296,19 @@ impl Partition {
         self.mark_watchers(wakes, WatchScope::All);
     }
 
-    /// Wakes the requests that wait for the in-sync replicas, which became too few. They stay in
-    /// the list until they are answered.
+    /// Ends what waits for the in-sync replicas, which became too few. Waiters stay in the list
+    /// until they are answered.
     fn wake_for_isr(&self, wakes: &mut Wakes<'_>) {
-        let waiters = self.waiters.lock();
-        for waiter in waiters.iter().filter(|waiter| waiter.acks == Acks::All) {
+        for waiter in self.waiters.lock().iter().filter(|waiter| waiter.acks == Acks::All) {
             wakes.wake(waiter.thread, waiter.delayed);
         }
+        self.run_commit_callbacks();
+    }
+
+    /// The log start offset moved, which all readers are told.
+    pub(crate) fn log_start_moved(&self, wakes: &mut Wakes<'_>) {
+        self.advance(wakes);
+        self.mark_watchers(wakes, WatchScope::All);
     }
 
     fn wake_waiters(&self, wakes: &mut Wakes<'_>, all: bool) {
@@ -338,7 +345,7 @@ impl Partition {
     fn run_commit_callbacks(&self) {
         let mark = self.acknowledged(Acks::All);
         let term = self.term();
-        let is_over = self.log.is_offline();
+        let is_over = self.log.is_offline() || !self.has_enough_in_sync();
         let due: Vec<PendingCommit> = {
             let mut commit_callbacks = self.commit_callbacks.lock();
             let is_due = |it: &mut PendingCommit| is_over || it.end <= mark || it.term != term;
@@ -394,7 +401,6 @@ impl std::fmt::Debug for Partition {
 
 impl ChangeWatcher {
     /// Watches for a Fetch that reads to the log end, or to the high watermark only.
-    #[expect(dead_code, reason = "the requests of followers are not served yet")]
     pub(crate) fn new(reads_to_log_end: bool) -> Self {
         Self { reads_to_log_end, state: Mutex::default() }
     }
