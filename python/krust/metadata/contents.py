@@ -1,12 +1,12 @@
-"""What stands in the znodes: a type for each, read from bytes and written to bytes.
+"""The contents of znodes: a type for each, with its codec.
 
-Format: compact JSON, keys in the order in which Kafka 3.9 writes them; numbers that Kafka writes as
-strings are strings here too (`tests/data/znodes-3.9.1.json`). Reading takes keys in any order and
-leaves unknown ones alone, as Kafka does; every older version that a Kafka wrote is read.
+Format: compact JSON with the keys in the order of Kafka 3.9. Numbers that Kafka writes as strings
+are strings here too (`tests/data/znodes-3.9.1.json`). As in Kafka, the decoder accepts keys in any
+order and ignores unknown ones. It reads every older version that a Kafka has written.
 
-What is read may come from anybody who reaches the ZooKeeper. `decode` of anything is a value whose
-fields have their types and bounds, or BadZnodeError: one node is bad, and says why.
-Not promised: that a value makes sense beside other nodes.
+The bytes may come from any client of the ZooKeeper. `decode` returns a value whose fields have
+their types and bounds, or raises BadZnodeError with the reason.
+Not promised: that a value is consistent with other nodes.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _ID = re.compile(r"[A-Za-z0-9_-]{22}\Z", re.ASCII)
 _ENDPOINT = r"([^:/\s]+)://(?:\[([^\]\s]*)\]|([^:\s]*)):([0-9]{1,5})\Z"
 _MISSING = object()
 NO_ID = ""
-"""the id of a topic that was made before topics had any"""
+"""the id of a topic that was created before topics had ids"""
 
 
 ASSUMED = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
-"""Settings of a topic whose own are not known: nothing of it goes."""
+"""The settings of a topic whose settings are not known: nothing is deleted."""
 
 
 class BadZnodeError(Exception):
-    """The bytes are not what stands in such a node; the text says why."""
+    """The bytes are invalid for such a node; the text says why."""
 
 
 class ClusterId(NamedTuple):
@@ -42,38 +42,38 @@ class ClusterId(NamedTuple):
     id: str
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         return _encode({"version": "1", "id": self.id})
 
     @staticmethod
     def decode(data: bytes) -> ClusterId:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version_text("1")
         return ClusterId(fields.filled("id"))
 
 
 class Controller(NamedTuple):
-    """`/controller`: who holds the office, since when."""
+    """`/controller`: the controller, and since when."""
 
     broker: int
     timestamp_ms: int
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         head = {"version": 2, "brokerid": self.broker, "timestamp": str(self.timestamp_ms)}
         return _encode({**head, "kraftControllerEpoch": -1})
 
     @staticmethod
     def decode(data: bytes) -> Controller:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1, 2)
         return Controller(fields.broker("brokerid"), fields.long_text("timestamp", 0))
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens, as others are told."""
+    """An advertised listener of a broker."""
 
     listener: str
     protocol: str
@@ -94,7 +94,7 @@ class Broker(NamedTuple):
     jmx_port: int = -1
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         plain = [each for each in self.endpoints if each.protocol == "PLAINTEXT"]
         features = {
             name: {"min_version": low, "max_version": high} for name, low, high in self.features
@@ -117,7 +117,7 @@ class Broker(NamedTuple):
 
     @staticmethod
     def decode(data: bytes) -> Broker:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         version = fields.version(1, 2, 3, 4, 5)
         if version == 1:
@@ -145,12 +145,12 @@ class Assignment(NamedTuple):
     replicas: tuple[tuple[int, ...], ...]
     topic_id: str = NO_ID
     adding: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """partition, brokers that are to have it"""
+    """(partition, brokers that will get a replica)"""
     removing: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """partition, brokers that are to lose it"""
+    """(partition, brokers that will lose their replica)"""
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         facts: dict[str, Any] = {
             "partitions": {str(index): list(each) for index, each in enumerate(self.replicas)}
         }
@@ -162,7 +162,7 @@ class Assignment(NamedTuple):
 
     @staticmethod
     def decode(data: bytes) -> Assignment:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1, 2, 3)
         partitions = _by_partition(fields.mapping("partitions"))
@@ -184,22 +184,22 @@ class Assignment(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """`/brokers/topics/T/partitions/P/state`: who leads."""
+    """`/brokers/topics/T/partitions/P/state`: the leader and the ISR."""
 
     controller_epoch: int
     leader: int
-    """-1: nobody"""
+    """-1: none"""
     leader_epoch: int
     isr: tuple[int, ...]
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         head = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
         return _encode({**head, "leader_epoch": self.leader_epoch, "isr": list(self.isr)})
 
     @staticmethod
     def decode(data: bytes) -> PartitionState:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1)
         leader = fields.whole("leader")
@@ -214,17 +214,17 @@ class PartitionState(NamedTuple):
 
 
 class EntityConfig(NamedTuple):
-    """`/config/...`: what is set for a topic, a broker, a client, a user."""
+    """`/config/...`: the settings of a topic, a broker, a client or a user."""
 
     config: Mapping[str, str]
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         return _encode({"version": 1, "config": dict(self.config)})
 
     @staticmethod
     def decode(data: bytes) -> EntityConfig:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         if fields.empty:
             return EntityConfig({})
@@ -236,7 +236,7 @@ class EntityConfig(NamedTuple):
 
 
 class ConfigChange(NamedTuple):
-    """`/config/changes/config_change_N`: whose settings are others; versions 1 and 2.
+    """`/config/changes/config_change_N`: whose settings changed; versions 1 and 2.
 
     path   `topics/orders`, `users/carl%20x/clients/<default>`: names as in URLs
     """
@@ -244,12 +244,12 @@ class ConfigChange(NamedTuple):
     path: str
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         return _encode({"version": 2, "entity_path": self.path})
 
     @staticmethod
     def decode(data: bytes) -> ConfigChange:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         if fields.version(1, 2) == 2:
             return ConfigChange(fields.filled("entity_path"))
@@ -264,13 +264,13 @@ class ProducerIds(NamedTuple):
     last: int
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         block = {"block_start": str(self.first), "block_end": str(self.last)}
         return _encode({"version": 1, "broker": self.broker, **block})
 
     @staticmethod
     def decode(data: bytes) -> ProducerIds | None:
-        """Read it; None: no block was given out yet; BadZnodeError: it is none."""
+        """Decode it; None: no block was given out yet. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         if fields.empty:
             return None
@@ -282,19 +282,19 @@ class ProducerIds(NamedTuple):
 
 
 class Features(NamedTuple):
-    """`/feature`: the features that hold in the cluster, with their levels."""
+    """`/feature`: the features of the cluster, with their levels."""
 
     levels: Mapping[str, int]
     enabled: bool = True
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         facts: dict[str, Any] = {"features": dict(self.levels), "version": 2}
         return _encode({**facts, "status": int(self.enabled)})
 
     @staticmethod
     def decode(data: bytes) -> Features:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         version = fields.version(1, 2)
         status = fields.whole("status")
@@ -308,18 +308,18 @@ class Features(NamedTuple):
 
 
 class Partitions(NamedTuple):
-    """`/admin/preferred_replica_election`, `/isr_change_notification/...`: some partitions."""
+    """`/admin/preferred_replica_election`, `/isr_change_notification/...`: partitions."""
 
     partitions: tuple[tuple[str, int], ...]
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         listed = [{"topic": topic, "partition": index} for topic, index in self.partitions]
         return _encode({"version": 1, "partitions": listed})
 
     @staticmethod
     def decode(data: bytes) -> Partitions:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1)
         found = fields.rows("partitions")
@@ -327,12 +327,12 @@ class Partitions(NamedTuple):
 
 
 class Reassignment(NamedTuple):
-    """`/admin/reassign_partitions`: topic, partition and the replicas it is to have."""
+    """`/admin/reassign_partitions`: topic, partition and its new replicas."""
 
     partitions: tuple[tuple[str, int, tuple[int, ...]], ...]
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         listed = [
             {"topic": topic, "partition": index, "replicas": list(replicas)}
             for topic, index, replicas in self.partitions
@@ -341,7 +341,7 @@ class Reassignment(NamedTuple):
 
     @staticmethod
     def decode(data: bytes) -> Reassignment:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1)
         return Reassignment(
@@ -357,17 +357,17 @@ class Reassignment(NamedTuple):
 
 
 class LogDirEvent(NamedTuple):
-    """`/log_dir_event_notification/log_dir_event_N`: a disk of a broker failed."""
+    """`/log_dir_event_notification/log_dir_event_N`: a log directory of a broker failed."""
 
     broker: int
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         return _encode({"version": 1, "broker": self.broker, "event": 1})
 
     @staticmethod
     def decode(data: bytes) -> LogDirEvent:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1)
         if fields.whole("event") != 1:
@@ -376,10 +376,10 @@ class LogDirEvent(NamedTuple):
 
 
 class ConsumerMember(NamedTuple):
-    """`/consumers/G/ids/ID`: how many threads read which topics.
+    """`/consumers/G/ids/ID`: the topics of an old consumer, and its threads for each.
 
     subscription   topic or pattern -> threads
-    pattern        static, white_list or black_list: what the subscription's names are
+    pattern        static, white_list or black_list: the kind of the subscription's names
     """
 
     subscription: Mapping[str, int]
@@ -387,13 +387,13 @@ class ConsumerMember(NamedTuple):
     timestamp_ms: int
 
     def encode(self) -> bytes:
-        """As Kafka 3.9 writes it."""
+        """Encode it as Kafka 3.9 does."""
         head = {"version": 1, "subscription": dict(self.subscription), "pattern": self.pattern}
         return _encode({**head, "timestamp": str(self.timestamp_ms)})
 
     @staticmethod
     def decode(data: bytes) -> ConsumerMember:
-        """Read it; BadZnodeError: it is none."""
+        """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1)
         counts = fields.mapping("subscription")
@@ -405,7 +405,7 @@ class ConsumerMember(NamedTuple):
 
 
 def number(data: bytes) -> int:
-    """Digits alone: `/controller_epoch`, an old consumer's offset; BadZnodeError: they are none."""
+    """Decode digits: `/controller_epoch`, an old consumer's offset. BadZnodeError: no digits."""
     text = data.decode("ascii", "replace").strip()
     if _DIGITS.match(text) is None or not -_LONG <= int(text) < _LONG:
         raise BadZnodeError(f"it is no number: {data[:40]!r}")
@@ -413,7 +413,7 @@ def number(data: bytes) -> int:
 
 
 class _Fields:
-    """An object of JSON, whose fields are taken out with their types."""
+    """A JSON object whose fields are read with their types."""
 
     def __init__(self, data: bytes) -> None:
         self.empty = not data
@@ -422,7 +422,7 @@ class _Fields:
             return
         try:
             value = json.loads(data.decode())
-            if b"\\ud" in data.lower():  # half a letter of two parts could not be passed on
+            if b"\\ud" in data.lower():  # a lone surrogate cannot be encoded again
                 _encode(value)
         except (ValueError, RecursionError) as error:
             raise BadZnodeError(f"it is no JSON: {str(error)[:100]}") from None
@@ -430,7 +430,7 @@ class _Fields:
 
     @classmethod
     def of(cls, value: object) -> _Fields:
-        """The fields of an object within."""
+        """The fields of a nested object."""
         made = cls(b"")
         made._values = _object(value, "a part of it")
         return made
@@ -490,7 +490,7 @@ class _Fields:
         return found
 
     def long_text(self, name: str, default: object = _MISSING) -> int:
-        """A 64-bit number that Kafka writes as text, and some as a number."""
+        """A 64-bit number. Kafka writes it as text, other programs as a number."""
         found = self.value(name, default)
         text = found if isinstance(found, str) else str(_bounded(found, name, _LONG))
         if _DIGITS.match(text) is None:
@@ -530,7 +530,7 @@ def _whole(value: object, name: str) -> int:
 
 
 def _brokers(value: object, name: str) -> tuple[int, ...]:
-    """Brokers' numbers, none twice."""
+    """Broker ids, each once."""
     if not isinstance(value, list):
         raise BadZnodeError(f"{name} is no list")
     found = tuple(_whole(each, name) for each in value)
@@ -560,5 +560,5 @@ def _endpoint(text: str, protocols: _Fields) -> Endpoint:
 
 
 def _bracketed(host: str) -> str:
-    """A host as it stands before a port."""
+    """A host, in brackets if it is an IPv6 address."""
     return f"[{host}]" if ":" in host else host

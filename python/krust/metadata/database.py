@@ -1,13 +1,14 @@
-"""`krust-metadata.db`: the sqlite file that a tree is kept in.
+"""`krust-metadata.db`: the sqlite file of a tree.
 
 Format 2: table `node(path, data, czxid, mzxid, version, cversion)`, one row a persistent node, and
 `meta(name, value)` with `format`, `zxid` (the last change), `total` (`rows.total`) and `seal`
-(`rows.seal`). sqlite's pages have no checksum, and of a damaged write-ahead file it drops the rest
-without a word: the total finds the first, the second copy (`journal.py`) the second. Format 1 had
-neither total nor seal; it is read, and becomes 2 with the first change.
-Invariant: nodes and meta are of the same change: they are written in one transaction, synced (WAL,
+(`rows.seal`). sqlite's pages have no checksum: the total finds damaged pages. sqlite silently drops
+the rest of a damaged write-ahead file: the journal (`journal.py`) finds that. Format 1 had neither
+total nor seal. It is read, and becomes format 2 with the first change.
+Invariant: nodes and meta belong to the same change. One transaction writes them and is synced (WAL,
 synchronous FULL) before `write` returns.
-Threads: one. Not promised: use by two processes.
+Threads: one.
+Not promised: use by two processes.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ EMPTY = Contents(0, (), {})
 
 
 class BadDatabaseError(Exception):
-    """The file does not hold what was written."""
+    """The file is damaged."""
 
 
 class UnwritableError(Exception):
@@ -62,13 +63,13 @@ class UnwritableError(Exception):
 
 
 class Database:
-    """An open file."""
+    """An open database."""
 
     def __init__(self, file: sqlite3.Connection) -> None:
         self.file = file
 
     def write(self, changed: Iterable[Row], gone: Iterable[str], zxid: int, whole: int) -> None:
-        """Make one change durable. UnwritableError: it is not."""
+        """Make one change durable. UnwritableError: that failed."""
         import sqlite3
 
         facts = {
@@ -93,9 +94,9 @@ class Database:
 
 
 def create(path: Path, contents: Contents) -> Database:
-    """Make the file, with everything in it before it has its name, and synced once.
+    """Create the file. It is complete and synced before it gets its name.
 
-    raises  UnwritableError: it cannot be made
+    raises  UnwritableError: it cannot be created
     """
     import sqlite3
 
@@ -125,7 +126,7 @@ def create(path: Path, contents: Contents) -> Database:
 
 
 def read(path: Path) -> tuple[Database, Contents]:
-    """Open the file that is there and read all of it. BadDatabaseError: it is not as written."""
+    """Open the file and read all of it. BadDatabaseError: it is damaged."""
     import sqlite3
 
     file = None
@@ -148,7 +149,7 @@ def read(path: Path) -> tuple[Database, Contents]:
 
 
 def set_aside(path: Path) -> None:
-    """Move the file and what belongs to it out of the way; an earlier one is replaced."""
+    """Rename the file and sqlite's files beside it. They replace earlier ones of that name."""
     for end in _SIDE_FILES:
         part = path.with_name(f"{path.name}{end}")
         if part.exists():
@@ -156,7 +157,7 @@ def set_aside(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Take away a file that holds nothing, and what belongs to it."""
+    """Remove an empty file and sqlite's files beside it."""
     for end in _SIDE_FILES:
         path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
 

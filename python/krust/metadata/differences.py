@@ -1,13 +1,12 @@
-"""What carrying a tree over another replaces and removes there, and whether it may.
+"""Which nodes of the target a transfer replaces or deletes, and whether it may.
 
-Nodes that only the source has are no matter. Of the others a transfer may replace what it wrote
-itself, or took from there, at the last transfer (`Written`: the checksums of those nodes), and what
-follows from the records: controller epoch, leaders whose epoch does not fall, assumed settings of
-topics that were taken over. What else the target has was set there by somebody (`foreign`): a
-topic's settings, a quota, a topic. That stays (`keep`) or goes (`replace`) as the user says.
-Producer ids never fall: the higher block is carried, whoever has it. Nodes without data that only
-the target has are left alone, as far as nothing above them goes.
-Pure.
+A transfer may add nodes. It may replace nodes that the last transfer wrote or read there
+(`Written`: the checksums of those nodes), and values that follow from the logs: the controller
+epoch, leaders whose epoch does not fall, assumed settings of topics that were taken over. All other
+nodes of the target were set by another program (`foreign`): settings of a topic, a quota, a topic.
+The user says whether they stay (`keep`) or are replaced (`replace`). Producer ids never fall: the
+higher block of both trees holds. Nodes without data that only the target has stay, unless a node
+above them is deleted. Pure.
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ _LONGEST = 200
 
 
 class Difference(NamedTuple):
-    """A node of the target that a transfer would replace or remove."""
+    """A node of the target that a transfer would replace or delete."""
 
     path: str
     old: bytes
     new: bytes | None
-    """None: it is removed"""
+    """None: the node is deleted"""
     foreign: bool
-    """somebody else wrote what is there"""
+    """whether another program wrote the old data"""
 
     @property
     def subject(self) -> str:
-        """What the node is about, as users name it."""
+        """What the node describes, in the user's words."""
         return subject(self.path)
 
     @property
     def texts(self) -> tuple[str, str]:
-        """What is there, and what would be; of settings those that differ."""
+        """The old and the new data as texts. Of settings, those that differ."""
         old, new = _settings(self.path, self.old), _settings(self.path, self.new or b"")
         if old is None or new is None:
             gone = "(removed)" if self.new is None else _shown(self.new)
@@ -74,7 +73,7 @@ class Difference(NamedTuple):
 
 
 def differences(source: ClusterTree, target: ClusterTree, written: Written) -> list[Difference]:
-    """Every node of the target that becomes another or goes, foreign ones first."""
+    """All nodes of the target that are replaced or deleted, foreign ones first."""
     found = []
     idle = empty(source, target, written)
     for path, old in sorted(target.nodes.items()):
@@ -88,7 +87,7 @@ def differences(source: ClusterTree, target: ClusterTree, written: Written) -> l
 
 
 def empty(source: ClusterTree, target: ClusterTree, written: Written) -> set[str]:
-    """Nodes that hold nothing, that only the target has, and that may stay."""
+    """Nodes without data that only the target has and that stay."""
     found: set[str] = set()
     for path, data in sorted(target.nodes.items()):
         above = path.rpartition("/")[0]
@@ -100,7 +99,7 @@ def empty(source: ClusterTree, target: ClusterTree, written: Written) -> set[str
 
 
 def carried(source: ClusterTree, target: ClusterTree, path: str) -> bytes | None:
-    """What a node of the source is in the target; None: the source has none."""
+    """The data that a node of the source will have in the target; None: the source has no node."""
     new, old = source.nodes.get(path), target.nodes.get(path)
     if path == znodes.PRODUCER_IDS and new is not None and old is not None:
         return max(old, new, key=_last_id) if _last_id(old) != _last_id(new) else new
@@ -108,9 +107,9 @@ def carried(source: ClusterTree, target: ClusterTree, path: str) -> bytes | None
 
 
 def kept(found: Collection[Difference]) -> set[str]:
-    """The nodes that stay as they are where foreign ones are kept: settings, quotas, what would go.
+    """The nodes that stay if foreign nodes are kept: settings, quotas, nodes that would be deleted.
 
-    A topic whose partitions or leader the two know otherwise is none of them.
+    A topic whose partitions or leaders differ in the two trees does not stay.
     """
     paths = {
         each.path
@@ -122,7 +121,7 @@ def kept(found: Collection[Difference]) -> set[str]:
 
 
 def written(nodes: Mapping[str, bytes], but: Collection[str]) -> dict[str, int]:
-    """What the next transfer may replace: these nodes as they are, without some."""
+    """The checksums of the nodes that the next transfer may replace, without those of `but`."""
     return {
         path: crc32(data)
         for path, data in nodes.items()
@@ -131,7 +130,7 @@ def written(nodes: Mapping[str, bytes], but: Collection[str]) -> dict[str, int]:
 
 
 def subject(path: str) -> str:
-    """What a node is about, as users name it."""
+    """What a node describes, in the user's words."""
     state, topic = _STATE.fullmatch(path), _TOPIC.fullmatch(path)
     if state is not None:
         return f"leader of {state[1]}:{state[2]}"
@@ -147,7 +146,7 @@ def subject(path: str) -> str:
 
 
 def _follows(path: str, old: bytes, new: bytes | None) -> bool:
-    """Whether what becomes of a node follows from what the source has done since."""
+    """Whether the new data of a node follows from the source's logs."""
     if path in _COUNTED or path == znodes.PRODUCER_IDS or (path.count("/") == 1 and not old):
         return new is not None
     if _STATE.fullmatch(path) and new is not None:
@@ -157,7 +156,7 @@ def _follows(path: str, old: bytes, new: bytes | None) -> bool:
 
 
 def _same(path: str, old: bytes, new: bytes) -> bool:
-    """Whether two nodes say the same."""
+    """Whether two contents of a node are equal."""
     if old == new:
         return True
     settings = _settings(path, old)
@@ -171,7 +170,7 @@ def _same(path: str, old: bytes, new: bytes) -> bool:
 
 
 def _settings(path: str, data: bytes) -> dict[str, str] | None:
-    """The settings that stand in a node; None: it is none of those."""
+    """The settings in a node; None: it has no settings."""
     if not path.startswith(f"{znodes.CONFIG}/"):
         return None
     entity = _read(EntityConfig.decode, data)

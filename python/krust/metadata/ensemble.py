@@ -1,4 +1,4 @@
-"""Where a ZooKeeper is, how it is spoken to, and who may do what there: facts, without a client."""
+"""The address of a ZooKeeper, its TLS and authentication, and the ACLs of nodes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _OPEN = "/consumers"
 
 
 class Tls(NamedTuple):
-    """PEM files; the server's certificate is always checked."""
+    """PEM files. The server's certificate is always checked."""
 
     ca: str | None = None
-    """None: what the system trusts"""
+    """None: the authorities that the system trusts"""
     own: str | None = None
-    """key and certificates, for servers that want to see them"""
+    """key and certificates of the client, for servers that require them"""
     password: str | None = None
     check_hostname: bool = True
 
 
 class Ensemble(NamedTuple):
-    """Where a ZooKeeper is, and how it is spoken to."""
+    """The address and the security settings of a ZooKeeper."""
 
     connect: str
     """`host:port,host:port/chroot`"""
@@ -33,9 +33,9 @@ class Ensemble(NamedTuple):
     digest: str | None = None
     """`user:password`"""
     sasl: str | None = None
-    """`user:password` of DIGEST-MD5, which ZooKeeper may ask every client for"""
+    """`user:password` of DIGEST-MD5, which ZooKeeper may require"""
     protect: bool = False
-    """new nodes belong to who made them; others read most of them (`zookeeper.set.acl`)"""
+    """only the creator may write new nodes; others may read most of them (`zookeeper.set.acl`)"""
     tls: Tls | None = None
 
     @property
@@ -45,7 +45,7 @@ class Ensemble(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The chroot: empty, or `/a/b`. ConfigError: it is no path."""
+        """The chroot: empty, or `/a/b`. ConfigError: it is not a path."""
         hosts, slash, rest = self.connect.partition("/")
         path = slash + rest.rstrip("/")
         if not hosts or not is_path(path or "/"):
@@ -56,14 +56,14 @@ class Ensemble(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """What a session is taken up again with."""
+    """The id and password of a session."""
 
     session: int
     password: bytes
 
 
 class Access(Enum):
-    """Who may do what with a node."""
+    """The kinds of ACL of a node."""
 
     OPEN = "anybody may do anything"
     READABLE = "its maker may do anything, others read"
@@ -71,9 +71,9 @@ class Access(Enum):
 
 
 def access(path: str) -> Access:
-    """How a protected node is kept, as Kafka does it (`ZkData.SensitiveRootPaths`).
+    """The ACL of a protected node, as Kafka's (`ZkData.SensitiveRootPaths`).
 
-    Consumers of 2013 register themselves, so what is theirs is open.
+    The nodes of consumers of 2013 are open, because these consumers create them.
     """
     if _under(path, _OPEN):
         return Access.OPEN

@@ -1,4 +1,4 @@
-"""`krust-metadata.journal`: the second copy of the metadata, which checks itself.
+"""`krust-metadata.journal`: the second copy of the metadata, with checksums.
 
 Format: records. Each is MAGIC, the length of its payload, the checksum of the record before it (0:
 the first), its own checksum (CRC-32 of length, checksum before and payload), 4 bytes each, then the
@@ -7,10 +7,11 @@ A file begins with a snapshot: HEADER, whose count is that of all nodes, then PA
 Changes follow, each of any number of MOREs and one CHANGE. A record has at most LARGEST bytes.
 Invariant: a file gets its name when its snapshot is whole and synced; a change is synced before
 `append` returns; so what is whole up to some record is the tree as it was after that change.
-It is written anew (`roll`) when its changes are 4 times larger than its snapshot, and than 1 MiB.
-Threads: one. Not promised: that every change is quick: of 100,000 partitions a snapshot takes the
-better part of a second, once in 100 MB of changes; that a file which ends early at the end of a
-record is recognised by itself: the other copy has the number of the last change.
+It is written again (`roll`) when its changes are larger than 1 MiB and than 4 times its snapshot.
+Threads: one.
+Not promised: that every change is quick: with 100,000 partitions a snapshot takes almost a second,
+once in 100 MB of changes; that the file alone shows that whole records are missing at its end: the
+database has the number of the last change.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\xabkTx"
 LARGEST = 4 << 20
-"""bytes of a record; a row is smaller than `store.LARGEST`"""
+"""the most bytes of a record; a row is smaller than `store.LARGEST`"""
 _FULL = 1 << 20
 _ROLL = 1 << 20
 _HEAD = struct.Struct(">4sIII")
@@ -41,21 +42,21 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class Copy(NamedTuple):
-    """How far a file is whole."""
+    """The part of a file that is whole."""
 
     zxid: int | None
-    """the last change up to which it is; None: not even its snapshot is"""
+    """the last whole change; None: its snapshot is not whole"""
     total: int
     newest: int
-    """the last change of which there is any whole record; 0: none"""
+    """the last change that has any whole record; 0: none"""
     end: int
-    """bytes up to and with that change"""
+    """the end of that change, in bytes"""
     snapshot: int
-    """bytes of its snapshot"""
+    """the size of its snapshot"""
     last: int
     """the checksum of its last record"""
     fault: str | None
-    """what is wrong behind `end`"""
+    """the damage behind `end`"""
 
 
 class _Record(NamedTuple):
@@ -70,7 +71,7 @@ class _Record(NamedTuple):
 
 
 def read(path: Path) -> Copy:
-    """Check a file from its beginning to its end. OSError: it cannot be read."""
+    """Check a whole file. OSError: it cannot be read."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         whole, found = _check(file)
@@ -82,7 +83,7 @@ def read(path: Path) -> Copy:
 
 
 def nodes(path: Path, end: int) -> dict[str, Row]:
-    """The tree up to a place that `read` has found. OSError, ValueError: it is another by now."""
+    """The tree up to an end that `read` returned. OSError, ValueError: the file has changed."""
     found: dict[str, Row] = {}
     with path.open("rb") as file:
         while file.tell() < end:
@@ -98,7 +99,7 @@ def nodes(path: Path, end: int) -> dict[str, Row]:
 
 
 def _check(file: BinaryIO) -> tuple[bool, Copy]:
-    """How far the records are whole, and whether there is nothing begun behind that."""
+    """Whether the file ends after a whole change, and which part of it is whole."""
     found = Copy(None, 0, 0, 0, 0, 0, "it is empty")
     missing, header, last, open_change = 0, None, 0, True
     while (record := _next(file)) is not None and record.before == last:
@@ -120,7 +121,7 @@ def _check(file: BinaryIO) -> tuple[bool, Copy]:
 
 
 def _next(file: BinaryIO) -> _Record | None:
-    """The record at the file's position; None: there is no whole one."""
+    """The record at the file's position; None: it is not whole."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None
@@ -136,7 +137,7 @@ def _next(file: BinaryIO) -> _Record | None:
 
 
 def _newest(file: BinaryIO, begin: int, size: int) -> int:
-    """The last change of which there is a whole record behind a place."""
+    """The last change that has a whole record behind a position."""
     newest = 0
     while begin < size:
         file.seek(begin)
@@ -158,7 +159,7 @@ def _checksum(size: int, before: int, payload: bytes) -> int:
 
 
 class Journal:
-    """A file that changes are appended to."""
+    """A journal that is open for appending."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -168,23 +169,23 @@ class Journal:
 
     @property
     def ready(self) -> bool:
-        """Whether changes can be appended; if not, `roll` comes first."""
+        """Whether changes can be appended. If not, call `roll` first."""
         return self._file >= 0
 
     @property
     def long(self) -> bool:
-        """Whether its changes are worth a new snapshot."""
+        """Whether it has so many changes that a new snapshot is due."""
         return self._size - self._snapshot > max(_ROLL, 4 * self._snapshot)
 
     def resume(self, copy: Copy) -> None:
-        """Go on behind what `read` has found, which is all of the file. OSError: it cannot be."""
+        """Append after what `read` returned, which is the whole file. OSError: that fails."""
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         self._size, self._last, self._snapshot = copy.end, copy.last, copy.snapshot
 
     def roll(self, everything: Iterable[Row], zxid: int, total: int, count: int) -> None:
-        """Begin a new file with the whole tree; it replaces the old one when it is synced.
+        """Write a new file with the whole tree. It replaces the old one when it is synced.
 
-        raises  OSError: it cannot be written; then there is no file
+        raises  OSError: it cannot be written; then the old file is removed
         """
         self.close()
         draft = self.path.with_name(f"{self.path.name}.tmp")
@@ -205,7 +206,8 @@ class Journal:
     def append(self, changes: Iterable[bytes], zxid: int, total: int) -> None:
         """Make one change durable.
 
-        raises  OSError: it is not; then there is no file, because it would be older than the other
+        raises  OSError: it cannot be written; then the file is removed, because it would be older
+                than the database
         """
         try:
             *begin, (count, data) = _pieces(changes)
@@ -218,7 +220,7 @@ class Journal:
             raise
 
     def discard(self) -> None:
-        """Take the file away: it is older than the other copy, and would pass for the newest."""
+        """Remove the file, which is older than the database and could be taken for the newest."""
         self.close()
         for path in (self.path, self.path.with_name(f"{self.path.name}.tmp")):
             try:
@@ -245,7 +247,7 @@ class Journal:
 
 
 def _pieces(encoded: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Rows as records hold them, at least one: how many, and their bytes."""
+    """The parts of records: the number of rows and their bytes. At least one part."""
     held: list[bytes] = []
     size = 0
     for row in encoded:

@@ -1,13 +1,13 @@
-"""The embedded store: a tree of znodes in memory, kept on disk where it is to last.
+"""The embedded store: a tree of znodes in memory and, unless it is temporary, on disk.
 
-On disk it is kept twice (`saved.py`). Ephemeral nodes are never written: whoever made them is gone
-when the files are read again.
+The disk has two copies (`saved.py`). Ephemeral nodes are not written, because their sessions have
+ended when the files are read again.
 
-Invariant: memory is what is saved plus the ephemerals. Changes of one turn share one transaction:
-they are in memory at once, and durable before `events` tells of them. Where that cannot be, they
-are answered UNKNOWN, and the next turn tries again.
+Invariant: the tree in memory is the saved tree plus the ephemeral nodes. The changes of one turn
+share one transaction: they are in memory at once, and durable before `events` returns them. If they
+cannot be written they are answered with UNKNOWN, and the next turn tries again.
 Threads: a tree and its sessions belong to one thread.
-Not promised: use by two processes; the data directory's lock sees to that.
+Not promised: use by two processes. The lock of the data directory prevents it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = logging.getLogger("krust.metadata")
 
 
 class _Znode:
-    """A node in memory. `children` is sorted; `owner` is None where the node is persistent."""
+    """A node in memory. `children` is sorted; `owner` None: the node is persistent."""
 
     __slots__ = ("children", "cversion", "czxid", "data", "mzxid", "owner", "version")
 
@@ -73,16 +73,16 @@ class _Znode:
 
 
 class _RefusedError(Exception):
-    """One operation cannot happen; the list is undone."""
+    """An operation is refused; the list is rolled back."""
 
     def __init__(self, reason: Refusal) -> None:
         self.reason = reason
 
 
 class Tree:
-    """A tree of znodes that sessions share; `path` says where it is kept, None: memory only.
+    """A tree of znodes that sessions share. `path`: its file; None: memory only.
 
-    raises  ServerError: what is kept there is not whole (`saved.Saved`)
+    raises  ServerError: the files are not whole (`saved.Saved`)
     """
 
     def __init__(self, path: Path | Setup | None = None) -> None:
@@ -97,30 +97,30 @@ class Tree:
             self._load(self._saved)
 
     def session(self) -> LocalStore:
-        """A new session."""
+        """Begin a session."""
         self._number += 1
         session = LocalStore(self, self._number)
         self._sessions.append(session)
         return session
 
     def close(self) -> None:
-        """Write what is left and close the files."""
+        """Commit, and close the files."""
         self.release()
         if self._saved is not None:
             self._saved.close()
             self._saved = None
 
     def hold(self) -> None:
-        """Commit nothing until `release`: a start has nobody to tell of its changes one by one."""
+        """Commit nothing until `release`. The changes of a start need no commit one by one."""
         self._held = True
 
     def release(self) -> bool:
-        """Commit what was held back; False: it cannot be."""
+        """Commit the changes since `hold`. False: that failed."""
         self._held = False
         return self.commit()
 
     def commit(self) -> bool:
-        """Make durable what changed since the last call; False: the next call has to try again."""
+        """Make the changes since the last call durable. False: the next call has to try again."""
         if self._saved is None:
             self._dirty.clear()
         if not self._dirty or self._saved is None or self._held:
@@ -143,7 +143,7 @@ class Tree:
         return True
 
     def _row(self, path: str) -> Row | None:
-        """A node as it is kept; None: it is gone, or goes with its session."""
+        """The row of a node; None: it does not exist or is ephemeral."""
         from krust.metadata.rows import Row
 
         node = self._nodes.get(path)
@@ -155,7 +155,7 @@ class Tree:
         return (row for row in map(self._row, self._nodes) if row is not None)
 
     def end(self, session: LocalStore) -> None:
-        """Forget a session and its ephemerals."""
+        """End a session and delete its ephemeral nodes."""
         if session not in self._sessions:
             return
         self._sessions.remove(session)
@@ -165,7 +165,7 @@ class Tree:
         self.commit()
 
     def write(self, operations: Sequence[Write], session: LocalStore) -> tuple[Result, ...]:
-        """Do all writes or none, as change `zxid + 1`; fire the watches."""
+        """Make all writes or none, as change `zxid + 1`, and fire the watches."""
         undo: list[Callable[[], None]] = []
         seen: list[tuple[Change, str]] = []
         results: list[Result] = []
@@ -229,7 +229,7 @@ class Tree:
         if parent.owner is not None:
             raise _RefusedError(Refusal.NO_CHILDREN_FOR_EPHEMERALS)
         if operation.sequential:
-            made = (parent.cversion + len(parent.children)) // 2  # as many as were ever made
+            made = (parent.cversion + len(parent.children)) // 2  # all children ever created
             path, name = (f"{each}{made:010d}" for each in (path, name))
         if path in self._nodes:
             raise _RefusedError(Refusal.NODE_EXISTS)
@@ -266,7 +266,7 @@ class Tree:
         trace.seen += [(Change.DELETED, path), (Change.CHILDREN, above)]
 
     def _load(self, saved: Saved) -> None:
-        """Take what is kept."""
+        """Load the saved tree."""
         contents, self.zxid = saved.taken(), saved.zxid
         for row in sorted(contents.rows):  # parents sort before their children
             node = self._nodes.setdefault(row.path, _Znode(b"", 0))
@@ -280,7 +280,7 @@ class Tree:
 
 
 class _Trace:
-    """What a list of writes did so far: how to undo it, what watches see, which rows changed."""
+    """The progress of a list of writes: how to roll it back, fired watches, changed rows."""
 
     __slots__ = ("_touched", "_undo", "seen")
 
@@ -312,7 +312,7 @@ class LocalStore:
         self._open = True
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
-        """Do the operations now; their answer waits in `events`."""
+        """Make the operations now. `events` returns their answer."""
         wrong = Refusal.NO_SESSION if not self._open else fault(operations)
         results: tuple[Result, ...]
         if wrong is not None:
@@ -325,7 +325,7 @@ class LocalStore:
         self._events.append(Done(token, results))
 
     def events(self) -> list[StoreEvent]:
-        """Commit, then tell; of what cannot be committed nobody knows whether it will last."""
+        """Commit, then return the events. After a failed commit the outcome is UNKNOWN."""
         saved = self._tree.commit()
         unsaved, self._unsaved = self._unsaved, []
         events, self._events = self._events, []
@@ -337,11 +337,11 @@ class LocalStore:
 
     @property
     def has_events(self) -> bool:
-        """Whether `events` would tell something."""
+        """Whether `events` would return any."""
         return bool(self._events)
 
     def due_s(self) -> float:
-        """Never: nothing happens here by itself."""
+        """Never: the store has no timers."""
         return inf
 
     def close(self) -> None:
@@ -350,7 +350,7 @@ class LocalStore:
         self._tree.end(self)
 
     def saw(self, change: Change, path: str) -> None:
-        """A node changed: fire the watch on it, if there is one."""
+        """Fire the watch on a changed node, if there is one."""
         watches = self._children if change is Change.CHILDREN else self._nodes
         if path in watches:
             watches.remove(path)
@@ -368,7 +368,7 @@ class LocalStore:
 
 
 def _opened(path: Path | Setup) -> Saved:
-    """The files of a tree; their modules are loaded only where it is to last."""
+    """The files of a tree. Their modules are not loaded for a temporary tree."""
     from krust.metadata.saved import Saved, Setup, setup
 
     return Saved(path if isinstance(path, Setup) else setup(path))

@@ -1,14 +1,14 @@
-"""Whether a list of writes happened whose answer was lost: read off the tree, afterwards.
+"""Tells from the tree whether a list of writes was made whose answer was lost.
 
-Who asks has waited until no such list can be under way any more: the connection is back (a server
-that takes a session over fences the one before), and a `sync` went before the reading.
+The caller has waited until the list cannot arrive any more: the connection is back (a server that
+takes over a session fences the one before), and the tree was read after a `sync`.
 
-Each write is a witness. Because a list happens as a whole, one that shows `it did` or `it did not`
-speaks for all; two that contradict each other, or none that knows, leave it open. What a witness
-may lean on: changes since the list was submitted have a zxid larger than `before`; an ephemeral
-node names its session; a version is never given twice.
-Not promised: to tell our change from the same change that another made at the same time; where the
-list checks a version that only one may hold (`/controller_epoch`), there is no other.
+Each write gives evidence. A list is made as a whole, so one write that shows that it was made, or
+that it was not, decides for all. If two writes contradict each other, or if no write shows
+anything, the outcome is unknown. The evidence: changes since the submission of the list have a
+zxid larger than `before`; an ephemeral node names its session; no version is given twice.
+Not promised: to tell this change from the same change that another client made at the same time. A
+list that checks a version which only one broker can have (`/controller_epoch`) has no such rival.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Lost(NamedTuple):
     before: int
     """the largest zxid that had been seen when it was submitted"""
     session: int
-    """that submitted it; 0: it is over"""
+    """the session that submitted it; 0: it has ended"""
 
 
 def answer(lost: Lost, now: Mapping[str, Result]) -> tuple[Result, ...]:
-    """The answer that was lost, or NO_SESSION for `it did not`, or UNKNOWN.
+    """The answer that was lost; NO_SESSION: the list was not made; UNKNOWN: the tree shows neither.
 
-    now   by path: Node or NO_NODE, as they are read now
+    now   path -> Node or NO_NODE, as read now
     """
     count = len(lost.operations)
-    said = [_said(lost, place, now) for place in range(count)]
+    said = [_evidence(lost, place, now) for place in range(count)]
     known = {each for each in said if each is not None}
     if known == {True}:
         return tuple(_result(each, now.get(each.path)) for each in lost.operations)
@@ -57,8 +57,8 @@ def answer(lost: Lost, now: Mapping[str, Result]) -> tuple[Result, ...]:
     return (Refusal.UNKNOWN,) * count
 
 
-def _said(lost: Lost, place: int, now: Mapping[str, Result]) -> bool | None:
-    """What one write shows; None: nothing."""
+def _evidence(lost: Lost, place: int, now: Mapping[str, Result]) -> bool | None:
+    """Whether one write shows that the list was made; None: it shows nothing."""
     operation = lost.operations[place]
     found = now.get(operation.path)
     later = [each for each in lost.operations[place + 1 :] if each.path == operation.path]
@@ -103,7 +103,7 @@ def _set(operation: SetData, lost: Lost, node: Node | None) -> bool | None:
 
 
 def _result(operation: Write, found: Result) -> Result:
-    """What the store would have answered."""
+    """The answer that the store would have given."""
     if isinstance(operation, Create):
         if operation.sequential:
             return Created("", 0)

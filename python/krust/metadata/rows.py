@@ -1,9 +1,9 @@
-"""A persistent node as both copies of the metadata hold it, with checksums.
+"""The rows of persistent nodes in both copies of the metadata, and their checksums.
 
 Format of a row: kind (1: the node is so, 0: it is gone), length of the path and of the data (4
 bytes each), czxid, mzxid, version, cversion (8 bytes each), path in UTF-8, data; all big-endian.
-A tree's `total` is the sum of the CRC-32 of its rows: it is the same whatever the order of the
-rows, and a change costs no look at rows that stay. `seal` binds it to the number of the change.
+A tree's `total` is the sum of the CRC-32 of its rows. It does not depend on the order of the rows,
+and a change need not read unchanged rows. `seal` binds it to the number of the change.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Row(NamedTuple):
     cversion: int
 
     def encode(self) -> bytes:
-        """The node as bytes. TypeError, struct.error: a field is no such thing."""
+        """The node as bytes. TypeError, struct.error: a field has a wrong type."""
         path = self.path.encode()
         return _HEAD.pack(_IS, len(path), len(self.data), *self[2:]) + path + self.data
 
 
 def gone(path: str) -> bytes:
-    """As bytes: the node of this path is gone."""
+    """The bytes of a row that says that a node is deleted."""
     name = path.encode()
     return _HEAD.pack(_GONE, len(name), 0, 0, 0, 0, 0) + name
 
 
 def decode(data: bytes) -> Iterator[tuple[str, Row | None]]:
-    """Rows that lie one behind the other; None: the node is gone. ValueError: they do not."""
+    """Decode consecutive rows; None: the node is deleted. ValueError: the bytes are invalid."""
     at = 0
     while at < len(data):
         try:
@@ -59,15 +59,15 @@ def decode(data: bytes) -> Iterator[tuple[str, Row | None]]:
 
 
 def checksum(row: bytes) -> int:
-    """Of one encoded row."""
+    """The checksum of an encoded row."""
     return crc32(row)
 
 
 def checksums(rows: Iterable[Row]) -> dict[str, int]:
-    """Path -> checksum; their sum is the tree's total."""
+    """Path -> checksum. Their sum is the tree's total."""
     return {row.path: crc32(row.encode()) for row in rows}
 
 
 def seal(form: int, zxid: int, whole: int) -> int:
-    """What binds a tree's total to the number of its last change and to its format."""
+    """A checksum of a tree's total, the number of its last change and its format."""
     return crc32(_SEAL.pack(form, zxid, whole))

@@ -1,14 +1,15 @@
-"""A tree on disk, twice: the database and its second copy, and what a start makes of the two.
+"""A tree on disk in two copies, a database and a journal, and how a start chooses between them.
 
-A change goes to the database first, then to each second copy (`krust-metadata.journal` beside it,
-and in the second log directory where there is one), all synced before anybody is told of it. So of
-two files that are whole the one with the higher zxid is the tree, and they differ by one change at
-most, which nobody was told of. A copy that cannot be written is removed: it would be older.
-A start takes the newest file that is whole (`choose`), makes the others the same, and says what it
-found. It refuses where some file proves that there was a newer change than it can read, where
-nothing can be read, and where all is missing though the directory was known. With `adopt` it goes
-on with what there is. A database that is replaced is kept beside the new one (`.damaged`).
-Threads: one, the tree's. Not promised: a loss of the same change in all files at once is seen.
+A change goes to the database first, then to each journal (`krust-metadata.journal` beside it and in
+the second log directory). All are synced before the change is answered. So of two whole files the
+one with the higher zxid is the tree, and they differ by at most one change, which was not answered.
+A copy that cannot be written is removed, because it would be older.
+A start takes the newest whole file (`choose`), makes the other files the same, and logs what it
+found. It is refused if a file proves that there was a newer change than krust can read, if no file
+can be read, or if all files are missing although krust served the directory. With `adopt` the start
+continues with what there is. A replaced database is kept beside the new one (`.damaged`).
+Threads: the tree's thread.
+Not promised: that the loss of the same change in all files at once is noticed.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ _log = logging.getLogger("krust.metadata")
 
 
 class Source(NamedTuple):
-    """A file that may hold the tree."""
+    """A file that may have the tree."""
 
     name: str
     zxid: int | None
-    """the change up to which it is whole; None: nothing of it can be read"""
+    """the change up to which it is whole; None: it cannot be read"""
     total: int = 0
     newest: int = 0
-    """the last change that it proves to have been"""
+    """the last change whose existence it proves"""
     fault: str | None = None
-    """what is wrong with it"""
+    """its damage"""
     there: bool = True
 
     def __str__(self) -> str:
@@ -57,17 +58,17 @@ class Source(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which file is the tree, by its place among the sources; -1: none, the tree is empty."""
+    """The file that has the tree, by its index among the sources; -1: none, the tree is empty."""
 
     place: int
     doubt: str | None = None
-    """why it may not be all that was acknowledged"""
+    """why acknowledged changes may be missing in it"""
 
 
 def choose(sources: Sequence[Source], known: str | None) -> Choice:
-    """Which of the files is the tree; the database comes first.
+    """Choose the file that has the tree. The database comes first.
 
-    known   what proves that there was metadata, if anything does
+    known   the proof that there was metadata; None: there is no proof
     """
     whole = [index for index, each in enumerate(sources) if each.zxid is not None]
     if not whole:
@@ -98,35 +99,35 @@ def _zxid(source: Source) -> int:
 
 
 class Setup(NamedTuple):
-    """Where a tree is kept, and what is known of it before."""
+    """The files of a tree, and what is known before they are read."""
 
     path: Path
     """the database"""
     copies: tuple[Path, ...]
-    """second copies, kept up"""
+    """the journals"""
     others: tuple[Path, ...] = ()
-    """second copies that an earlier order of the log directories may have left"""
+    """journals that an earlier order of the log directories may have left"""
     known: str | None = None
-    """what proves that there was metadata here before"""
+    """the proof that there was metadata; None: there is no proof"""
     adopt: bool = False
-    """go on with what there is, whatever is missing"""
+    """whether to continue with what there is"""
 
 
 def setup(path: Path) -> Setup:
-    """A database with its copy beside it, of which nothing is known."""
+    """A database and its journal, of which nothing is known."""
     return Setup(path, (path.with_suffix(JOURNAL),))
 
 
 class Saved:
-    """The files of a tree, open.
+    """The open files of a tree.
 
-    raises  ServerError: what is there is not all that was acknowledged, or cannot be written
+    raises  ServerError: acknowledged changes are missing, or the files cannot be written
     """
 
     def __init__(self, how: Setup) -> None:
         self._path = how.path
         self._sums: dict[str, int] = {}
-        """path -> checksum of its row, as saved"""
+        """path -> checksum of the saved row"""
         self.zxid = self._total = 0
         self._database, contents, source = _database(how.path)
         read_too = (*how.copies, *how.others)
@@ -157,7 +158,7 @@ class Saved:
             path.unlink(missing_ok=True)
 
     def _recovered(self, path: Path, copy: Copy, source: Source) -> Contents:
-        """The tree as the second copy has it."""
+        """The tree of a journal."""
         try:
             tree = nodes(path, copy.end)
         except (OSError, ValueError) as error:
@@ -176,9 +177,9 @@ class Saved:
         return Contents(copy.zxid or 0, list(tree.values()), rows.checksums(tree.values()))
 
     def _begin(self, contents: Contents, source: Source | None) -> None:
-        """Have the database hold the contents.
+        """Write the contents into a new database.
 
-        source  a database that is to be replaced
+        source  the database that is replaced
         """
         if source is not None:
             self.close_database()
@@ -198,7 +199,7 @@ class Saved:
         self._sums = dict(contents.sums)
 
     def _meet(self, journal: Journal, copy: Copy | None, contents: Contents) -> None:
-        """Have a second copy hold the same as the database."""
+        """Make a journal the same as the database."""
         if copy is None:
             if contents.zxid:
                 _log.warning(
@@ -218,7 +219,7 @@ class Saved:
             self._roll(journal, contents.rows, len(contents.rows))
 
     def taken(self) -> Contents:
-        """What is saved, once."""
+        """The saved tree. It can be taken once."""
         contents, self._contents = self._contents, database.EMPTY
         return contents
 
@@ -229,10 +230,10 @@ class Saved:
         gone: Iterable[str],
         everything: Callable[[], Iterable[Row]],
     ) -> None:
-        """Make a change durable. UnwritableError: it is not, and nobody may be told of it.
+        """Make a change durable. UnwritableError: it is not durable, and must not be answered.
 
-        gone        paths that are not there any more, whether they were saved or not
-        everything  the whole tree as it is with this change
+        gone        deleted paths, saved or not
+        everything  the whole tree after this change
         """
         was = [path for path in gone if path in self._sums]
         encoded = [row.encode() for row in changed]
@@ -262,7 +263,7 @@ class Saved:
             _lost(journal, error)
 
     def close_database(self) -> None:
-        """Close the database alone."""
+        """Close only the database."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -275,17 +276,17 @@ class Saved:
 
 
 def peek(path: Path) -> Contents | None:
-    """A tree as its database has it, whoever has that open; nothing is written. None: there is none
-    that can be read.
+    """The tree of a database that another process may have open. Writes nothing. None: there is no
+    readable database.
     """
     contents, source = _copied(path)
     return contents if source.there and source.fault is None else None
 
 
 def verify(path: Path) -> list[str]:
-    """What is wrong with the files of a tree that nobody has open; nothing is written.
+    """The damages of the files of a tree that no process has open. Writes nothing.
 
-    The database is read through a copy of its files, because sqlite cannot read without writing.
+    It reads a copy of the database, because sqlite cannot read without writing.
     """
     _, source = _copied(path)
     journal = path.with_suffix(JOURNAL)
@@ -294,15 +295,15 @@ def verify(path: Path) -> list[str]:
         return []
     wrong = [str(each) for each in (source, copy) if each.fault is not None]
     if not source.there and copy.fault is None:
-        return []  # a log directory that is not the first has a copy alone
-    behind = _zxid(copy) > _zxid(source)  # the other way a kill came between the two
+        return []  # only the first log directory has a database
+    behind = _zxid(copy) > _zxid(source)  # the opposite happens after a kill between two writes
     if not wrong and (behind or (copy.zxid == source.zxid and copy.total != source.total)):
         wrong.append(f"{source.name} ends at change {source.zxid}, {copy.name} at {copy.zxid}")
     return wrong
 
 
 def _keep_copies(found: Iterable[tuple[Path, Copy | None]]) -> None:
-    """Keep what cannot be read of second copies, for who can make something of it."""
+    """Keep damaged journals under another name, for a repair by hand."""
     import shutil
 
     for path, copy in found:
@@ -320,7 +321,7 @@ def _lost(journal: Journal, error: OSError) -> None:
 
 
 def _copied(path: Path) -> tuple[Contents, Source]:
-    """What a copy of a database has: sqlite cannot read without writing."""
+    """The contents of a database, read from a copy, because sqlite cannot read without writing."""
     import shutil
     import tempfile
 
@@ -336,7 +337,7 @@ def _copied(path: Path) -> tuple[Contents, Source]:
 
 
 def _database(path: Path) -> tuple[Database | None, Contents, Source]:
-    """The database as it is found."""
+    """Open the database."""
     if not path.exists():
         return None, database.EMPTY, Source(path.name, None, fault=_MISSING, there=False)
     try:
@@ -351,7 +352,7 @@ def _database(path: Path) -> tuple[Database | None, Contents, Source]:
 
 
 def _copy(path: Path) -> tuple[Path, Copy | None]:
-    """A second copy as it is found; None: there is none."""
+    """Check a journal; None: it does not exist."""
     try:
         return path, read(path)
     except FileNotFoundError:
@@ -372,7 +373,7 @@ def _listed(sources: Iterable[Source]) -> str:
 
 
 def _refusal(how: Setup, sources: Sequence[Source], choice: Choice) -> ServerError:
-    """What is wrong, what would be lost, and what can be done."""
+    """The error of a start: the damage, what would be lost, and what to do."""
     shown = sources[: 1 + len(how.copies)]
     because = f" ({how.known})" if how.known else ""
     left = ""

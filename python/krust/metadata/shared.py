@@ -1,7 +1,7 @@
 """The embedded store for several brokers of one process: one tree, a session for each thread.
 
-Threads: any; a session belongs to one. Whoever changes the tree calls the `wake` of those whose
-watches fired.
+Threads: any; a session belongs to one thread. A thread that changes the tree calls the `wake` of
+the sessions whose watches fired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXPIRY = (SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED)
 
 
 class SharedTree:
-    """A `Tree` behind a lock; `path` says where it is kept, None: memory only."""
+    """A `Tree` behind a lock. `path`: its file; None: memory only."""
 
     def __init__(self, path: Path | Setup | None = None) -> None:
         self.lasting = path is not None
@@ -34,20 +34,20 @@ class SharedTree:
         self._stores: list[SharedStore] = []
 
     def session(self, wake: Callable[[], None] = lambda: None) -> SharedStore:
-        """A new session; `wake` is called by others' threads when its watches fire."""
+        """Begin a session. Another thread calls `wake` when its watches fire."""
         with self._lock:
             store = SharedStore(self, wake)
             self._stores.append(store)
             return store
 
     def close(self) -> None:
-        """Close the file; sessions have ended before."""
+        """Close the file, after all sessions have ended."""
         with self._lock:
             self._tree.close()
 
     @contextmanager
     def held(self, by: SharedStore) -> Iterator[Tree]:
-        """The tree, for one thread; then others are woken whose watches fired."""
+        """Lock the tree for one thread. Then wake the sessions whose watches fired."""
         with self._lock:
             yield self._tree
             fired = [each for each in self._stores if each is not by and each.core.has_events]
@@ -55,7 +55,7 @@ class SharedTree:
             each.wake()
 
     def leave(self, store: SharedStore) -> None:
-        """Wake a session no more."""
+        """Forget a session."""
         with self._lock:
             if store in self._stores:
                 self._stores.remove(store)
@@ -72,20 +72,20 @@ class SharedStore:
         self._told: list[StoreEvent] = []
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
-        """Do the operations now; their answer waits in `events`."""
+        """Make the operations now. `events` returns their answer."""
         with self._shared.held(self):
             self.core.submit(operations, token)
 
     def events(self) -> list[StoreEvent]:
-        """Commit, then tell."""
+        """Commit, then return the events."""
         with self._shared.held(self):
             told, self._told = self._told, []
             return [*told, *self.core.events()]
 
     def expire(self) -> None:
-        """End the session as if it had been silent for too long; a new one begins.
+        """End the session as if it had timed out, and begin a new one.
 
-        By any thread, while the one that it belongs to stands still.
+        Any thread may call it while the session's thread waits.
         """
         with self._shared.held(self) as inner:
             self._told += self.core.events()
@@ -96,7 +96,7 @@ class SharedStore:
         self.wake()
 
     def due_s(self) -> float:
-        """Never: who changes the tree wakes the others."""
+        """Never: a thread that changes the tree wakes the others."""
         return self.core.due_s()
 
     def close(self) -> None:

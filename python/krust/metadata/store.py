@@ -1,42 +1,43 @@
-"""The contract of a metadata store: a tree of znodes, as ZooKeeper has it, asked asynchronously.
+"""The contract of a metadata store: an asynchronous tree of znodes, as in ZooKeeper.
 
-A store takes lists of operations under a token and answers with events. Rules of the tree:
+A caller submits lists of operations with a token. The store answers with events. The tree:
 
-- A path is `/a/b` (`is_path`); every node but the root has a parent, holds bytes, and may have
-  children. The root is read and set, never made or deleted.
-- A list of writes happens as a whole or not at all; where one fails, its place in the answer holds
-  the reason and all other places ROLLED_BACK. Reads in one list are answered each for itself.
-  A list holds writes (and Checks) or reads, never both. What is wrong with a list in itself (a bad
-  path, a mixture, more than LARGEST bytes) is told before anything else, in every place.
-- Every change has a number (zxid), larger than all before: a node remembers that of its making
-  (czxid) and of its last change (mzxid). `version` counts changes of the data, `cversion` those of
-  the children. A version of -1 in an operation matches any.
-- A sequential node's name gets ten digits, from a counter of its parent that never goes back.
-- An ephemeral node lives as long as the session that made it, and has no children. Its Stat has
-  the number of that session; it is a store's own only if that is the number of the store's session.
-- A watch is set by a read, fires once, and fires for changes by its own session too. Read and
-  Exists watch a node's making, change and end; Children the coming and going of children.
-- Events come in the order of changes: a session sees a watch fire before the answer to anything
-  it submits afterwards, and after the answer to the read that set it. When an answer is seen, the
-  change is durable (if the store is).
+- A path is `/a/b` (`is_path`). Every node except the root has a parent. A node has data (bytes) and
+  may have children. The root can be read and set, but not created or deleted.
+- A list of writes is made as a whole or not at all. If one write fails, its place in the answer has
+  the reason, and all other places have ROLLED_BACK. Each read of a list is answered by itself.
+  A list has writes (and Checks) or reads, never both. An invalid list (a bad path, a mixture, more
+  than LARGEST bytes) is refused before anything else, in every place.
+- Every change has a number (zxid), larger than all earlier ones. A node has the zxid of its
+  creation
+  (czxid) and of its last change (mzxid). `version` counts changes of the data, `cversion` changes
+  of the children. The version -1 in an operation matches any version.
+- The name of a sequential node gets ten digits, from a counter of its parent that never falls.
+- An ephemeral node exists as long as the session that created it, and has no children. Its Stat has
+  the number of that session. A node belongs to a store only if that is the store's session.
+- A read sets a watch. The watch fires once, also for a change by its own session. Read and Exists
+  watch creation, change and deletion of a node; Children watches which children exist.
+- Events come in the order of the changes. A session gets the event of a watch after the answer to
+  the read that set it, and before the answer to any later list. When an answer arrives, the change
+  is durable (if the store is).
 
-Where a connection lies between the store and its tree:
+If there is a connection between the store and its tree:
 
-- A store is handed over connected. SUSPENDED: the connection is gone, and with it every watch.
-  Until CONNECTED says that it is back, every list is refused with NO_SESSION, which means that it
-  did not happen. After CONNECTED whoever watches reads everything again, with watches.
-- OVERDUE: no answer for as long as a session lasts, counted by the store's own monotonic clock from
-  when the last answered list was submitted. Others may have taken over; lists are refused as
-  above. CONNECTED after it: the session lives, or EXPIRED has told before that it does not.
-- EXPIRED: the session's ephemerals are gone. The store makes a new session by itself, with another
-  number; CONNECTED tells when.
-- A list of writes whose answer is lost is not answered until the store is connected again and has
-  looked what became of it: it happened (then its answer is what it would have been), it did not
-  (NO_SESSION), or the tree shows neither (UNKNOWN). A lost read is answered NO_SESSION.
+- A new store is connected. SUSPENDED: the connection is lost, and with it all watches. Until
+  CONNECTED, every list is refused with NO_SESSION, which means that nothing was written. After
+  CONNECTED a caller that watches reads everything again and sets its watches again.
+- OVERDUE: no answer for a session timeout, on the store's monotonic clock, since the last answered
+  list was submitted. Another broker may have taken over; lists are refused as above. If CONNECTED
+  follows, the session is alive, unless EXPIRED came before.
+- EXPIRED: the ephemeral nodes of the session are deleted. The store begins a new session, with
+  another number. CONNECTED follows.
+- If the answer to a list of writes is lost, the store answers after it is connected again and has
+  read the tree: with the lost answer if the list was made, with NO_SESSION if it was not, with
+  UNKNOWN if the tree does not show it. A lost read is answered with NO_SESSION.
 
-Threads: one; all methods belong to the policy thread. A store that has threads of its own calls
-the `wake` it was made with from them when an event is there, and that is all they do.
-Not promised: that a change by others is seen at once; that a missed change fires twice.
+Threads: the policy thread calls all methods. A store's own threads only call `wake` when there is
+an event.
+Not promised: that a change by another session is seen at once; that a watch fires for each change.
 """
 
 from __future__ import annotations
@@ -49,20 +50,20 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
 ANY = -1
-"""The version that matches any."""
+"""Matches any version."""
 
 LARGEST = 1_000_000
-"""bytes of a list; ZooKeeper takes 1,048,575 (`jute.maxbuffer`) and hangs up on more"""
+"""The most bytes of a list. ZooKeeper closes the connection above 1,048,575 (`jute.maxbuffer`)."""
 
 
 _UNFIT = re.compile(
     "[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\\.\\.?(?:/|\\Z)",
 )
-"""No path has: controls, surrogates, private letters, specials, empty names, `.`, `..`."""
+"""What no path has: control and private characters, surrogates, empty names, `.`, `..`."""
 
 
 class Create(NamedTuple):
-    """Make a node; answered by Created."""
+    """Create a node. Answered by Created."""
 
     path: str
     data: bytes = b""
@@ -71,7 +72,7 @@ class Create(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """Replace a node's data; answered by Stat."""
+    """Replace a node's data. Answered by Stat."""
 
     path: str
     data: bytes
@@ -79,35 +80,35 @@ class SetData(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Take a childless node away; answered by None."""
+    """Delete a node without children. Answered by None."""
 
     path: str
     version: int = ANY
 
 
 class Check(NamedTuple):
-    """Make the list fail if the node's version is another; answered by None."""
+    """Make the list fail if the node has another version. Answered by None."""
 
     path: str
     version: int
 
 
 class Read(NamedTuple):
-    """Ask for a node's data; answered by Node."""
+    """Read a node's data. Answered by Node."""
 
     path: str
     watch: bool = False
 
 
 class Exists(NamedTuple):
-    """Ask whether a node is there; answered by Stat, or NO_NODE, and watched either way."""
+    """Ask whether a node exists. Answered by Stat or NO_NODE; a watch is set in both cases."""
 
     path: str
     watch: bool = False
 
 
 class Children(NamedTuple):
-    """Ask for the names of a node's children; answered by a sorted tuple."""
+    """Read the names of a node's children. Answered by a sorted tuple."""
 
     path: str
     watch: bool = False
@@ -118,11 +119,11 @@ Query = Read | Exists | Children
 Operation = Write | Query
 _WITH_DATA = Create | SetData
 _OF_ROOT = SetData | Check
-"""Writes that the root takes."""
+"""Writes that the root allows."""
 
 
 class Stat(NamedTuple):
-    """What a node remembers beside its data."""
+    """The versions, zxids and owner of a node."""
 
     czxid: int
     mzxid: int
@@ -134,7 +135,7 @@ class Stat(NamedTuple):
 
     @property
     def ephemeral(self) -> bool:
-        """Whether the node goes with a session."""
+        """Whether the node is deleted when a session ends."""
         return self.owner != 0
 
 
@@ -146,10 +147,10 @@ class Node(NamedTuple):
 
 
 class Created(NamedTuple):
-    """The path of a new node (with its digits, where it is sequential) and its czxid.
+    """The path of a new node (with the digits of a sequential node) and its czxid.
 
-    path   empty where the answer was lost and the node is sequential
-    zxid   0 where the store cannot tell it (ZooKeeper's multi)
+    path   empty: the answer was lost and the node is sequential
+    zxid   0: not known (ZooKeeper's multi)
     """
 
     path: str
@@ -157,7 +158,7 @@ class Created(NamedTuple):
 
 
 class Refusal(Enum):
-    """Why an operation did not happen."""
+    """Why an operation was not made."""
 
     NO_NODE = "there is no such node"
     NODE_EXISTS = "the node is there already"
@@ -184,7 +185,7 @@ class Done(NamedTuple):
 
     @property
     def refused(self) -> Refusal | None:
-        """The reason why the list did not happen; None: it did."""
+        """Why the list was not made; None: it was."""
         reason = None
         for result in self.results:
             if isinstance(result, Refusal):
@@ -195,7 +196,7 @@ class Done(NamedTuple):
 
 
 class Change(Enum):
-    """What a watch saw."""
+    """The change that made a watch fire."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -204,26 +205,26 @@ class Change(Enum):
 
 
 class Watched(NamedTuple):
-    """A watch fired; it must be set anew to fire again."""
+    """A watch fired. It has to be set again to fire again."""
 
     change: Change
     path: str
 
 
 class SessionState(Enum):
-    """How a store stands to its tree."""
+    """The state of a store's session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """no answers now; ephemerals may or may not live; every watch is gone"""
+    """no connection; ephemeral nodes may still exist; all watches are lost"""
     OVERDUE = "overdue"
-    """so for as long as a session lasts: others may have taken over"""
+    """no connection for a session timeout: another broker may have taken over"""
     EXPIRED = "expired"
-    """the ephemerals are gone; the store makes a new session"""
+    """the ephemeral nodes are deleted; the store begins a new session"""
 
 
 class SessionChanged(NamedTuple):
-    """The session's state is another."""
+    """The state of the session changed."""
 
     state: SessionState
 
@@ -236,23 +237,23 @@ class Store(Protocol):
 
     @property
     def session(self) -> int:
-        """The number of the session, never 0; another one after EXPIRED and CONNECTED."""
+        """The number of the session, never 0. It changes after EXPIRED and CONNECTED."""
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
-        """Ask for operations; `events` will hold a Done with this token, exactly one."""
+        """Submit operations. `events` will return exactly one Done with this token."""
 
     def events(self) -> list[StoreEvent]:
-        """Take what has happened since the last call; never waits."""
+        """The events since the last call. Never waits."""
 
     def close(self) -> None:
-        """End the session: its ephemerals go. Lists that wait are not answered any more."""
+        """End the session and delete its ephemeral nodes. Waiting lists get no answer."""
 
     def due_s(self) -> float:
-        """In how many seconds `events` has to be called, even where nothing wakes."""
+        """The seconds until `events` has to be called, even if `wake` is not called."""
 
 
 def is_path(path: str, *, sequential: bool = False) -> bool:
-    """Whether a node can be called so; a sequential one's own name may be empty."""
+    """Whether a path is valid. The last name of a sequential node may be empty."""
     if path == "/":
         return not sequential
     whole = sequential or not path.endswith("/")
@@ -260,7 +261,7 @@ def is_path(path: str, *, sequential: bool = False) -> bool:
 
 
 def fault(operations: Sequence[Operation]) -> Refusal | None:
-    """What is wrong with a list in itself."""
+    """Why a list is invalid; None: it is valid."""
     writes = 0
     for each in operations:
         sequential = False
@@ -277,7 +278,7 @@ def fault(operations: Sequence[Operation]) -> Refusal | None:
 
 
 def size(operations: Sequence[Operation]) -> int:
-    """How many bytes a list takes, or a few more."""
+    """An upper bound of the bytes of a list."""
     found = 100 * len(operations)
     for each in operations:
         path = each.path

@@ -1,12 +1,12 @@
-"""A cluster's tree carried from one store to another: what goes, what stands in the way, which
-writes make the other the same.
+"""Moves a cluster's tree from one store to another: the nodes, the obstacles, the writes.
 
-Carried is every persistent node that Kafka 3.9 has a place for, as it is; nodes of others beside
-them in a ZooKeeper are left alone, and so are children that are only news (`NEWS`). Ephemerals are
-not carried: they say that somebody runs, and then nothing is.
-Which of two trees of one cluster is the newer is told by `/controller_epoch`, which rises each time
-somebody becomes the controller. It is written last, so that what was cut off is done again.
-Pure. Not promised: versions and zxids of nodes; they begin anew.
+A transfer has every persistent node of Kafka 3.9. It leaves out nodes of other programs in the
+ZooKeeper and children that are notifications (`NEWS`). It leaves out ephemeral nodes: if there is
+one, a broker runs, and the transfer is refused.
+`/controller_epoch` tells which of two trees of one cluster is newer, because it rises with each
+election. It is written last, so that a transfer that was interrupted can be repeated.
+Pure.
+Not promised: versions and zxids of nodes, which begin again.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ NEWS = frozenset(
         "/log_dir_event_notification",
     }
 )
-"""Nodes whose children tell brokers that run of a change, and go after a while."""
+"""Nodes whose children notify running brokers of a change, and are deleted later."""
 
 
 def obstacle(source: ClusterTree, target: ClusterTree, *, force: bool) -> tuple[str, str] | None:
-    """Why the one may not be carried over the other, and what to do; None: it may.
+    """Why a transfer is refused, and what to do; None: it is allowed.
 
-    force  a target that seems newer is no obstacle
+    force  allows a target that seems newer
     """
     for side in (source, target):
         if side.alive:
@@ -93,7 +93,7 @@ def obstacle(source: ClusterTree, target: ClusterTree, *, force: bool) -> tuple[
 
 
 def elsewhere(side: ClusterTree, node_id: int) -> list[str]:
-    """Topics with replicas on other brokers than this one; Kafka's own come last."""
+    """Topics with replicas on other brokers. Internal topics come last."""
     found = [
         name
         for name, assignment in side.topics().items()
@@ -103,7 +103,7 @@ def elsewhere(side: ClusterTree, node_id: int) -> list[str]:
 
 
 def writes(source: ClusterTree, target: ClusterTree, kept: Collection[str] = ()) -> list[Write]:
-    """What makes the target the same, parents before children; the epoch last.
+    """The writes that make the target the same, parents before children, the epoch last.
 
     kept  nodes of the target that stay as they are
     """

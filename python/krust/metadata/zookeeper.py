@@ -1,15 +1,14 @@
-"""The store in a real ZooKeeper, by kazoo (the contract is `store.Store`).
+"""The store in a real ZooKeeper, with kazoo (the contract is `store.Store`).
 
-`open_store` waits for a session and makes the chroot. kazoo's connection has one thread; everything
-it hears goes, in the order in which it came, into a queue that `events` empties.
+`open_store` waits for a session and creates the chroot. kazoo's connection has one thread. It puts
+everything that it receives, in order, into a queue that `events` empties.
 
-Invariant: a list is in one place only: with kazoo (answered by `_Answered`), among the lost ones
-(`_lost`: its answer is gone, and it waits for a connection), being looked at (an `_Asked` that
-`settles` it), or told. The session's deadline runs from the submission of the last list that was
-answered; where the policy has nothing to ask, `events` asks for the root, so it has to be called
-every `due_s`.
-Threads: the policy thread; kazoo's does nothing but append to `_arrived` and call `wake`.
-Not promised: ACLs of nodes that stand already.
+Invariant: a list is in exactly one place: submitted to kazoo (answered by `_Answered`); lost
+(`_lost`: it waits for a connection); looked up (a `_Submitted` that `settles` it); or answered. The
+session's deadline runs from the submission of the last list that was answered. If the policy
+submits nothing, `events` reads the root, so it has to be called every `due_s`.
+Threads: the policy thread. kazoo's thread only appends to `_arrived` and calls `wake`.
+Not promised: the ACLs of nodes that exist already.
 """
 
 from __future__ import annotations
@@ -81,7 +80,8 @@ _GONE = (
     exceptions.OperationTimeoutError,
     exceptions.AuthFailedError,
 )
-"""After these, and after what is no error of ZooKeeper's, nobody knows whether a write happened."""
+"""After these errors, and after errors that are not ZooKeeper's, a write may have been made or not.
+"""
 
 _CHANGES = {
     EventType.CREATED: Change.CREATED,
@@ -99,8 +99,8 @@ _ACCESS: dict[Access, list[Any]] = {
 _log = logging.getLogger("krust.zookeeper")
 
 
-class _Asked:
-    """A list that kazoo has."""
+class _Submitted:
+    """A list that was submitted to kazoo."""
 
     __slots__ = ("at", "before", "late", "open", "operations", "results", "session", "settles")
 
@@ -112,21 +112,21 @@ class _Asked:
         self.before = 0
         self.session = 0
         self.late: list[StoreEvent] = []
-        """watches of its own that fired before all of it was answered"""
-        self.settles: _Asked | None = None
+        """watches of this list that fired before it was answered"""
+        self.settles: _Submitted | None = None
 
 
 class _Answered(NamedTuple):
     """kazoo's answer to one request."""
 
-    asked: _Asked
+    asked: _Submitted
     place: int
-    """-1: to all of a list of writes"""
+    """the place in the list; -1: the answer to a list of writes"""
     answer: Any
 
 
-class _Turned(NamedTuple):
-    """kazoo's connection is in another state."""
+class _ConnectionChanged(NamedTuple):
+    """The state of kazoo's connection changed."""
 
     state: str
     session: int
@@ -144,9 +144,9 @@ class ZooKeeperStore:
         self._protect = ensemble.protect
         self._wake = wake
         self._clock = clock
-        self._arrived: deque[_Answered | _Turned | Watched | Done] = deque()
-        self._tokens: dict[_Asked, Hashable] = {}
-        self._lost: list[_Asked] = []
+        self._arrived: deque[_Answered | _ConnectionChanged | Watched | Done] = deque()
+        self._tokens: dict[_Submitted, Hashable] = {}
+        self._lost: list[_Submitted] = []
         self._state = SessionState.CONNECTED
         self._overdue = False
         self._again = 0.0
@@ -158,11 +158,11 @@ class ZooKeeperStore:
         self._client.add_listener(self._turned)
 
     def start(self, seconds: float) -> None:
-        """Wait for a session, and make the chroot. ServerError: there is none in time."""
+        """Wait for a session, and create the chroot. ServerError: there is none in time."""
         connect(self._client, seconds)
-        self._begun.wait(seconds)  # kazoo tells who waits before it tells its listeners
+        self._begun.wait(seconds)  # kazoo wakes waiting threads before it calls its listeners
         first = self._arrived.popleft()
-        if isinstance(first, _Turned):
+        if isinstance(first, _ConnectionChanged):
             self.session = first.session
         retry = KazooRetry(-1, delay=0.05, max_delay=LONGEST_PAUSE_S, deadline=seconds)
         parts = self._root.split("/")[1:]
@@ -182,17 +182,17 @@ class ZooKeeperStore:
 
     @property
     def timeout_s(self) -> float:
-        """How long a session lives without a word, as the server wants it."""
+        """The session timeout that the server granted."""
         return self._timeout_s[0]
 
     @property
     def credentials(self) -> Credentials:
-        """What this session could be taken up again with, by who may end it."""
+        """The id and password of this session, with which another process can end it."""
         ident = self._client.client_id or (0, b"")
         return Credentials(*ident)
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
-        """Send a list; its answer comes among the events."""
+        """Send a list. `events` returns its answer."""
         wrong = fault(operations)
         if wrong is None and size(operations) + len(operations) * len(self._root) > LARGEST:
             wrong = Refusal.TOO_LARGE
@@ -202,12 +202,12 @@ class ZooKeeperStore:
             refused = () if wrong is None else (wrong,) * len(operations)
             self._arrived.append(Done(token, refused))
             return
-        asked = _Asked(operations, self._clock())
+        asked = _Submitted(operations, self._clock())
         self._tokens[asked] = token
         self._send(asked)
 
     def events(self) -> list[StoreEvent]:
-        """Take what has arrived, look at the session's deadline, and keep the session alive."""
+        """Handle what has arrived, check the session's deadline, and keep the session alive."""
         told: list[StoreEvent] = []
         while self._arrived:
             told += self._take(self._arrived.popleft())
@@ -219,14 +219,14 @@ class ZooKeeperStore:
             self._overdue = True
             told.insert(0, SessionChanged(SessionState.OVERDUE))
         if self._client.connected and now - self._asked_at > self.timeout_s / 4:
-            self._send(_Asked([Exists("/")], now))
+            self._send(_Submitted([Exists("/")], now))
         if self._client.client_state in ENDED and now > self._again:
             self._again = now + LONGEST_PAUSE_S
             self._client.start_async()
         return told
 
     def due_s(self) -> float:
-        """So soon that the session is kept alive, and its end is seen."""
+        """The seconds until the session has to be kept alive or its deadline passes."""
         if self._client.connected:
             due = self._asked_at + self.timeout_s / 4
         elif self._overdue or self._state is SessionState.EXPIRED:
@@ -236,7 +236,7 @@ class ZooKeeperStore:
         return max(due - self._clock(), 0.01)
 
     def close(self) -> None:
-        """End the session; without a connection, the server ends it in its time."""
+        """End the session. Without a connection the server ends it at its timeout."""
         if not self._open:
             return
         self._open = False
@@ -254,7 +254,7 @@ class ZooKeeperStore:
 
     def _turned(self, state: str) -> None:
         ident = self._client.client_id
-        self._arrived.append(_Turned(state, ident[0] if ident else 0, self._clock()))
+        self._arrived.append(_ConnectionChanged(state, ident[0] if ident else 0, self._clock()))
         self._begun.set()
         self._wake()
 
@@ -265,14 +265,14 @@ class ZooKeeperStore:
             self._arrived.append(Watched(change, path))
             self._wake()
 
-    def _answered(self, asked: _Asked, place: int, answer: Any) -> None:
+    def _answered(self, asked: _Submitted, place: int, answer: Any) -> None:
         self._arrived.append(_Answered(asked, place, answer))
         self._wake()
 
     # The policy thread again.
 
-    def _send(self, asked: _Asked) -> None:
-        """Give a list to kazoo."""
+    def _send(self, asked: _Submitted) -> None:
+        """Submit a list to kazoo."""
         self._asked_at = asked.at
         self._zxid = max(self._zxid, self._client.last_zxid)
         asked.before, asked.session = self._zxid, self.session
@@ -295,7 +295,7 @@ class ZooKeeperStore:
         return self._client.get_children_async(path, watch=watch)
 
     def _write(self, writes: list[Write]) -> Any:
-        """One request; only the kind for one node tells the zxid of what it made."""
+        """Send writes as one request. Only a request with one write returns the zxid."""
         client, first = self._client, writes[0]
         if len(writes) == 1 and isinstance(first, Create):
             return client.create_async(
@@ -314,7 +314,7 @@ class ZooKeeperStore:
         for each in writes:
             path = self._full(each.path)
             if isinstance(each, Create):
-                # kazoo's own `create` takes the last slash off, and with it the empty name.
+                # kazoo's `create` would cut the last slash, and with it the empty name.
                 flags = each.ephemeral + 2 * each.sequential
                 access = self._access(each.path)
                 made = serialization.Create(path, each.data, access, flags)
@@ -327,19 +327,19 @@ class ZooKeeperStore:
                 request.check(path, each.version)
         return request.commit_async()
 
-    def _take(self, news: _Answered | _Turned | Watched | Done) -> Iterator[StoreEvent]:
-        """One arrival, as events."""
+    def _take(self, news: _Answered | _ConnectionChanged | Watched | Done) -> Iterator[StoreEvent]:
+        """The events of one arrival."""
         if isinstance(news, Done):
             yield news
         elif isinstance(news, Watched):
             yield from self._fired(news)
-        elif isinstance(news, _Turned):
-            yield from self._turn(news)
+        elif isinstance(news, _ConnectionChanged):
+            yield from self._change_session_state(news)
         else:
             yield from self._answer(news)
 
     def _fired(self, watched: Watched) -> Iterator[StoreEvent]:
-        """A watch goes behind the answer to the list that set it."""
+        """The event of a watch; it comes after the answer to the list that set it."""
         for asked in self._tokens:
             places = zip(asked.operations, asked.results, strict=True)
             if any(each.path == watched.path and result is not None for each, result in places):
@@ -347,17 +347,17 @@ class ZooKeeperStore:
                 return
         yield watched
 
-    def _turn(self, turned: _Turned) -> Iterator[StoreEvent]:
-        if turned.state == KazooState.CONNECTED:
+    def _change_session_state(self, changed: _ConnectionChanged) -> Iterator[StoreEvent]:
+        if changed.state == KazooState.CONNECTED:
             self._state = SessionState.CONNECTED
             self._overdue = False
-            self.session = turned.session
-            self._heard = max(self._heard, turned.at)
+            self.session = changed.session
+            self._heard = max(self._heard, changed.at)
             yield SessionChanged(SessionState.CONNECTED)
             for asked in self._lost:
                 self._settle(asked)
             self._lost.clear()
-        elif turned.state == KazooState.SUSPENDED:
+        elif changed.state == KazooState.SUSPENDED:
             self._state = SessionState.SUSPENDED
             yield SessionChanged(SessionState.SUSPENDED)
         elif self._open:
@@ -385,38 +385,38 @@ class ZooKeeperStore:
                 asked.results[news.place] = _found(news.answer)
         asked.open -= 1
         if asked.open == 0:
-            yield from self._tell(asked)
+            yield from self._report(asked)
 
-    def _tell(self, asked: _Asked) -> Iterator[StoreEvent]:
-        """All of a list is answered."""
+    def _report(self, asked: _Submitted) -> Iterator[StoreEvent]:
+        """The events of a list that is answered."""
         if asked.settles is not None:
             yield from self._settled(asked, asked.settles)
         elif asked in self._tokens:
             yield Done(self._tokens.pop(asked), tuple(asked.results))
             yield from asked.late
 
-    def _settle(self, asked: _Asked) -> None:
-        """Look what became of a list whose answer is lost."""
+    def _settle(self, asked: _Submitted) -> None:
+        """Read the tree to find out whether a list was made whose answer is lost."""
         paths = dict.fromkeys(each.path for each in asked.operations)
-        looking = _Asked([Read(path) for path in paths], self._clock())
-        looking.settles = asked
+        lookup = _Submitted([Read(path) for path in paths], self._clock())
+        lookup.settles = asked
         self._client.sync_async(self._full("/"))
-        self._send(looking)
+        self._send(lookup)
 
-    def _settled(self, looking: _Asked, asked: _Asked) -> Iterator[StoreEvent]:
-        if Refusal.NO_SESSION in looking.results:
+    def _settled(self, lookup: _Submitted, asked: _Submitted) -> Iterator[StoreEvent]:
+        if Refusal.NO_SESSION in lookup.results:
             if self._connected:
                 self._settle(asked)
             else:
                 self._lost.append(asked)
             return
-        paths = [each.path for each in looking.operations]
-        now = dict(zip(paths, looking.results, strict=True))
+        paths = [each.path for each in lookup.operations]
+        now = dict(zip(paths, lookup.results, strict=True))
         writes = [each for each in asked.operations if isinstance(each, Write)]
         session = asked.session if asked.session == self.session else 0
         results = outcome.answer(outcome.Lost(writes, asked.before, session), now)
         asked.results = list(results)
-        yield from self._tell(asked)
+        yield from self._report(asked)
 
     def _written(self, operations: Sequence[Operation], answer: Any) -> list[Result]:
         """The answer to a list of writes."""
@@ -443,7 +443,7 @@ class ZooKeeperStore:
         return self._root + path if path != "/" else self._root or "/"
 
     def _access(self, path: str) -> list[Any]:
-        """Who may do what with a new node."""
+        """The ACL of a new node."""
         return _ACCESS[access(path) if self._protect else Access.OPEN]
 
 
@@ -452,10 +452,10 @@ def open_store(
     wake: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ZooKeeperStore:
-    """A store with a session of its own.
+    """Open a store with a new session.
 
     wake    called by another thread when `events` has something
-    raises  ConfigError: `connect` is none; ServerError: nobody answers in time
+    raises  ConfigError: `connect` is invalid; ServerError: no server answers in time
     """
     store = ZooKeeperStore(ensemble, wake, clock)
     try:
@@ -467,9 +467,9 @@ def open_store(
 
 
 def end_session(ensemble: Ensemble, credentials: Credentials) -> bool:
-    """End a session that an earlier process of ours left; False: it was over already.
+    """End the session of an earlier process. False: it had ended already.
 
-    raises  ServerError: nobody answers in time
+    raises  ServerError: no server answers in time
     """
     made, _ = client(ensemble, credentials)
     try:
@@ -507,7 +507,7 @@ def _stat(stat: Any) -> Stat:
 
 
 def _definite(error: Exception) -> bool:
-    """Whether an error says that nothing happened."""
+    """Whether an error proves that nothing was written."""
     return isinstance(error, exceptions.ZookeeperError) and not isinstance(error, _GONE)
 
 

@@ -1,9 +1,9 @@
-"""A kazoo client as `zookeeper.py` needs it.
+"""The kazoo client of `zookeeper.py`.
 
-kazoo calls back on two threads, one for watches and one for answers, which parts them; here both
-are called on the connection's own thread, in the order of what was read. It never pauses longer
-than LONGEST_PAUSE_S between attempts to connect, and no attempt takes as long as a session lasts.
-Its debug lines, which show passwords, are off, and so are those for each attempt to connect.
+kazoo has one thread for the callbacks of watches and one for those of answers, so their order is
+lost. Here the connection's thread calls both, in the order of arrival. The client pauses at most
+LONGEST_PAUSE_S between attempts to connect, and no attempt takes as long as a session timeout. Its
+debug lines, which show passwords, and its lines for each attempt to connect are off.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_PAUSE_S = 1.0
 """between two attempts to connect"""
 
 ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
-"""States that kazoo does not leave by itself; its thread has ended, maybe of what it read."""
+"""States that kazoo does not leave by itself: its thread has ended, maybe by an exception."""
 
 _log = logging.getLogger("krust.zookeeper")
 _kazoo_log = logging.getLogger("krust.zookeeper.kazoo")
@@ -40,7 +40,7 @@ _kazoo_log.setLevel(logging.ERROR)
 
 
 def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[Any, list[float]]:
-    """A client that is not connected, and its session's length, which the server may change."""
+    """A client that is not connected, and its session timeout, which the server may change."""
     seconds = ensemble.session_timeout_ms / 1000
     hosts = len(ensemble.hosts.split(","))
     handler = _Direct(min(seconds / max(hosts, 2), 5.0), ensemble.tls)
@@ -67,7 +67,7 @@ def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[
 
 
 def _sasl(shown: str) -> dict[str, str]:
-    """Kazoo's options. ConfigError: its library is not there, or this is no `user:password`."""
+    """Options of kazoo. ConfigError: a library is missing, or the text is no `user:password`."""
     name, colon, password = shown.partition(":")
     if not colon:
         raise ConfigError("krust.zookeeper.sasl has no colon", hint="it is user:password")
@@ -80,7 +80,7 @@ def _sasl(shown: str) -> dict[str, str]:
 
 
 def connect(made: Any, seconds: float) -> None:
-    """Wait until it has a session and may ask. ServerError: nobody answers in time, or lets it."""
+    """Wait for a session that may read. ServerError: none in time, or not allowed."""
     hosts = ",".join(f"{host}:{port}" for host, port in made.hosts)
     try:
         made.start(seconds)
@@ -93,7 +93,7 @@ def connect(made: Any, seconds: float) -> None:
         made.exists("/")
     except exceptions.KazooException as error:
         if isinstance(error, exceptions.ConnectionLoss) and made.client_state not in ENDED:
-            return  # it is lost later as well, and that is looked after
+            return  # a connection can be lost later too, and `zookeeper.py` handles that
         raise ServerError(
             f"ZooKeeper at {hosts} refuses us: {error!r}",
             hint="look at krust.zookeeper.sasl, and at what ZooKeeper logs",
@@ -101,7 +101,7 @@ def connect(made: Any, seconds: float) -> None:
 
 
 def end(made: Any) -> None:
-    """End its session, if there is a connection, and leave nothing behind here."""
+    """End the session, if there is a connection, and all threads."""
     try:
         made.stop()
         made.close()
@@ -110,7 +110,7 @@ def end(made: Any) -> None:
 
 
 class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads without its two for callbacks: they are called where the news arrived."""
+    """kazoo's threads without those for callbacks, which the connection's thread calls."""
 
     def __init__(self, connect_s: float, tls: Tls | None) -> None:
         super().__init__()
@@ -118,13 +118,13 @@ class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
         self._tls = _context(tls) if tls is not None else None
 
     def start(self) -> None:
-        """There is nothing to start, so `running` stays False, and callbacks are called at once."""
+        """Start nothing: `running` stays False, so kazoo calls callbacks at once."""
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Stop nothing."""
 
     def spawn(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """A thread; what it dies of is logged by kazoo, and seen by the client's state."""
+        """Start a thread. kazoo logs its exception, and the client's state shows that it ended."""
 
         def run() -> None:
             with suppress(Exception):
@@ -133,11 +133,11 @@ class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
         return super().spawn(run)
 
     def dispatch_callback(self, callback: Any) -> None:
-        """Call it."""
+        """Call a callback."""
         callback.func(*callback.args)
 
     def create_connection(self, address: tuple[str, int], **options: Any) -> socket.socket:
-        """Connect; a server that does not answer may not cost the session."""
+        """Connect, with a timeout shorter than the session's."""
         made = socket.create_connection(address, min(options["timeout"], self._connect_s))
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is None:
@@ -150,7 +150,7 @@ class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
-    """ConfigError: a file of it cannot be read."""
+    """The TLS context. ConfigError: a file cannot be read."""
     try:
         context = ssl.create_default_context(cafile=tls.ca)
         if tls.own is not None:
