@@ -36,7 +36,7 @@ pub use requests::service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Ser
 pub use state::coordinator::shard::{AppendedAt, CoordinatorState};
 pub use state::fetch_sessions::SessionLimits;
 pub use state::groups::appending::GroupRecord;
-pub use state::groups::snapshots::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
+pub use state::groups::snapshot::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
 pub use state::image::{self, ClusterImage, Delta};
 pub use state::partition::{Acks, CommitCallback, Partition, ReplicaRole};
 pub use state::peer_reach::PeerReach;

@@ -11,7 +11,7 @@ use crate::broker::handlers::policy;
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::service::Flow;
 use crate::broker::state::coordinator::shard::CoordinatorState;
-use crate::broker::state::groups::snapshots::MemberIdentity;
+use crate::broker::state::groups::published::MemberIdentity;
 use crate::protocol::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };

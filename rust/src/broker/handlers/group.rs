@@ -12,7 +12,7 @@
 
 use crate::broker::requests::call::Call;
 use crate::broker::state::coordinator::shard::CoordinatorState;
-use crate::broker::state::groups::snapshots::MemberIdentity;
+use crate::broker::state::groups::published::MemberIdentity;
 use crate::protocol::value::Value;
 use crate::protocol::{
     ErrorCode, consumer_group_describe, consumer_group_heartbeat, delete_groups, describe_groups,

@@ -10,7 +10,7 @@
 use crate::broker::requests::call::{Call, Outcome};
 use crate::broker::requests::service::Flow;
 use crate::broker::state::coordinator::shard::CoordinatorState;
-use crate::broker::state::groups::snapshots::MemberIdentity;
+use crate::broker::state::groups::published::MemberIdentity;
 use crate::protocol::ErrorCode;
 use crate::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 

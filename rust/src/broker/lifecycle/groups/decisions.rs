@@ -21,7 +21,7 @@ use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Mailbox;
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::groups::appending::GroupRecord;
-use crate::broker::state::groups::snapshots::GroupSnapshot;
+use crate::broker::state::groups::snapshot::GroupSnapshot;
 use crate::broker::state::waking::DelayedId;
 use crate::protocol::value::{Value, ValueError};
 

@@ -6,9 +6,9 @@
 //! generation, and a wrong one is ILLEGAL_GENERATION (22) instead of STALE_MEMBER_EPOCH (113).
 //! Threads: as in `snapshots`.
 
-use crate::broker::state::groups::snapshots::{
-    GroupKind, GroupSnapshots, Member, MemberIdentity, PublishedGroup, PublishedState, Role,
-};
+use crate::broker::state::groups::published::{Member, MemberIdentity, PublishedGroup};
+use crate::broker::state::groups::snapshot::{GroupKind, Role};
+use crate::broker::state::groups::snapshots::{GroupSnapshots, PublishedState};
 use crate::protocol::ErrorCode;
 
 /// The first version of OffsetCommit that has member epochs.

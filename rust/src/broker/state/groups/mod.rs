@@ -2,10 +2,12 @@
 //! Nothing here decides.
 //!
 //! ```text
-//! shard      one partition and its groups            records    keys and values, as bytes
-//! offsets    committed offsets                       kinds      records of consumer groups
-//! snapshots  members, as the policy published them   epochs     checks for consumer groups
-//! sessions   session deadlines of members            appending  records that the policy appends
+//! shard      one partition and its groups            records     keys and values, as bytes
+//! offsets    committed offsets                       kinds       records of consumer groups
+//! snapshot   members, as the policy publishes them   published   the same, to check requests
+//! snapshots  all published groups                    epochs      checks for consumer groups
+//! sessions   session deadlines of members            membership  when offsets may be deleted
+//! appending  records that the policy appends
 //! ```
 //! Invariant: a shard's lock is taken before a lock of the snapshots, never after.
 //! Threads: network threads (commits, fetches), the policy thread, the loader.
@@ -14,10 +16,13 @@
 pub(crate) mod appending;
 pub(crate) mod epochs;
 pub(crate) mod kinds;
+pub(crate) mod membership;
 pub(crate) mod offsets;
+pub(crate) mod published;
 pub(crate) mod records;
 pub(crate) mod sessions;
 pub(crate) mod shard;
+pub(crate) mod snapshot;
 pub(crate) mod snapshots;
 
 use std::sync::Arc;

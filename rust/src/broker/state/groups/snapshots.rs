@@ -16,110 +16,13 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::broker::state::groups::offsets::StoredOffset;
+use crate::broker::state::groups::membership::GroupMembership;
+use crate::broker::state::groups::published::{Member, MemberIdentity, PublishedGroup};
 use crate::broker::state::groups::sessions::{
     ExpiredMembers, MemberSession, MemberSessions, NewMember,
 };
+use crate::broker::state::groups::snapshot::{GroupSnapshot, GroupState, MemberSnapshot, Role};
 use crate::protocol::ErrorCode;
-
-/// A group as the policy publishes it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupSnapshot {
-    /// Which protocol it follows.
-    pub kind: GroupKind,
-    /// The state of the group.
-    pub state: GroupState,
-    /// Its generation; of a consumer group its epoch.
-    pub generation: i32,
-    /// `consumer`, or another; empty where no member ever joined.
-    pub protocol_type: String,
-    /// When it entered the state, wall clock.
-    pub since_ms: i64,
-    /// The topics that any member subscribes to; `None`: unknown.
-    pub subscribed: Option<Vec<String>>,
-    /// Its members, including those whose join waits.
-    pub members: Vec<MemberSnapshot>,
-}
-
-/// A member as the policy publishes it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MemberSnapshot {
-    /// Its name.
-    pub member_id: String,
-    /// The instance id of a static member.
-    pub instance_id: Option<String>,
-    /// Its session timeout.
-    pub session_timeout_ms: i64,
-    /// Whether its session is timed. It is not while its join waits.
-    pub timed: bool,
-    /// The connection it joined through.
-    pub connection: Option<u64>,
-    /// Its role in the protocol.
-    pub role: Role,
-}
-
-/// The protocol of a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GroupKind {
-    /// Members join a generation together.
-    #[default]
-    Classic,
-    /// Each member has an epoch (KIP-848).
-    Consumer {
-        /// The heartbeat interval.
-        heartbeat_interval_ms: i32,
-    },
-}
-
-/// A member's protocol, and its state as it was last sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// A member of a classic group.
-    #[default]
-    Classic,
-    /// A member of a consumer group.
-    Consumer {
-        /// Its epoch.
-        epoch: i32,
-        /// Whether it has no new assignment.
-        quiet: bool,
-    },
-    /// A member of a consumer group that uses the classic protocol.
-    ClassicMember {
-        /// Its generation, which is its epoch.
-        generation: i32,
-        /// Whether it has to join again.
-        rejoin: bool,
-    },
-}
-
-/// The states of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupState {
-    /// No members.
-    Empty,
-    /// Consumer groups: the target assignment is being computed.
-    Assigning,
-    /// Consumer groups: members are moving to the target assignment.
-    Reconciling,
-    /// Members are joining.
-    PreparingRebalance,
-    /// Classic groups: the leader is computing the assignment.
-    CompletingRebalance,
-    /// All members have their assignments.
-    Stable,
-    /// It is being deleted.
-    Dead,
-}
-
-/// The member that a request claims to come from.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MemberIdentity<'a> {
-    pub(crate) group_id: &'a str,
-    pub(crate) member_id: &'a str,
-    pub(crate) instance_id: Option<&'a str>,
-    pub(crate) generation: i32,
-}
 
 /// All group snapshots.
 #[derive(Debug, Default)]
@@ -133,140 +36,6 @@ pub(crate) enum PublishedState {
     /// It was replayed, and its snapshot is expected.
     Expected,
     Known(Arc<PublishedGroup>),
-}
-
-/// A group snapshot with its sessions.
-#[derive(Debug)]
-pub(crate) struct PublishedGroup {
-    pub(crate) kind: GroupKind,
-    pub(crate) state: GroupState,
-    generation: i32,
-    pub(crate) protocol_type: String,
-    pub(crate) since_ms: i64,
-    pub(crate) subscribed: Option<Vec<String>>,
-    pub(crate) members: HashMap<Arc<str>, Member>,
-    instances: HashMap<String, Arc<str>>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) role: Role,
-    session: Arc<MemberSession>,
-    timed: bool,
-    is_static: bool,
-    /// As published. The session has the connection of the last request.
-    connection: Option<u64>,
-}
-
-/// The known members of a group.
-#[derive(Debug)]
-pub(crate) enum GroupMembership {
-    /// The group never had members.
-    Absent,
-    /// The group's snapshot is expected.
-    Expected,
-    /// The group's snapshot.
-    Known(Arc<PublishedGroup>),
-}
-
-impl GroupMembership {
-    /// Whether the group never had members.
-    pub(crate) fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent)
-    }
-
-    /// Whether offsets may be deleted: the group is empty, or it consists of consumers, whose
-    /// subscriptions are known.
-    pub(crate) fn may_delete_offsets(&self) -> bool {
-        match self {
-            Self::Absent => true,
-            Self::Expected => false,
-            Self::Known(snapshot) => {
-                snapshot.state == GroupState::Empty || snapshot.protocol_type == "consumer"
-            }
-        }
-    }
-
-    /// Whether a member is known to subscribe to a topic.
-    pub(crate) fn subscribes(&self, topic: &str) -> bool {
-        let Self::Known(snapshot) = self else { return false };
-        let named = |topics: &Vec<String>| topics.iter().any(|other| other == topic);
-        snapshot.state != GroupState::Empty && snapshot.subscribed.as_ref().is_none_or(named)
-    }
-
-    /// Whether the group has no members.
-    pub(crate) fn is_empty(&self) -> bool {
-        match self {
-            Self::Absent => true,
-            Self::Expected => false,
-            Self::Known(snapshot) => snapshot.state == GroupState::Empty,
-        }
-    }
-
-    /// Whether an offset has lived `retention_ms` by now.
-    pub(crate) fn expired(
-        &self,
-        (topic, stored): (&str, &StoredOffset),
-        (now_ms, retention_ms): (i64, i64),
-    ) -> bool {
-        if matches!(self, Self::Expected) {
-            return false;
-        }
-        if stored.expire_timestamp >= 0 {
-            return now_ms >= stored.expire_timestamp && !self.subscribes(topic);
-        }
-        let since_ms = match self {
-            Self::Known(snapshot) if snapshot.is_of_consumers() => {
-                if self.subscribes(topic) {
-                    return false;
-                }
-                stored.commit_timestamp
-            }
-            Self::Known(snapshot) if snapshot.state == GroupState::Empty => {
-                snapshot.since_ms.max(stored.commit_timestamp)
-            }
-            Self::Known(snapshot)
-                if snapshot.state != GroupState::Stable
-                    || snapshot.protocol_type != "consumer"
-                    || self.subscribes(topic) =>
-            {
-                return false;
-            }
-            _ => stored.commit_timestamp,
-        };
-        now_ms.saturating_sub(since_ms) >= retention_ms
-    }
-}
-
-impl GroupState {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Empty,
-        Self::Assigning,
-        Self::Reconciling,
-        Self::PreparingRebalance,
-        Self::CompletingRebalance,
-        Self::Stable,
-        Self::Dead,
-    ];
-
-    /// Kafka's name of the state.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Empty => "Empty",
-            Self::Assigning => "Assigning",
-            Self::Reconciling => "Reconciling",
-            Self::PreparingRebalance => "PreparingRebalance",
-            Self::CompletingRebalance => "CompletingRebalance",
-            Self::Stable => "Stable",
-            Self::Dead => "Dead",
-        }
-    }
-
-    /// The state with this name.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
-    }
 }
 
 impl GroupSnapshots {
@@ -512,42 +281,10 @@ impl GroupSnapshots {
     }
 }
 
-impl PublishedGroup {
-    /// The classic member with this identity, or the error.
-    fn member(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
-        if self.state == GroupState::Dead {
-            return Err(ErrorCode::CoordinatorNotAvailable);
-        }
-        let member = self.named(identity)?;
-        let generation = match member.role {
-            Role::Classic => self.generation,
-            Role::ClassicMember { generation, .. } => generation,
-            Role::Consumer { .. } => return Err(ErrorCode::UnknownMemberId),
-        };
-        if identity.generation != generation {
-            return Err(ErrorCode::IllegalGeneration);
-        }
-        Ok(member)
-    }
-
-    /// The member with this id, if its instance id belongs to it.
-    pub(crate) fn named(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
-        if let Some(instance_id) = identity.instance_id {
-            match self.instances.get(instance_id) {
-                None => return Err(ErrorCode::UnknownMemberId),
-                Some(member_id) if **member_id != *identity.member_id => {
-                    return Err(ErrorCode::FencedInstanceId);
-                }
-                Some(_) => {}
-            }
-        }
-        self.members.get(identity.member_id).ok_or(ErrorCode::UnknownMemberId)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::state::groups::snapshot::GroupKind;
     use GroupState::*;
 
     fn member(member_id: &str) -> MemberSnapshot {
