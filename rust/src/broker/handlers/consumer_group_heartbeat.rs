@@ -43,7 +43,7 @@ fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>
         instance_id: request.instance_id,
         generation: request.member_epoch,
     };
-    call.session.is_speaker = true;
+    call.note_speaker();
     let now_ms = call.broker.clock.monotonic_ms();
     call.broker.groups.snapshots.check_quiet(&identity, call.session.connection, now_ms)
 }

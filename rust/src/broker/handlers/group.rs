@@ -75,10 +75,9 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
         return Admitted::Answer(response);
     }
     if key != leave_group::KEY {
+        call.note_speaker();
         let (snapshots, connection) = (&call.broker.groups.snapshots, call.session.connection);
         let identity = MemberIdentity { group_id, member_id, ..MemberIdentity::default() };
-        call.session.is_speaker = true;
-        snapshots.opened(connection);
         snapshots.touch(&identity, connection, call.broker.clock.monotonic_ms());
     }
     Admitted::Ask { request, settled: Vec::new() }

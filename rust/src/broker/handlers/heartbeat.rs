@@ -36,7 +36,7 @@ fn check_member(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> Error
         CoordinatorState::Loading => ErrorCode::None,
         CoordinatorState::NotHere => ErrorCode::NotCoordinator,
         CoordinatorState::Ready => {
-            call.session.is_speaker = true;
+            call.note_speaker();
             let now_ms = call.broker.clock.monotonic_ms();
             let snapshots = &call.broker.groups.snapshots;
             snapshots.check_heartbeat(identity, call.session.connection, now_ms)

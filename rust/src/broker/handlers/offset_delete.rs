@@ -47,18 +47,18 @@ fn delete<'f>(
     let (image, now_ms) = (call.image(), call.broker.clock.wall_ms());
     let shard = call.broker.groups.shards.ready_of(group_id)?;
     let mut memory = shard.lock_ready()?;
-    let standing = call.broker.groups.snapshots.standing(group_id);
-    if standing.is_absent() && memory.kept.offsets.of(group_id).is_none() {
+    let membership = call.broker.groups.snapshots.membership(group_id);
+    if membership.is_absent() && memory.kept.offsets.of(group_id).is_none() {
         return Err(ErrorCode::GroupIdNotFound);
     }
-    if !standing.may_delete_offsets() {
+    if !membership.may_delete_offsets() {
         return Err(ErrorCode::NonEmptyGroup);
     }
     let record_builder = &mut call.thread.groups.record_builder;
     record_builder.begin(now_ms);
     let mut gone = Vec::new();
     let topics = request.topics.iter().map(|topic| {
-        let is_subscribed = standing.subscribes(topic.name);
+        let is_subscribed = membership.subscribes(topic.name);
         let partitions = topic.partitions.iter().map(|partition| {
             let index = partition.partition_index;
             let error = check_partition(topic.name, index, &image, is_subscribed);

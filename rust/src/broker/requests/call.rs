@@ -62,6 +62,13 @@ impl<'f> Call<'_, 'f> {
         self.replies.mute(throttle_time_ms);
     }
 
+    /// Notes that a group member may use the connection.
+    pub(crate) fn note_speaker(&mut self) {
+        if !std::mem::replace(&mut self.session.is_speaker, true) {
+            self.broker.groups.snapshots.opened(self.session.connection);
+        }
+    }
+
     /// Reads the request's body.
     pub(crate) fn reader(&self) -> Reader<'f> {
         Reader::new(self.request.body)

@@ -37,9 +37,9 @@ impl Broker {
             let gone = shard.forget(&mut memory, keys, now_ms);
             let mut empty: Vec<&str> =
                 gone.iter().map(|group| &**group).filter(|it| self.is_empty(it)).collect();
-            let here = |group: &&String| self.groups.shards.is_of(&shard, group);
+            let here = |group: &&Arc<str>| self.groups.shards.is_of(&shard, group);
             let bare = idle.iter().filter(here).filter(|it| memory.kept.offsets.of(it).is_none());
-            empty.extend(bare.map(String::as_str));
+            empty.extend(bare.map(|group| &**group));
             empty.sort_unstable();
             empty.dedup();
             for group in empty {
@@ -53,7 +53,7 @@ impl Broker {
     }
 
     fn is_empty(&self, group: &str) -> bool {
-        self.groups.snapshots.standing(group).is_empty()
+        self.groups.snapshots.membership(group).is_empty()
     }
 
     /// Tombstones for the offsets of deleted topics.
@@ -81,9 +81,9 @@ impl Broker {
 fn due(memory: &GroupShardMemory, snapshots: &GroupSnapshots, times: (i64, i64)) -> Vec<Key> {
     let mut keys = Vec::new();
     for (group, offsets) in &memory.kept.offsets.groups {
-        let standing = snapshots.standing(group);
+        let membership = snapshots.membership(group);
         for (topic, partitions) in offsets.topics() {
-            let due = partitions.iter().filter(|(_, it)| standing.expired((topic, it), times));
+            let due = partitions.iter().filter(|(_, it)| membership.expired((topic, it), times));
             keys.extend(due.map(|(at, _)| (Arc::clone(group), Arc::clone(topic), *at)));
         }
     }

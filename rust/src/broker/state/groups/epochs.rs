@@ -8,7 +8,7 @@
 
 use crate::broker::state::groups::published::{Member, MemberIdentity, PublishedGroup};
 use crate::broker::state::groups::snapshot::{GroupKind, Role};
-use crate::broker::state::groups::snapshots::{GroupSnapshots, PublishedState};
+use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::protocol::ErrorCode;
 
 /// The first version of OffsetCommit that has member epochs.
@@ -23,10 +23,8 @@ impl GroupSnapshots {
         connection: u64,
         now_ms: i64,
     ) -> Option<i32> {
-        let rows = self.rows.read();
-        let Some(PublishedState::Known(snapshot)) = rows.get(identity.group_id) else {
-            return None;
-        };
+        let newest = self.groups.find(identity.group_id)?;
+        let snapshot = newest.as_ref()?;
         let GroupKind::Consumer { heartbeat_interval_ms } = snapshot.kind else { return None };
         let member = snapshot.named(identity).ok()?;
         match member.role {
@@ -47,9 +45,9 @@ impl GroupSnapshots {
         if member_id.is_none() && epoch < 0 {
             return Ok(());
         }
-        match self.rows.read().get(group_id) {
-            Some(PublishedState::Expected) => Err(ErrorCode::CoordinatorLoadInProgress),
-            Some(PublishedState::Known(snapshot)) if snapshot.is_of_consumers() => {
+        match self.groups.find(group_id).as_deref() {
+            Some(None) => Err(ErrorCode::CoordinatorLoadInProgress),
+            Some(Some(snapshot)) if snapshot.is_of_consumers() => {
                 let member = member_id.and_then(|member_id| snapshot.members.get(member_id));
                 member.ok_or(ErrorCode::UnknownMemberId)?.check_epoch(epoch)
             }

@@ -2,12 +2,13 @@
 //! Nothing here decides.
 //!
 //! ```text
-//! shard      one partition and its groups            records     keys and values, as bytes
-//! offsets    committed offsets                       kinds       records of consumer groups
-//! snapshot   members, as the policy publishes them   published   the same, to check requests
-//! snapshots  all published groups                    epochs      checks for consumer groups
-//! sessions   session deadlines of members            membership  when offsets may be deleted
-//! appending  records that the policy appends
+//! shard      one partition and its groups            records       keys and values, as bytes
+//! offsets    committed offsets                       kinds         records of consumer groups
+//! snapshot   members, as the policy publishes them   published     the same, to check requests
+//! snapshots  all published groups                    epochs        checks for consumer groups
+//! sessions   session deadlines of members            membership    when offsets may be deleted
+//! appending  records that the policy appends         next_members  those of the next snapshot
+//! group_table, shared_map: how snapshots are kept
 //! ```
 //! Invariant: a shard's lock is taken before a lock of the snapshots, never after.
 //! Threads: network threads (commits, fetches), the policy thread, the loader.
@@ -15,13 +16,16 @@
 
 pub(crate) mod appending;
 pub(crate) mod epochs;
+mod group_table;
 pub(crate) mod kinds;
 pub(crate) mod membership;
+mod next_members;
 pub(crate) mod offsets;
 pub(crate) mod published;
 pub(crate) mod records;
 pub(crate) mod sessions;
 pub(crate) mod shard;
+mod shared_map;
 pub(crate) mod snapshot;
 pub(crate) mod snapshots;
 

@@ -2,12 +2,13 @@
 //!
 //! Invariant: each instance id maps to its member.
 //! Threads: immutable but for the members' sessions, whose times are atomics.
+//! Memory: a snapshot shares the members that did not change with the one before it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::broker::state::groups::sessions::MemberSession;
-use crate::broker::state::groups::snapshot::{GroupKind, GroupState, Role};
+use crate::broker::state::groups::shared_map::SharedMap;
+use crate::broker::state::groups::snapshot::{GroupKind, GroupState, MemberSnapshot, Role};
 use crate::protocol::ErrorCode;
 
 /// The member that a request claims to come from.
@@ -28,18 +29,32 @@ pub(crate) struct PublishedGroup {
     pub(crate) protocol_type: String,
     pub(crate) since_ms: i64,
     pub(crate) subscribed: Option<Vec<String>>,
-    pub(crate) members: HashMap<Arc<str>, Member>,
-    pub(crate) instances: HashMap<String, Arc<str>>,
+    pub(crate) members: SharedMap<Member>,
+    /// The member of each instance id.
+    pub(crate) instances: SharedMap<Arc<str>>,
 }
 
-#[derive(Debug)]
+/// A member as it was published.
+#[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) role: Role,
     pub(crate) session: Arc<MemberSession>,
+    pub(crate) session_timeout_ms: i64,
     pub(crate) timed: bool,
-    pub(crate) is_static: bool,
-    /// As published. The session has the connection of the last request.
+    pub(crate) instance_id: Option<Arc<str>>,
+    /// The session has the connection of the last request.
     pub(crate) connection: Option<u64>,
+}
+
+impl Member {
+    /// Whether nothing changed since it was published.
+    pub(crate) fn is(&self, snapshot: &MemberSnapshot) -> bool {
+        self.role == snapshot.role
+            && self.timed == snapshot.timed
+            && self.session_timeout_ms == snapshot.session_timeout_ms
+            && self.connection == snapshot.connection
+            && self.instance_id.as_deref() == snapshot.instance_id.as_deref()
+    }
 }
 
 impl PublishedGroup {

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -39,6 +39,8 @@ pub(crate) struct MemberSession {
     connection: AtomicU64,
     is_static: bool,
     queued_ms: AtomicI64,
+    /// The member is gone. Changed under the lock of the lists.
+    is_over: AtomicBool,
 }
 
 /// All sessions.
@@ -70,11 +72,6 @@ pub(crate) struct NewMember {
 pub(crate) type ExpiredMembers = Vec<(Arc<str>, Vec<Arc<str>>)>;
 
 impl MemberSession {
-    /// The member's name.
-    pub(crate) fn member_id(&self) -> &Arc<str> {
-        &self.member_id
-    }
-
     /// Extends the session after a request, and ends a grace period.
     #[inline]
     pub(crate) fn refresh(&self, now_ms: i64) {
@@ -122,6 +119,7 @@ impl MemberSessions {
             connection: AtomicU64::new(NOWHERE),
             is_static: entry.is_static,
             queued_ms: AtomicI64::new(NEVER),
+            is_over: AtomicBool::new(false),
         })
     }
 
@@ -132,9 +130,19 @@ impl MemberSessions {
         self.state.lock().requeue(session);
     }
 
+    /// Queues a session again whose expiry was reported, if it has a deadline.
+    #[inline]
+    pub(crate) fn time_again(&self, session: &Arc<MemberSession>) {
+        let is_queued = session.queued_ms.load(Ordering::Relaxed) != NEVER;
+        if !is_queued && session.deadline_ms() != NEVER {
+            self.state.lock().requeue(session);
+        }
+    }
+
     /// Ends the session: the member is gone.
     pub(crate) fn remove(&self, session: &Arc<MemberSession>) {
         let mut state = self.state.lock();
+        session.is_over.store(true, Ordering::Relaxed);
         session.timeout_ms.store(NEVER, Ordering::Relaxed);
         session.grace_ms.store(NEVER, Ordering::Relaxed);
         state.unqueue(session);
@@ -156,6 +164,10 @@ impl MemberSessions {
     ) -> bool {
         let grace_ms = self.grace_ms.load(Ordering::Relaxed);
         let mut state = self.state.lock();
+        // A request may have found the session in a snapshot that was just replaced.
+        if session.is_over.load(Ordering::Relaxed) {
+            return false;
+        }
         state.part(session);
         if !state.open.contains(&connection) {
             return state.begin_grace(session, (now_ms, grace_ms));
@@ -320,6 +332,18 @@ mod tests {
         assert!(!sessions.closed(1, 700), "it spoke elsewhere since");
         assert!(sessions.speaks(&a, 1, 700), "closed before it was heard of");
         assert_eq!(expired(&sessions, 1200), ["a"]);
+    }
+
+    #[test]
+    fn a_member_that_is_gone_is_bound_to_no_connection_by_a_late_request() {
+        let sessions = sessions();
+        sessions.opened(1);
+        let session = add(&sessions, "a", Some(1000));
+        sessions.remove(&session);
+        session.refresh(10);
+        assert!(!sessions.speaks(&session, 1, 10));
+        assert!(!sessions.closed(1, 20));
+        assert_eq!((expired(&sessions, 9999).len(), sessions.next_deadline()), (0, None));
     }
 
     #[test]

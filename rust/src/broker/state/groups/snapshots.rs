@@ -5,37 +5,28 @@
 //! replay of a group and its first snapshot the group is *expected* and counts as being loaded. The
 //! errors are those of Apache Kafka 3.9 (`validateHeartbeat`, `validateOffsetCommit`); for consumer
 //! groups see `epochs`.
-//! Invariant: each instance id maps to its member. A session is in one snapshot only.
-//! Threads: shared. A check takes the lock for reading and writes atomics; publishing takes it for
-//!     writing. Only the sessions' lock is taken under it.
+//! Invariant: a session is in one group only.
+//! Threads: shared. A check reads a snapshot that nobody changes. The thread that publishes builds
+//!     the next one beside it, from what changed, and swaps it in (`group_table`). So a check waits
+//!     for no publishing, of whatever group. A check may extend a session that has just ended.
 //! Not promised: that a snapshot is the policy's newest state. It is the state that the log and the
 //!     members have seen.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-
+use crate::broker::state::groups::group_table::GroupTable;
 use crate::broker::state::groups::membership::GroupMembership;
+use crate::broker::state::groups::next_members::{NextMembers, NextSource};
 use crate::broker::state::groups::published::{Member, MemberIdentity, PublishedGroup};
-use crate::broker::state::groups::sessions::{
-    ExpiredMembers, MemberSession, MemberSessions, NewMember,
-};
-use crate::broker::state::groups::snapshot::{GroupSnapshot, GroupState, MemberSnapshot, Role};
+use crate::broker::state::groups::sessions::{ExpiredMembers, MemberSession, MemberSessions};
+use crate::broker::state::groups::snapshot::{GroupSnapshot, GroupState, Role};
 use crate::protocol::ErrorCode;
 
 /// All group snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSnapshots {
-    pub(crate) rows: RwLock<HashMap<Arc<str>, PublishedState>>,
+    pub(crate) groups: GroupTable,
     sessions: MemberSessions,
-}
-
-#[derive(Debug)]
-pub(crate) enum PublishedState {
-    /// It was replayed, and its snapshot is expected.
-    Expected,
-    Known(Arc<PublishedGroup>),
 }
 
 impl GroupSnapshots {
@@ -52,13 +43,11 @@ impl GroupSnapshots {
         connection: u64,
         now_ms: i64,
     ) -> ErrorCode {
-        let rows = self.rows.read();
-        let snapshot = match rows.get(identity.group_id) {
-            Some(PublishedState::Known(snapshot)) => snapshot,
-            // As Kafka: a group that is being loaded takes every heartbeat.
-            Some(PublishedState::Expected) => return ErrorCode::None,
-            None => return ErrorCode::UnknownMemberId,
+        let Some(newest) = self.groups.find(identity.group_id) else {
+            return ErrorCode::UnknownMemberId;
         };
+        // As Kafka: a group that is being loaded takes every heartbeat.
+        let Some(snapshot) = &*newest else { return ErrorCode::None };
         match snapshot.member(identity) {
             Err(error) => error,
             Ok(member) => {
@@ -82,13 +71,12 @@ impl GroupSnapshots {
         version: i16,
         now_ms: i64,
     ) -> ErrorCode {
-        let rows = self.rows.read();
-        let snapshot = match rows.get(identity.group_id) {
-            Some(PublishedState::Known(snapshot)) => snapshot,
-            Some(PublishedState::Expected) => return ErrorCode::CoordinatorLoadInProgress,
+        let newest = match self.groups.find(identity.group_id) {
+            Some(newest) => newest,
             None if identity.generation < 0 => return ErrorCode::None,
             None => return ErrorCode::IllegalGeneration,
         };
+        let Some(snapshot) = &*newest else { return ErrorCode::CoordinatorLoadInProgress };
         if snapshot.state == GroupState::Dead {
             return ErrorCode::CoordinatorNotAvailable;
         }
@@ -118,7 +106,7 @@ impl GroupSnapshots {
 
     /// Extends the session of a member whose request the policy decides.
     pub(crate) fn touch(&self, identity: &MemberIdentity<'_>, connection: u64, now_ms: i64) {
-        if let Some(PublishedState::Known(snapshot)) = self.rows.read().get(identity.group_id)
+        if let Some(snapshot) = self.of(identity.group_id)
             && let Some(member) = snapshot.members.get(identity.member_id)
         {
             self.heard(&member.session, connection, now_ms);
@@ -135,7 +123,6 @@ impl GroupSnapshots {
     fn heard(&self, session: &Arc<MemberSession>, connection: u64, now_ms: i64) {
         session.refresh(now_ms);
         if session.is_elsewhere(connection) {
-            self.sessions.opened(connection);
             self.sessions.speaks(session, connection, now_ms);
         }
     }
@@ -164,128 +151,80 @@ impl GroupSnapshots {
 
     /// Marks a replayed group as expected: the policy will publish it.
     pub(crate) fn expect(&self, group_id: &str) {
-        let old = self.rows.write().insert(Arc::from(group_id), PublishedState::Expected);
-        self.forget(old, None);
+        let before = self.groups.change(group_id, |group| {
+            let before = group.before();
+            group.publish(None);
+            before
+        });
+        self.end_all(before.as_deref());
     }
 
     /// Publishes a group's snapshot; `None` removes the group.
     pub(crate) fn publish(&self, group_id: &str, row: Option<GroupSnapshot>, now_ms: i64) {
-        let mut rows = self.rows.write();
         let Some(row) = row else {
-            let old = rows.remove(group_id);
-            return self.forget(old, None);
+            return self.end_all(self.groups.remove(group_id).as_deref());
         };
-        let name = rows.get_key_value(group_id).map(|(name, _)| Arc::clone(name));
-        let name = name.unwrap_or_else(|| Arc::from(group_id));
-        let before = match rows.get(group_id) {
-            Some(PublishedState::Known(snapshot)) => Some(Arc::clone(snapshot)),
-            _ => None,
-        };
-        let snapshot = Arc::new(self.build((&name, row), before.as_deref(), now_ms));
-        let old = rows.insert(name, PublishedState::Known(Arc::clone(&snapshot)));
-        self.forget(old, Some(&snapshot));
+        let GroupSnapshot { kind, state, generation, protocol_type, .. } = row;
+        let GroupSnapshot { since_ms, subscribed, members, .. } = row;
+        let ended = self.groups.change(group_id, |group| {
+            let before = group.before();
+            let source = NextSource { group_id: group.name(), before: before.as_deref(), now_ms };
+            let NextMembers { members, instances, ended } =
+                source.members(&members, &self.sessions);
+            group.publish(Some(Arc::new(PublishedGroup {
+                kind,
+                state,
+                generation,
+                protocol_type,
+                since_ms,
+                subscribed,
+                members,
+                instances,
+            })));
+            ended
+        });
+        ended.iter().for_each(|session| self.sessions.remove(session));
     }
 
     /// The snapshot of a group.
     pub(crate) fn of(&self, group_id: &str) -> Option<Arc<PublishedGroup>> {
-        match self.rows.read().get(group_id) {
-            Some(PublishedState::Known(snapshot)) => Some(Arc::clone(snapshot)),
-            _ => None,
-        }
+        (*self.groups.find(group_id)?).clone()
     }
 
     /// The known members of a group.
-    pub(crate) fn standing(&self, group_id: &str) -> GroupMembership {
-        match self.rows.read().get(group_id) {
+    pub(crate) fn membership(&self, group_id: &str) -> GroupMembership {
+        match self.groups.find(group_id).as_deref() {
             None => GroupMembership::Absent,
-            Some(PublishedState::Expected) => GroupMembership::Expected,
-            Some(PublishedState::Known(snapshot)) => GroupMembership::Known(Arc::clone(snapshot)),
+            Some(None) => GroupMembership::Expected,
+            Some(Some(snapshot)) => GroupMembership::Known(Arc::clone(snapshot)),
         }
     }
 
-    /// All groups with a snapshot.
+    /// All groups, also those whose snapshots are expected.
     pub(crate) fn groups(&self) -> Vec<Arc<str>> {
-        self.rows.read().keys().cloned().collect()
+        self.groups.names()
     }
 
     /// The groups without members.
-    pub(crate) fn idle(&self) -> Vec<String> {
-        let rows = self.rows.read();
-        let is_empty = |row: &PublishedState| match row {
-            PublishedState::Known(group) => group.state == GroupState::Empty,
-            PublishedState::Expected => false,
-        };
-        rows.iter().filter(|(_, row)| is_empty(row)).map(|(name, _)| name.to_string()).collect()
+    pub(crate) fn idle(&self) -> Vec<Arc<str>> {
+        let mut names = self.groups.names();
+        names.retain(|name| self.of(name).is_some_and(|group| group.state == GroupState::Empty));
+        names
     }
 
-    fn build(
-        &self,
-        (name, row): (&Arc<str>, GroupSnapshot),
-        before: Option<&PublishedGroup>,
-        now_ms: i64,
-    ) -> PublishedGroup {
-        let mut members = HashMap::with_capacity(row.members.len());
-        let mut instances = HashMap::new();
-        for member in row.members {
-            let old = before.and_then(|snapshot| snapshot.members.get(member.member_id.as_str()));
-            let is_static = member.instance_id.is_some();
-            let old = old.filter(|old| old.is_static == is_static);
-            let session = match old {
-                Some(old) => Arc::clone(&old.session),
-                None => self.sessions.add(NewMember {
-                    group_id: Arc::clone(name),
-                    member_id: Arc::from(member.member_id),
-                    is_static,
-                }),
-            };
-            if member.timed && !old.is_some_and(|old| old.timed) {
-                session.refresh_time(now_ms);
-            }
-            self.sessions.time(&session, member.timed.then_some(member.session_timeout_ms));
-            if let Some(connection) = member.connection
-                && old.is_none_or(|old| old.connection != member.connection)
-                && session.is_elsewhere(connection)
-            {
-                self.sessions.speaks(&session, connection, now_ms);
-            }
-            let member_id = Arc::clone(session.member_id());
-            if let Some(instance_id) = member.instance_id {
-                instances.insert(instance_id, Arc::clone(&member_id));
-            }
-            let MemberSnapshot { timed, connection, role, .. } = member;
-            members.insert(member_id, Member { role, session, timed, is_static, connection });
-        }
-        let GroupSnapshot { kind, state, generation, protocol_type, since_ms, subscribed, .. } =
-            row;
-        PublishedGroup {
-            kind,
-            state,
-            generation,
-            protocol_type,
-            since_ms,
-            subscribed,
-            members,
-            instances,
-        }
-    }
-
-    /// Ends the sessions that the next snapshot lacks.
-    fn forget(&self, old: Option<PublishedState>, next: Option<&PublishedGroup>) {
-        let Some(PublishedState::Known(old)) = old else { return };
-        for (member_id, member) in &old.members {
-            let stays = next.and_then(|next| next.members.get(member_id));
-            if !stays.is_some_and(|stays| Arc::ptr_eq(&stays.session, &member.session)) {
-                self.sessions.remove(&member.session);
-            }
-        }
+    /// Ends the sessions of a snapshot that no other follows.
+    fn end_all(&self, last: Option<&PublishedGroup>) {
+        let members = last.into_iter().flat_map(|last| last.members.iter());
+        members.for_each(|(_, member)| self.sessions.remove(&member.session));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::state::groups::snapshot::GroupKind;
+    use crate::broker::state::groups::snapshot::{GroupKind, MemberSnapshot};
     use GroupState::*;
+    use proptest::prelude::*;
 
     fn member(member_id: &str) -> MemberSnapshot {
         MemberSnapshot {
@@ -313,6 +252,7 @@ mod tests {
         let snapshots = GroupSnapshots::default();
         let fixed = MemberSnapshot { instance_id: Some("i".into()), ..member("s") };
         let members = if state == Empty { vec![] } else { vec![member("m"), fixed] };
+        snapshots.opened(1);
         snapshots.publish("g", row(state, members), 0);
         snapshots
     }
@@ -400,6 +340,98 @@ mod tests {
         assert_eq!(expired(1499), [""; 0], "s is gone, m was heard of at 500");
         assert_eq!(expired(1500), ["m"]);
         assert_eq!(expired(1900), ["n"]);
+    }
+
+    #[test]
+    fn a_member_that_stays_is_heard_while_snapshots_replace_each_other() {
+        let snapshots = group(Stable);
+        let fixed = || MemberSnapshot { instance_id: Some("i".into()), ..member("s") };
+        std::thread::scope(|threads| {
+            let publisher = threads.spawn(|| {
+                for number in 0..2_000 {
+                    let other = member(&format!("m{}", number % 7));
+                    snapshots.publish("g", row(Stable, vec![other, fixed()]), 0);
+                }
+            });
+            while !publisher.is_finished() {
+                let code = snapshots.check_heartbeat(&identity("s", Some("i"), 7), 1, 0).code();
+                assert_eq!(code, 0);
+            }
+        });
+        assert_eq!(
+            snapshots.expired(1000).iter().map(|(_, members)| members.len()).sum::<usize>(),
+            2
+        );
+    }
+
+    fn some_members() -> impl Strategy<Value = Vec<MemberSnapshot>> {
+        let one = (any::<bool>(), 1..3i64, 0..3u64, 0..3i32);
+        let all = prop::collection::vec(prop::option::of(one), 5);
+        (all, Just(vec![None, None, Some("i"), Some("j"), Some("k")]).prop_shuffle()).prop_map(
+            |(all, instances)| {
+                let named = all.into_iter().zip(instances).enumerate();
+                let some = named.filter_map(|(number, (one, instance_id))| {
+                    let (timed, seconds, connection, generation) = one?;
+                    Some(MemberSnapshot {
+                        member_id: format!("m{number}"),
+                        instance_id: instance_id.map(String::from),
+                        session_timeout_ms: seconds * 1000,
+                        timed,
+                        connection: (connection > 0).then_some(connection),
+                        role: Role::ClassicMember { generation, rejoin: false },
+                    })
+                });
+                some.collect()
+            },
+        )
+    }
+
+    /// What clients and the policy see of a group.
+    fn seen(snapshots: &GroupSnapshots) -> (Vec<i16>, Vec<String>) {
+        let mut codes = Vec::new();
+        for member_id in ["m0", "m1", "m2", "m3", "m4"] {
+            for instance_id in [None, Some("i"), Some("j"), Some("k")] {
+                for generation in 0..3 {
+                    let identity = identity(member_id, instance_id, generation);
+                    codes.push(snapshots.check_commit(&identity, 9, 0).code());
+                    codes.push(snapshots.check_heartbeat(&identity, 1, 0).code());
+                }
+            }
+        }
+        let expired = snapshots.expired(i64::MAX - 1);
+        let mut expired: Vec<String> =
+            expired.iter().flat_map(|(_, members)| members).map(|id| id.to_string()).collect();
+        expired.sort_unstable();
+        (codes, expired)
+    }
+
+    proptest! {
+        #[test]
+        fn a_snapshot_is_the_same_whatever_was_published_before(
+            all in prop::collection::vec(some_members(), 1..6),
+            expires in any::<bool>(),
+        ) {
+            let new = || {
+                let snapshots = GroupSnapshots::default();
+                snapshots.set_grace(-1);
+                (1..3).for_each(|connection| snapshots.opened(connection));
+                snapshots
+            };
+            let (one_by_one, at_once) = (new(), new());
+            for members in &all {
+                one_by_one.publish("g", row(Stable, members.clone()), 0);
+                if expires {
+                    one_by_one.expired(i64::MAX - 1);
+                }
+            }
+            let last = all.last().cloned().unwrap_or_default();
+            one_by_one.publish("g", row(Stable, last.clone()), 0);
+            at_once.publish("g", row(Stable, last), 0);
+            prop_assert_eq!(seen(&one_by_one), seen(&at_once));
+            one_by_one.publish("g", None, 0);
+            prop_assert_eq!(one_by_one.next_deadline(), None);
+            prop_assert_eq!(one_by_one.groups().len(), 0);
+        }
     }
 
     #[test]
