@@ -72,6 +72,11 @@ def command(
     serve.log_to_stderr(log_level)
     config = dict(pairs)
     if replication_factor is not None:
+        if replication_factor > brokers:
+            raise click.UsageError(
+                f"--replication-factor {replication_factor} needs as many brokers; "
+                f"there are {brokers} (-n)"
+            )
         config["default.replication.factor"] = str(replication_factor)
     ready = serve.Ready(ready_file, None)
     with (

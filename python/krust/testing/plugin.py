@@ -1,6 +1,10 @@
 """Fixtures that put a real broker into a test: krust_broker, krust_topic, krust_factory,
 krust_cluster.
 
+A mark says how many brokers `krust_cluster` has, their settings, and the topics there are:
+
+    @pytest.mark.krust(brokers=3, topics={"orders": 6}, replication_factor=3, config={...})
+
 pytest loads this file in every run where krust is installed, whether a test wants a broker or not.
 Therefore nothing but these functions happens at load: no native module, no network, no logging.
 Under pytest-xdist each worker has its own broker; ports are always free ones.
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from krust.cluster import Cluster
     from krust.server import Broker
@@ -52,13 +56,44 @@ def krust_factory() -> Iterator[Callable[..., Broker]]:
         yield lambda *args, **settings: stack.enter_context(Broker(*args, **settings))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest know the mark."""
+    config.addinivalue_line(
+        "markers",
+        "krust(brokers=3, topics={}, replication_factor=None, config={}): "
+        "the brokers of krust_cluster, and what they have when the test begins",
+    )
+
+
 @pytest.fixture
-def krust_cluster() -> Iterator[Cluster]:
-    """Three brokers of the test's own, to kill, pause and start: `krust_cluster.kill(1)`."""
+def krust_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three brokers of the test's own, to kill, pause and start: `krust_cluster.kill(1)`.
+
+    The mark `krust` changes their number and settings, and creates topics.
+    """
+    mark = request.node.get_closest_marker("krust")
+    with _cluster(**({} if mark is None else mark.kwargs)) as cluster:
+        yield cluster
+
+
+def _cluster(
+    *,
+    brokers: int = 3,
+    topics: Mapping[str, int] | None = None,
+    replication_factor: int | None = None,
+    config: Mapping[str, object] | None = None,
+) -> Cluster:
+    """A cluster with topics, by their names with their numbers of partitions."""
     from krust.cluster import Cluster
 
-    with Cluster(3) as cluster:
-        yield cluster
+    cluster = Cluster(brokers, config=config)
+    try:
+        for name, partitions in (topics or {}).items():
+            cluster.create_topic(name, partitions, replication_factor=replication_factor)
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
 
 
 _NUMBER = pytest.StashKey[int]()

@@ -43,6 +43,31 @@ def test_fixtures_serve_a_broker_a_topic_a_factory_and_a_cluster(pytester: pytes
     pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=4)
 
 
+def test_a_mark_gives_the_cluster_of_a_test_its_brokers_topics_and_settings(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.krust(
+            brokers=2, topics={"orders": 4}, replication_factor=2, config={"min.insync.replicas": 2}
+        )
+        def test_marked(krust_cluster):
+            assert sorted(krust_cluster.brokers) == [0, 1]
+            assert {krust_cluster.replicas("orders", n) for n in range(4)} == {(0, 1), (1, 0)}
+            assert krust_cluster.brokers[0].config["min.insync.replicas"] == 2
+
+        @pytest.mark.krust(broker=2)
+        def test_misspelt(krust_cluster):
+            pass
+        """
+    )
+    done = pytester.runpytest_subprocess("-q", "--strict-markers", "-p", "no:cacheprovider")
+    done.assert_outcomes(passed=1, errors=1)
+    done.stdout.fnmatch_lines(["*unexpected keyword argument 'broker'*"])
+
+
 def test_the_topic_of_a_parametrised_test_has_a_legal_name(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
