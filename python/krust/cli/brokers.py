@@ -76,7 +76,7 @@ class View:
             return BrokerAnswers({}, (), str(error))
         configs = [each for result in response for each in result["configs"] or ()]
         settings = {each["name"]: each["value"] for each in configs}
-        return BrokerAnswers(settings, tuple(map(_directory, dirs)))
+        return BrokerAnswers(settings, tuple(map(directory, dirs)))
 
     def _ask(self, node: int, api: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         """The results; none where the broker refuses, or is too old for that."""
@@ -171,7 +171,8 @@ class View:
         return found
 
 
-def _directory(response: Mapping[str, Any]) -> Directory:
+def directory(response: Mapping[str, Any]) -> Directory:
+    """A log directory of a DescribeLogDirs answer."""
     sizes = [each["partition_size"] for topic in response["topics"] for each in topic["partitions"]]
     usable = int(response.get("usable_bytes", -1))
     return Directory(response["log_dir"], response["error_code"], sum(sizes), usable)

@@ -17,6 +17,7 @@ from krust.cli.brokers import NOBODY, View
 from krust.cli.elect import elect
 from krust.cli.exits import Exit
 from krust.cli.reassign import reassign
+from krust.cli.replacement import replace_plan
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def command() -> None:
 
 command.add_command(elect)
 command.add_command(reassign)
+command.add_command(replace_plan)
 
 
 @command.command()

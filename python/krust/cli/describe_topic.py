@@ -139,11 +139,12 @@ def _config(asked: _krust.Client, name: str, *, everything: bool) -> dict[str, s
     return {
         entry["name"]: entry["value"]
         for entry in sorted(result["configs"], key=lambda entry: str(entry["name"]))
-        if everything or _is_own(entry)
+        if everything or is_own(entry)
     }
 
 
-def _is_own(entry: dict[str, Any]) -> bool:
+def is_own(entry: Mapping[str, Any]) -> bool:
+    """Whether a topic has this value of its own."""
     if "config_source" in entry:
         return bool(entry["config_source"] == DYNAMIC_TOPIC_CONFIG)
     return not entry["is_default"]

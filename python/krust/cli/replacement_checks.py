@@ -1,0 +1,271 @@
+"""Whether a broker of a cluster may be replaced now: the checks of `krust cluster replace-plan`.
+
+problem  replacing a broker would cost records, writes or clients: it has to be mended first
+warning  something stops working, or works otherwise; the operator decides
+ok       nothing to say
+Pure: from facts to findings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust import foreign
+from krust.cli.replacement_facts import KAFKA
+from krust.settings import BROKER
+from krust.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from krust.cli.replacement_facts import BrokerFacts, ClusterFacts
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+OLDEST_LIST_OFFSETS = 9
+"""Kafka 3.9 was the first to have it, and is the last with ZooKeeper."""
+PROTOCOL = "inter.broker.protocol.version"
+NEWEST_PROTOCOL = "3.9"
+_NAMED = 5
+_HARMLESS = frozenset({"zookeeper.connect", "broker.id", "node.id", "log.dirs", "log.dir"})
+
+
+class Finding(NamedTuple):
+    """The outcome of a check."""
+
+    check: str
+    status: str
+    detail: str
+
+
+def findings(facts: ClusterFacts) -> list[Finding]:
+    """The outcome of each check, in the order in which to mend."""
+    return [Finding(name, *(check(facts) or (OK, well))) for name, check, well in _CHECKS]
+
+
+def _some(names: Iterable[object]) -> str:
+    """The first few of a list."""
+    listed = [str(name) for name in names]
+    more = len(listed) - _NAMED
+    return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _kafkas(facts: ClusterFacts) -> list[BrokerFacts]:
+    return [each for each in facts.brokers if each.kind == KAFKA]
+
+
+Outcome = tuple[str, str] | None
+"""Status and detail; None: all is well."""
+
+
+def _brokers(facts: ClusterFacts) -> Outcome:
+    silent = [each for each in facts.brokers if each.error is not None]
+    if silent:
+        return PROBLEM, f"broker {silent[0].node} does not answer: {silent[0].error}"
+    if facts.controller < 0:
+        return PROBLEM, "nobody is the controller"
+    alive = {each.node for each in facts.brokers}
+    away = {node for each in facts.partitions for node in each.replicas} - alive
+    if away:
+        return PROBLEM, f"brokers with replicas are away: {_some(sorted(away))}"
+    return None
+
+
+def _zookeeper(facts: ClusterFacts) -> Outcome:
+    if facts.zookeeper_cluster_id != facts.cluster_id:
+        return PROBLEM, (
+            f"the ZooKeeper {facts.zookeeper} has cluster {facts.zookeeper_cluster_id}, "
+            f"the brokers are of {facts.cluster_id}"
+        )
+    away = sorted({each.node for each in facts.brokers} - set(facts.registered))
+    if away:
+        return PROBLEM, f"brokers that are not registered in {facts.zookeeper}: {_some(away)}"
+    migrating = [
+        each.node
+        for each in facts.brokers
+        if each.settings.get("zookeeper.metadata.migration.enable") == "true"
+    ]
+    if facts.is_migrating or migrating:
+        return PROBLEM, "a migration to KRaft has begun; krust has no KRaft"
+    return None
+
+
+def _versions(facts: ClusterFacts) -> Outcome:
+    old = [each.node for each in _kafkas(facts) if each.list_offsets < OLDEST_LIST_OFFSETS]
+    if old:
+        return PROBLEM, f"brokers older than Kafka 3.9, to be updated first: {_some(old)}"
+    spoken = {str(each.settings.get(PROTOCOL)) for each in _kafkas(facts)}
+    if len(spoken) > 1:
+        return PROBLEM, f"brokers differ in {PROTOCOL}: {_some(sorted(spoken))}"
+    older = [each for each in spoken if not each.startswith(NEWEST_PROTOCOL)]
+    if older:
+        return WARNING, f"{PROTOCOL} is {older[0]}; krust is tested with {NEWEST_PROTOCOL}"
+    return None
+
+
+def _features(facts: ClusterFacts) -> Outcome:
+    if facts.features:
+        named = (f"{name} {level}" for name, level in sorted(facts.features.items()))
+        return PROBLEM, f"features are finalized that krust does not know: {_some(named)}"
+    return None
+
+
+def _in_sync(facts: ClusterFacts) -> Outcome:
+    bad = [each for each in facts.partitions if each.words() not in ("", "moving")]
+    if bad:
+        places = (f"{each.topic}:{each.partition} ({each.words()})" for each in bad)
+        return PROBLEM, f"{counted(len(bad), 'partition')}: {_some(places)}"
+    return None
+
+
+def _changes(facts: ClusterFacts) -> Outcome:
+    moving = [each for each in facts.partitions if each.adding or each.removing]
+    if moving:
+        places = (f"{each.topic}:{each.partition}" for each in moving)
+        return PROBLEM, f"partitions move: {_some(places)}"
+    if facts.deletions:
+        return PROBLEM, f"topics are being deleted: {_some(facts.deletions)}"
+    return None
+
+
+def _directories(facts: ClusterFacts) -> Outcome:
+    bad = [
+        f"broker {each.node} {directory.path}"
+        for each in facts.brokers
+        for directory in each.directories
+        if directory.error_code
+    ]
+    return (PROBLEM, f"log directories are offline: {_some(bad)}") if bad else None
+
+
+def _redundancy(facts: ClusterFacts) -> Outcome:
+    alone = {each.topic for each in facts.partitions if len(each.replicas) < 2}
+    if alone:
+        return WARNING, (
+            f"topics with one replica are away while their broker is replaced: "
+            f"{_some(sorted(alone))}"
+        )
+    tight = {
+        each.topic
+        for each in facts.partitions
+        if each.min_isr is not None and each.min_isr >= len(each.replicas)
+    }
+    if tight:
+        return WARNING, (
+            "acks=all is refused while a broker is replaced, as min.insync.replicas wants every "
+            f"replica: {_some(sorted(tight))}"
+        )
+    return None
+
+
+def _settings_of(facts: ClusterFacts, name: str, value: str) -> list[int]:
+    return [each.node for each in facts.brokers if each.settings.get(name) == value]
+
+
+def _shutdown(facts: ClusterFacts) -> Outcome:
+    abrupt = _settings_of(facts, "controlled.shutdown.enable", "false")
+    if abrupt:
+        return WARNING, (
+            "controlled.shutdown.enable is false, so writes wait for an election when these "
+            f"brokers stop: {_some(abrupt)}"
+        )
+    unclean = _settings_of(facts, "unclean.leader.election.enable", "true")
+    topics = [
+        name
+        for name, settings in sorted(facts.topic_settings.items())
+        if settings.get("unclean.leader.election.enable") == "true"
+    ]
+    if unclean or topics:
+        where = f"brokers {_some(unclean)}" if unclean else f"topics {_some(topics)}"
+        return WARNING, (
+            f"unclean.leader.election.enable is true on {where}: a second loss meanwhile may cost "
+            "acknowledged records"
+        )
+    return None
+
+
+def _transactions(facts: ClusterFacts) -> Outcome:
+    if facts.transactional_ids:
+        return PROBLEM, (
+            f"transactions are in use, and krust has none yet: {_some(facts.transactional_ids)}"
+        )
+    if facts.unread_transactions:
+        return PROBLEM, (
+            "partitions of __transaction_state without a leader cannot be read: "
+            f"{_some(facts.unread_transactions)}"
+        )
+    return None
+
+
+def _access(facts: ClusterFacts) -> Outcome:
+    found = []
+    if facts.acls:
+        found.append(f"ACLs, which krust does not enforce: {_some(facts.acls)}")
+    if facts.scram_users or facts.delegation_tokens:
+        users = _some(facts.scram_users) or counted(facts.delegation_tokens, "delegation token")
+        found.append(f"logins, which krust does not have: {users}")
+    return (PROBLEM, "; ".join(found)) if found else None
+
+
+def _listeners(facts: ClusterFacts) -> Outcome:
+    other = [
+        f"broker {each.node} {listener} ({protocol})"
+        for each in facts.brokers
+        for listener, protocol, _ in each.endpoints
+        if protocol != "PLAINTEXT"
+    ]
+    return (PROBLEM, f"krust serves PLAINTEXT alone: {_some(other)}") if other else None
+
+
+def _tiered(facts: ClusterFacts) -> Outcome:
+    brokers = _settings_of(facts, "remote.log.storage.system.enable", "true")
+    topics = [
+        name
+        for name, settings in sorted(facts.topic_settings.items())
+        if settings.get("remote.storage.enable") == "true"
+    ]
+    if topics:
+        return PROBLEM, f"topics have segments in tiered storage: {_some(topics)}"
+    if brokers:
+        return PROBLEM, f"tiered storage is enabled on brokers {_some(brokers)}"
+    return None
+
+
+def _settings(facts: ClusterFacts) -> Outcome:
+    refused, idle = set(), set()
+    for each in _kafkas(facts):
+        for name in each.own - _HARMLESS:
+            known = BROKER.get(name)
+            if known is not None and each.settings.get(name) in (known.default, ""):
+                continue
+            if foreign.is_security(name) or (known is not None and known.support == "refused"):
+                refused.add(name)
+            elif known is None or known.support == "ignored":
+                idle.add(name)
+    if refused:
+        return PROBLEM, f"krust refuses these settings: {_some(sorted(refused))}"
+    if idle:
+        return WARNING, f"these settings do nothing in krust: {_some(sorted(idle))}"
+    return None
+
+
+_CHECKS: Sequence[tuple[str, Callable[[ClusterFacts], Outcome], str]] = (
+    ("brokers", _brokers, "all answer, and there is a controller"),
+    ("ZooKeeper", _zookeeper, "the brokers are registered there"),
+    ("versions", _versions, f"Kafka {NEWEST_PROTOCOL} or krust"),
+    ("features", _features, "none is finalized"),
+    ("replicas", _in_sync, "every replica is in sync"),
+    ("changes", _changes, "nothing moves or is being deleted"),
+    ("directories", _directories, "all are online"),
+    ("redundancy", _redundancy, "every partition can spare a broker"),
+    ("shutdown", _shutdown, "leaders leave a broker before it stops"),
+    ("transactions", _transactions, "none is in use"),
+    ("access", _access, "no ACLs and no logins"),
+    ("listeners", _listeners, "PLAINTEXT"),
+    ("tiered storage", _tiered, "none"),
+    ("settings", _settings, "krust knows those that the brokers' files set"),
+)
+
+
+def may_go_on(found: Iterable[Finding]) -> bool:
+    """Whether the next broker may be replaced."""
+    return all(each.status != PROBLEM for each in found)
