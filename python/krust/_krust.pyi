@@ -105,7 +105,7 @@ class Server:
                 topics: {name: None (gone) | {id, internal, config: {name: typed value},
                 partitions: [{partition, leader, leader_epoch, isr, replicas, partition_epoch}]}},
                 by rising number: those that changed, all of a topic that is new or has another
-                id; quotas: all of them, as
+                id; broker_epoch: this broker's registration; quotas: all of them, as
                 [(entity, values)], entity a dict of "user", "client_id" and "ip" to a name or None
                 (the default), values {name as Kafka's configs have it: float}
         """

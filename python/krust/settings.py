@@ -539,8 +539,8 @@ num.recovery.threads.per.data.dir  int  2  1..  yes  fixed
     Threads for each log directory that open and recover logs at the start (2 as in Kafka 4).
 num.replica.alter.log.dirs.threads  int  null  *  ignored  fixed
     Threads that move replicas between log directories.
-num.replica.fetchers  int  1  *  ignored  cluster
-    Fetchers for each source broker.
+num.replica.fetchers  int  1  *  yes  cluster
+    Threads that copy partitions from their leaders, for each leader.
 offset.metadata.max.bytes  int  4096  *  yes  fixed
     Largest metadata a member commits with an offset.
 offsets.commit.required.acks  short  -1  *  ignored  fixed
@@ -646,15 +646,15 @@ remote.log.storage.manager.impl.prefix  string  rsm.config.  *  ignored  fixed
     Prefix of that class's settings.
 remote.log.storage.system.enable  boolean  false  *  refused  fixed
     Tiered storage (KIP-405); there is none, so enabling it is refused.
-replica.fetch.backoff.ms  int  1000  0..  ignored  fixed
-    Pause of a fetcher after an error.
-replica.fetch.max.bytes  int  1048576  0..  ignored  fixed
+replica.fetch.backoff.ms  int  1000  0..  yes  fixed
+    Longest pause of a fetcher after an error; the first is 20 ms, and each is twice the one before.
+replica.fetch.max.bytes  int  1048576  0..  yes  fixed
     Bytes a fetcher asks for, for each partition.
-replica.fetch.min.bytes  int  1  *  ignored  fixed
+replica.fetch.min.bytes  int  1  *  yes  fixed
     Least bytes a fetcher waits for.
-replica.fetch.response.max.bytes  int  10485760  0..  ignored  fixed
+replica.fetch.response.max.bytes  int  10485760  0..  yes  fixed
     Bytes a fetcher asks for altogether.
-replica.fetch.wait.max.ms  int  500  *  ignored  fixed
+replica.fetch.wait.max.ms  int  500  *  yes  fixed
     Longest wait of a fetcher.
 replica.high.watermark.checkpoint.interval.ms  long  5000  *  yes  fixed
     Time between writes of the high watermarks to the log directories.
@@ -664,7 +664,7 @@ replica.selector.class  string  null  *  ignored  fixed
     A Java class that chooses the replica a consumer reads.
 replica.socket.receive.buffer.bytes  int  65536  *  ignored  fixed
     Receive buffer of a fetcher's socket.
-replica.socket.timeout.ms  int  30000  *  ignored  fixed
+replica.socket.timeout.ms  int  30000  *  yes  fixed
     Time limit of a fetcher's requests.
 replication.quota.window.num  int  11  1..  ignored  fixed
     Samples kept for replication quotas.

@@ -130,8 +130,8 @@ def test_an_invalid_value_is_refused(name: str, value: str, message: str) -> Non
 
 
 def test_a_setting_without_effect_is_logged_once() -> None:
-    config = load(options={"num.replica.fetchers": "3", "num.io.threads": "8"})
-    assert config.notices == ["num.replica.fetchers does nothing here (num.replica.fetchers)"]
+    config = load(options={"metrics.num.samples": "3", "num.io.threads": "8"})
+    assert config.notices == ["metrics.num.samples does nothing here (metrics.num.samples)"]
 
 
 def test_dev_mode_holds_while_all_listeners_are_loopback() -> None:

@@ -57,6 +57,8 @@ class ImageDelta(TypedDict, total=False):
     cluster_id: str
     controller_id: int
     brokers: list[BrokerEntry]
+    broker_epoch: int
+    """the registration of this broker"""
     waits: bool
     """whether this broker still waits to learn who leads what"""
     settings: Values
@@ -76,6 +78,7 @@ class ImageDeltas:
         self._version = 0
         self._given: dict[str, Topic] = {}
         self._last_controller = -1
+        self._broker_epoch = -1
         self.advertised: list[tuple[str, str, int]] = []
         """name, host and port of each advertised listener of this broker"""
 
@@ -93,6 +96,8 @@ class ImageDeltas:
             delta["settings"] = broker_values(self._config, self._state, alone=self._alone)
         if changes.live or changes.controller:
             self._add_cluster(delta)
+        if self._state.broker_epoch != self._broker_epoch:
+            self._broker_epoch = delta["broker_epoch"] = self._state.broker_epoch
         if changes.quotas:
             delta["quotas"] = quotas.shown(self._state.quotas)
         if changes.strays:

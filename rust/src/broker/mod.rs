@@ -35,10 +35,13 @@ pub use requests::reply::{Output, Replies, Slot};
 pub use requests::service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
 pub use state::coordinator::shard::{AppendedAt, CoordinatorState};
 pub use state::fetch_sessions::SessionLimits;
+pub use state::fetching;
 pub use state::groups::appending::GroupRecord;
 pub use state::groups::snapshot::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
 pub use state::image::{self, ClusterImage, Delta};
-pub use state::partition::{Acks, CommitCallback, Partition, ReplicaRole};
+pub use state::partition::{
+    Acks, AnsweredRequest, CommitCallback, FollowerStep, Partition, ReplicaRole,
+};
 pub use state::peer_reach::PeerReach;
 pub use state::quotas;
 pub use state::store::{LoadedLog, LogManager};

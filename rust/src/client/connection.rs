@@ -201,6 +201,12 @@ impl Connection {
         Ok(correlation_id)
     }
 
+    /// Waits until the first bytes of a response are here, so that a caller can end this wait and
+    /// still not lose half a response.
+    pub fn await_response(&mut self, wait: &Wait) -> Result<()> {
+        self.socket.await_bytes(wait)
+    }
+
     /// Waits for the response to the oldest request in flight.
     pub fn receive(&mut self, wait: &Wait) -> Result<Reply> {
         let Some(oldest) = self.in_flight.front().copied() else {

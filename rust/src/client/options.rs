@@ -124,7 +124,7 @@ impl Options {
 
     /// A wait that ends `timeout` from now.
     pub fn wait(&self, timeout: Duration) -> Wait {
-        Wait { deadline: Instant::now() + timeout, interrupt: Arc::clone(&self.interrupt) }
+        Wait::new(timeout, Arc::clone(&self.interrupt))
     }
 }
 
@@ -136,6 +136,11 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// A wait that ends `timeout` from now, or when `interrupt` says so.
+    pub fn new(timeout: Duration, interrupt: Arc<dyn Interrupt>) -> Self {
+        Self { deadline: Instant::now() + timeout, interrupt }
+    }
+
     /// The next stretch to sleep: at most [`SLICE`]; `Err` when the time is up or the caller left.
     pub(super) fn slice(&self, subject: &dyn fmt::Display) -> Result<Duration> {
         if self.interrupt.interrupted() {

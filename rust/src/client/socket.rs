@@ -106,6 +106,11 @@ impl Socket {
         }
     }
 
+    /// Waits until some bytes of a frame are here.
+    pub(super) fn await_bytes(&mut self, wait: &Wait) -> Result<()> {
+        if self.held().is_empty() { self.fill(wait) } else { Ok(()) }
+    }
+
     /// Whether a whole frame is here, after reading what the socket holds without waiting.
     pub(super) fn ready(&mut self) -> Result<bool> {
         loop {

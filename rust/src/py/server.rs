@@ -23,6 +23,7 @@ use super::events::EventQueue;
 use super::settings::{self, SettingsTable};
 use crate::broker::{Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake};
 use crate::clock::SystemClock;
+use crate::fetcher::Fetchers;
 use crate::ids::{Epoch, Offset, TopicPartition};
 use crate::memory::{Lease, PoolUse};
 use crate::net::{self, Mailboxes};
@@ -202,7 +203,12 @@ impl Server {
 
     fn start(&self, py: Python<'_>) -> PyResult<()> {
         self.guard(py)?;
-        py.detach(|| self.broker.start_syncing(self.intervals, self.cleaner.clone()))
+        let start = || -> std::io::Result<()> {
+            self.broker.start_syncing(self.intervals, self.cleaner.clone())?;
+            Fetchers::start(&self.broker);
+            Ok(())
+        };
+        py.detach(start)
             .map_err(|error| server(py, &error, Some("raise the limit on threads (ulimit -u)")))
     }
 

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::quotas;
+use crate::broker::fetching::FetcherSettings;
 use crate::broker::image::{
     BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
 };
@@ -81,6 +82,7 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
         inter_broker_listener: table.maybe::<String>("inter.broker.listener.name")?.map(Into::into),
         auto_create_topics: table.or("auto.create.topics.enable", default.auto_create_topics)?,
         fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
+        fetchers: fetchers(table)?,
         fetch_sessions: SessionLimits {
             slots: table.size(slots, default.fetch_sessions.slots)?,
             session_partitions: table.size(
@@ -127,6 +129,21 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
                 .maybe::<i64>("quota.window.size.seconds")?
                 .map_or(default.quota_windows.size_ms, |seconds| seconds.saturating_mul(1000)),
         },
+    })
+}
+
+/// How partitions are fetched from their leaders.
+fn fetchers(table: &SettingsTable<'_, '_>) -> PyResult<FetcherSettings> {
+    let default = FetcherSettings::default();
+    let most = default.response_max_bytes;
+    Ok(FetcherSettings {
+        threads: table.size("num.replica.fetchers", default.threads)?.max(1),
+        min_bytes: table.or("replica.fetch.min.bytes", default.min_bytes)?,
+        partition_max_bytes: table.or("replica.fetch.max.bytes", default.partition_max_bytes)?,
+        response_max_bytes: table.or("replica.fetch.response.max.bytes", most)?,
+        wait_max_ms: table.or("replica.fetch.wait.max.ms", default.wait_max_ms)?,
+        backoff_ms: table.bytes("replica.fetch.backoff.ms", default.backoff_ms)?,
+        socket_timeout_ms: table.bytes("replica.socket.timeout.ms", default.socket_timeout_ms)?,
     })
 }
 
@@ -261,6 +278,7 @@ pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<Delta> {
         cluster_id: table.maybe::<String>("cluster_id")?.map(Into::into),
         controller_id: table.maybe("controller_id")?,
         brokers,
+        broker_epoch: table.maybe("broker_epoch")?,
         waits: table.maybe("waits")?,
         quotas: table
             .maybe::<Vec<Bound<'_, PyAny>>>("quotas")?

@@ -49,6 +49,8 @@ struct DeltaStep {
     alive: Vec<i32>,
     /// Partitions whose waiting requests must be woken.
     left: Vec<Arc<Partition>>,
+    /// Partitions that have a leader, or left this broker, by this delta.
+    assigned: Vec<Arc<Partition>>,
     deletions: Deletions,
 }
 
@@ -101,6 +103,29 @@ fn merged(
     partitions
 }
 
+/// Takes over what a delta says of the cluster, apart from topics.
+fn change_cluster(image: &mut ClusterImage, delta: &mut Delta) {
+    image.version = delta.version;
+    if let Some(cluster_id) = delta.cluster_id.take() {
+        image.cluster_id = cluster_id;
+    }
+    if let Some(controller_id) = delta.controller_id {
+        image.controller_id = controller_id;
+    }
+    if let Some(brokers) = delta.brokers.take() {
+        image.brokers = brokers.into();
+    }
+    if let Some(broker_epoch) = delta.broker_epoch {
+        image.broker_epoch = broker_epoch;
+    }
+    if let Some(waits) = delta.waits {
+        image.waits = waits;
+    }
+    if let Some(rows) = delta.quotas.take() {
+        image.quotas = quotas::Table::of(rows).map(Arc::new);
+    }
+}
+
 impl Broker {
     /// The partitions in the log directories. They are opened when a delta names them.
     pub fn load(&self) -> Result<Vec<LoadedLog>, StorageError> {
@@ -118,7 +143,7 @@ impl Broker {
 
     /// Makes the next image. A delta whose number is not above the image's is ignored. Returns the
     /// partitions that could not be opened or removed; the rest of the delta is applied.
-    pub fn apply(&self, delta: Delta) -> Vec<ApplyError> {
+    pub fn apply(&self, mut delta: Delta) -> Vec<ApplyError> {
         let _one_at_a_time = self.applying.lock();
         let mut image = ClusterImage::clone(&self.image.load());
         if delta.version <= image.version {
@@ -126,28 +151,14 @@ impl Broker {
         }
         let is_first = image.version == 0;
         let have_brokers_changed = delta.brokers.is_some();
-        image.version = delta.version;
-        if let Some(cluster_id) = delta.cluster_id {
-            image.cluster_id = cluster_id;
-        }
-        if let Some(controller_id) = delta.controller_id {
-            image.controller_id = controller_id;
-        }
-        if let Some(brokers) = delta.brokers {
-            image.brokers = brokers.into();
-        }
-        if let Some(waits) = delta.waits {
-            image.waits = waits;
-        }
-        if let Some(rows) = delta.quotas {
-            image.quotas = quotas::Table::of(rows).map(Arc::new);
-        }
+        change_cluster(&mut image, &mut delta);
         let mut step = DeltaStep {
             strays: delta.strays,
             failures: Vec::new(),
             is_first,
             alive: image.brokers.iter().map(|broker| broker.id).collect(),
             left: Vec::new(),
+            assigned: Vec::new(),
             deletions: Deletions::default(),
         };
         let deleted = self.remove_topics(&delta.topics, (&mut image, &mut step));
@@ -180,6 +191,7 @@ impl Broker {
         for partition in step.left.drain(..) {
             partition.abandon(&mut Wakes { here: None, waker: self });
         }
+        self.assign_fetchers(&step.assigned, have_brokers_changed);
         self.set_strays_aside(&mut step);
         step.failures
     }
@@ -291,6 +303,7 @@ impl Broker {
         (state, settings): (&PartitionState, &TopicSettings),
         (node, step): (i32, &mut DeltaStep),
     ) {
+        step.assigned.push(Arc::clone(partition));
         if state.leader != node {
             step.left.push(Arc::clone(partition));
             return partition.follow(state.leader_epoch);
@@ -324,6 +337,7 @@ impl Broker {
             step.failures.push(ApplyError { partition: partition.name.clone(), error });
         }
         partition.remove();
+        step.assigned.push(Arc::clone(partition));
         step.left.push(Arc::clone(partition));
     }
 
@@ -447,6 +461,7 @@ impl Broker {
             ("log scheduler", self.log_scheduler.get().is_some_and(|it| it.has_failed())),
             ("cleaner", self.cleaner.get().is_some_and(|it| it.has_failed())),
             ("mover", self.future_replicas.get().is_some_and(|it| it.has_failed())),
+            ("fetcher", self.fetchers.get().is_some_and(|it| it.has_failed())),
         ];
         failed.into_iter().find(|(_, failed)| *failed).map(|(name, _)| name)
     }
@@ -471,6 +486,9 @@ impl Broker {
     pub fn close(&self) -> Result<(), StorageError> {
         self.replays_stop.store(true, Ordering::Release);
         self.workers.stop();
+        if let Some(fetchers) = self.fetchers.get() {
+            fetchers.stop();
+        }
         if let Some(syncer) = self.syncer.get() {
             syncer.stop();
         }

@@ -2,6 +2,7 @@
 //! logs of coordinators replayed and appended to.
 
 pub(crate) mod coordinator;
+mod fetching;
 pub mod groups;
 mod metadata_delta;
 mod moves;

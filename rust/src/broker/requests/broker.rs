@@ -17,6 +17,7 @@ use crate::broker::requests::delayed::{ThreadState, Wake};
 use crate::broker::requests::service::Mailbox;
 use crate::broker::requests::workers::Workers;
 use crate::broker::state::fetch_sessions::{FetchSessions, SessionLimits};
+use crate::broker::state::fetching::{FetcherSettings, ReplicaFetchers};
 use crate::broker::state::groups::Groups;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::peer_reach::PeerReach;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: i32,
+    /// How partitions are fetched from their leaders.
+    pub fetchers: FetcherSettings,
     /// How much fetch sessions may hold.
     pub fetch_sessions: SessionLimits,
     /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
@@ -91,6 +94,7 @@ impl Default for Settings {
             inter_broker_listener: None,
             auto_create_topics: true,
             fetch_max_bytes: 57_671_680,
+            fetchers: FetcherSettings::default(),
             fetch_sessions: SessionLimits::default(),
             partitions_per_answer: 2000,
             connection_grace_ms: -1,
@@ -129,6 +133,7 @@ pub struct Broker {
     pub(crate) log_scheduler: OnceLock<Arc<LogScheduler>>,
     pub(crate) cleaner: OnceLock<Arc<Cleaner>>,
     pub(crate) future_replicas: OnceLock<Arc<FutureReplicas>>,
+    pub(crate) fetchers: OnceLock<Arc<dyn ReplicaFetchers>>,
     /// Memory of all requests beside their read buffers.
     pub(crate) memory: Arc<MemoryPool>,
     /// Memory of all converted replies until they are sent.
@@ -203,6 +208,7 @@ impl Broker {
             log_scheduler: OnceLock::new(),
             cleaner: OnceLock::new(),
             future_replicas: OnceLock::new(),
+            fetchers: OnceLock::new(),
             too_large: RareLine::default(),
             unserved_ids: UnservedIds::default(),
             tickets: Tickets::default(),
@@ -263,7 +269,12 @@ impl Broker {
         self.memory.set_limit(settings.request_memory_bytes);
         self.converted_memory.set_limit(settings.converted_memory_bytes);
         self.groups.snapshots.set_grace(settings.connection_grace_ms);
-        self.settings.store(Arc::new(settings));
+        let before = self.settings.swap(Arc::new(settings));
+        if before.fetchers.threads != self.settings.load().fetchers.threads
+            && let Some(fetchers) = self.fetchers.get()
+        {
+            fetchers.reconfigure();
+        }
     }
 
     /// The answer to an event of the policy. A ticket that is not open is ignored.

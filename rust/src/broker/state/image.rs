@@ -33,6 +33,8 @@ pub struct ClusterImage {
     pub controller_id: i32,
     /// All brokers that are alive, this one included.
     pub brokers: Arc<[BrokerImage]>,
+    /// This broker's registration (KIP-903); -1: it has none yet.
+    pub broker_epoch: i64,
     /// True until the controller has sent the first metadata. Other brokers serve clients better
     /// until then.
     pub waits: bool,
@@ -136,6 +138,8 @@ pub struct Delta {
     pub controller_id: Option<i32>,
     /// All brokers, if any changed.
     pub brokers: Option<Vec<BrokerImage>>,
+    /// This broker's registration, if it registered.
+    pub broker_epoch: Option<i64>,
     /// Whether the first metadata is still missing, if that changed.
     pub waits: Option<bool>,
     /// All quotas, if any changed.
@@ -166,6 +170,7 @@ impl ClusterImage {
     pub fn empty() -> Self {
         Self {
             controller_id: -1,
+            broker_epoch: -1,
             names: vec![Arc::default(); SHARDS],
             ids: vec![Arc::default(); SHARDS],
             ..Self::default()

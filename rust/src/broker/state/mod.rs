@@ -3,6 +3,7 @@
 
 pub mod coordinator;
 pub mod fetch_sessions;
+pub mod fetching;
 pub mod groups;
 pub mod image;
 pub(crate) mod lookup;

@@ -1,13 +1,61 @@
 //! The follower's side of a partition: runs [`FollowerReplica`] and carries out its effects on the
 //! log.
 //!
-//! Threads: any; a step holds the lock of the replica.
+//! A fetcher asks [`Partition::follower_request`], sends the question to the leader, and hands the
+//! answer to [`Partition::leader_answered`]. An answer has an effect only if the same question
+//! would be asked now. So an answer that comes after the role, the leader or the log has changed
+//! is ignored.
+//! Invariant: the log end that a question names is on the disk, where acknowledgements wait for the
+//!     disk (`krust.flush.mode=ack`).
+//! Threads: any but a reactor, because appends and truncations go to the disk. A step holds the
+//!     lock of the replica; nothing is woken under it.
 
 use std::sync::atomic::Ordering;
 
 use super::{Partition, Replica, ReplicaRole};
-use crate::broker::replica::follower::FollowerReplica;
-use crate::ids::Epoch;
+use crate::broker::replica::follower::{
+    FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer,
+};
+use crate::broker::state::waking::{Waker, Wakes};
+use crate::ids::{Epoch, Offset};
+use crate::record::batch::Batch;
+use crate::storage::{AppendError, ReadError, StorageError};
+
+/// A follower, and what it knows of its leader.
+pub(crate) struct FollowingReplica {
+    steps: FollowerReplica,
+    /// The leader's high watermark, as far as it answered in this epoch.
+    leader_high_watermark: Offset,
+}
+
+/// A leader's answer, with the question.
+#[derive(Clone, Copy, Debug)]
+pub struct AnsweredRequest<'a> {
+    /// What the leader was asked.
+    pub request: FollowerRequest,
+    /// What it answered.
+    pub answer: LeaderAnswer,
+    /// The batches that came with the answer.
+    pub records: &'a [u8],
+}
+
+/// What the fetcher does with a partition next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowerStep {
+    /// It asks the next question.
+    Next,
+    /// It asks later: the leader cannot answer now.
+    Later,
+    /// It asks no more: this broker does not follow any more, or another leader was elected.
+    End,
+}
+
+impl FollowingReplica {
+    fn new(leader_epoch: Epoch, truncates_by_fetch: bool) -> Self {
+        let steps = FollowerReplica::new(leader_epoch, truncates_by_fetch);
+        Self { steps, leader_high_watermark: Offset::NONE }
+    }
+}
 
 impl Partition {
     /// Makes this broker a follower in a leader epoch. No producer's batch is appended any more.
@@ -16,13 +64,133 @@ impl Partition {
         self.run_commit_callbacks();
         let mut replica = self.replica.lock();
         if let Replica::Follower(follower) = &*replica
-            && follower.leader_epoch() >= leader_epoch
+            && follower.steps.leader_epoch() >= leader_epoch
         {
             return;
         }
         self.end_leadership(ReplicaRole::Follower);
         self.log.stop_leading();
-        *replica = Replica::Follower(FollowerReplica::new(leader_epoch, true));
+        *replica = Replica::Follower(FollowingReplica::new(leader_epoch, true));
         self.has_enough_in_sync.store(true, Ordering::Release);
+    }
+
+    /// A connection to the leader of this epoch is open. `truncates_by_fetch`: it knows Fetch v12.
+    /// Without effect unless this broker follows in this epoch.
+    pub fn begin_fetching(&self, leader_epoch: Epoch, truncates_by_fetch: bool) {
+        let mut replica = self.replica.lock();
+        if let Replica::Follower(follower) = &mut *replica
+            && follower.steps.leader_epoch() == leader_epoch
+        {
+            follower.steps = FollowerReplica::new(leader_epoch, truncates_by_fetch);
+        }
+    }
+
+    /// The question for the leader of this epoch; `None` if this broker does not follow in it, or
+    /// has stopped to. Errors: the log cannot be flushed, so that its end may not be reported.
+    pub fn follower_request(
+        &self,
+        leader_epoch: Epoch,
+    ) -> Result<Option<FollowerRequest>, StorageError> {
+        self.settle()?;
+        let replica = self.replica.lock();
+        let Replica::Follower(follower) = &*replica else { return Ok(None) };
+        if follower.steps.leader_epoch() != leader_epoch {
+            return Ok(None);
+        }
+        if self.log.high_watermark() < follower.leader_high_watermark {
+            // The watermark waited for the flush.
+            self.log.raise_high_watermark(follower.leader_high_watermark);
+        }
+        Ok(follower.steps.request(&*self.log))
+    }
+
+    /// The leader answered: carries out what follows for the log, and wakes whoever waits for it.
+    /// Errors: the records are refused, or the disk failed; what precedes a refused batch is
+    /// appended.
+    pub fn leader_answered(
+        &self,
+        answered: &AnsweredRequest<'_>,
+        waker: &dyn Waker,
+    ) -> Result<FollowerStep, AppendError> {
+        let step = {
+            let mut replica = self.replica.lock();
+            let Replica::Follower(follower) = &mut *replica else { return Ok(FollowerStep::End) };
+            let AnsweredRequest { request, answer, records } = *answered;
+            let effect = follower.steps.answered(&*self.log, request, answer);
+            if let FollowerEffect::Append { high_watermark, .. } = effect {
+                follower.leader_high_watermark = high_watermark;
+            }
+            self.carry_out(effect, (answer, records))?
+        };
+        self.advance(&mut Wakes { here: None, waker });
+        Ok(step)
+    }
+
+    fn carry_out(
+        &self,
+        effect: FollowerEffect,
+        (answer, records): (LeaderAnswer, &[u8]),
+    ) -> Result<FollowerStep, AppendError> {
+        match effect {
+            FollowerEffect::Append { high_watermark, log_start } => {
+                let appended = self.append_fetched(records);
+                let high_watermark = self.log.raise_high_watermark(high_watermark);
+                appended?;
+                if log_start > self.log.log_start_offset() {
+                    self.log.delete_records(log_start.min(high_watermark)).map_err(of_read)?;
+                }
+            }
+            FollowerEffect::TruncateTo(offset) => {
+                let log_end = self.log.log_end_offset();
+                let end = self.log.truncate_to(offset)?;
+                tracing::info!(
+                    partition = %self.name, "truncated from {log_end} to {end}, where it agrees \
+                     with its leader"
+                );
+            }
+            FollowerEffect::TruncateFullyAndStartAt(offset) => {
+                let log_end = self.log.log_end_offset();
+                self.log.truncate_fully(offset)?;
+                tracing::warn!(
+                    partition = %self.name, "begins again at {offset}: its leader's log starts \
+                     there, and this one ended at {log_end}"
+                );
+            }
+            FollowerEffect::RetryLater => return Ok(FollowerStep::Later),
+            FollowerEffect::Stop => return Ok(FollowerStep::End),
+            FollowerEffect::None => {
+                // The leader refused an offset that lies within its bounds.
+                let is_refused = matches!(answer, LeaderAnswer::LogBounds { .. });
+                return Ok(if is_refused { FollowerStep::Later } else { FollowerStep::Next });
+            }
+        }
+        Ok(FollowerStep::Next)
+    }
+
+    /// Appends batches of the leader. A leader's log may start within a batch, which a follower
+    /// whose log is empty gets whole: its log then begins where the batch does.
+    fn append_fetched(&self, records: &[u8]) -> Result<(), AppendError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let end = self.log.log_end_offset();
+        if self.log.log_start_offset() == end
+            && let Ok(first) = Batch::parse(records)
+            && (first.base_offset()..=first.last_offset()).contains(&end.0)
+            && first.base_offset() < end.0
+        {
+            self.log.truncate_fully(Offset(first.base_offset()))?;
+        }
+        self.log.append_as_follower(records).map(|_| ())
+    }
+}
+
+fn of_read(error: ReadError) -> AppendError {
+    match error {
+        ReadError::Storage(error) => AppendError::Storage(error),
+        // The log start was raised to this offset or beyond in the meantime.
+        ReadError::OutOfRange { offset, log_end, .. } => {
+            AppendError::WrongOffset { found: offset, log_end }
+        }
     }
 }

@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize,
 
 use parking_lot::Mutex;
 
-use crate::broker::replica::follower::FollowerReplica;
 use crate::broker::replica::leader::LeaderReplica;
+use crate::broker::state::partition::follower::FollowingReplica;
+pub use crate::broker::state::partition::follower::{AnsweredRequest, FollowerStep};
 pub(crate) use crate::broker::state::partition::leader::{
     AlteredIsr, LeaderAssignment, ProposalAnswer,
 };
@@ -82,7 +83,7 @@ pub(crate) enum Replica {
     /// A leader with followers.
     Leader(Box<LeaderReplica>),
     /// A follower; also while there is no leader.
-    Follower(FollowerReplica),
+    Follower(FollowingReplica),
     /// This broker has no replica any more.
     Removed,
 }

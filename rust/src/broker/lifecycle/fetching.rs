@@ -1,0 +1,73 @@
+//! Tells the fetchers from where each partition is fetched, after a delta of the image.
+//!
+//! A follower fetches from its leader's inter-broker listener. If the leader is not registered, the
+//! follower fetches once it is. A leader that loses its registration while the image still calls it
+//! the leader is asked on.
+//! Threads: the one that applies deltas.
+
+use std::sync::Arc;
+
+use crate::broker::requests::broker::Broker;
+use crate::broker::state::fetching::{FetchSource, FetcherAssignment, ReplicaFetchers};
+use crate::broker::state::image::{ClusterImage, PartitionImage, PartitionState};
+use crate::broker::state::partition::{Partition, ReplicaRole};
+use crate::ids::Epoch;
+
+impl Broker {
+    /// Sets who fetches from leaders. Before that, nobody does. Only the first call counts.
+    pub fn set_fetchers(&self, fetchers: Arc<dyn ReplicaFetchers>) {
+        let _ = self.fetchers.set(fetchers);
+        let _one_at_a_time = self.applying.lock();
+        self.assign_fetchers(&self.partitions(), false);
+    }
+
+    /// These partitions were assigned to this broker or removed from it. `brokers_changed`: the
+    /// addresses of leaders may be others.
+    pub(crate) fn assign_fetchers(&self, assigned: &[Arc<Partition>], brokers_changed: bool) {
+        let Some(fetchers) = self.fetchers.get() else { return };
+        let image = self.image.load();
+        let node = self.settings.load().node_id;
+        let mut changes: Vec<_> =
+            assigned.iter().map(|partition| self.assignment(&image, partition)).collect();
+        if brokers_changed {
+            let topics = image.topics().flat_map(|topic| &topic.partitions);
+            let follows = |it: &&PartitionImage| it.local.is_some() && it.state.leader != node;
+            let known = topics.filter(follows).filter_map(|it| {
+                let partition = Arc::clone(it.local.as_ref()?);
+                let source = Some(self.source(&image, &it.state)?);
+                Some(FetcherAssignment { partition, source, leader_epoch: it.state.leader_epoch })
+            });
+            changes.extend(known);
+        }
+        if !changes.is_empty() {
+            fetchers.assign(changes);
+        }
+    }
+
+    fn assignment(&self, image: &ClusterImage, partition: &Arc<Partition>) -> FetcherAssignment {
+        let topic = image.topic(&partition.name.topic);
+        let state = topic.and_then(|topic| topic.partition(partition.name.partition));
+        let state = state.filter(|it| {
+            let is_it = it.local.as_ref().is_some_and(|local| Arc::ptr_eq(local, partition));
+            is_it && partition.role() != ReplicaRole::Removed
+        });
+        let (source, leader_epoch) = match state {
+            Some(PartitionImage { state, .. }) => (self.source(image, state), state.leader_epoch),
+            None => (None, Epoch(i32::MAX)),
+        };
+        FetcherAssignment { partition: Arc::clone(partition), source, leader_epoch }
+    }
+
+    /// From where a follower fetches; `None`: this broker leads, or the leader is not there.
+    fn source(&self, image: &ClusterImage, state: &PartitionState) -> Option<FetchSource> {
+        let settings = self.settings.load();
+        if state.leader == settings.node_id {
+            return None;
+        }
+        let listener = settings.inter_broker_listener.as_ref()?;
+        let endpoints = &image.broker(state.leader)?.endpoints;
+        let endpoint = endpoints.iter().find(|endpoint| endpoint.listener == *listener)?;
+        let (broker, host, port) = (state.leader, Arc::clone(&endpoint.host), endpoint.port);
+        Some(FetchSource { broker, host, port })
+    }
+}

@@ -1,0 +1,14 @@
+//! Followers against real leaders: two brokers in this process, over sockets and files.
+
+#![cfg(test)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod double;
+mod fetchers_come_and_go;
+mod followers_copy_their_leader;
+mod proxy;
