@@ -5,7 +5,7 @@
         with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
             producer.produce("orders", b"value", key=b"key")
 
-Importing this module loads nothing else: each public name brings its module on first use, so that
+Importing this module imports no other module. Each public name imports its module on first use, so
 the command line and the pytest plugin start without the native core.
 """
 
@@ -93,7 +93,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from its home on first use (PEP 562)."""
+    """Import a public name's module on first use (PEP 562)."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'krust' has no attribute {name!r}")
@@ -103,8 +103,8 @@ def __getattr__(name: str) -> object:
 
 
 def _load(module: str) -> object:
-    """Import a module with the garbage collector off: an import makes many objects and no garbage,
-    and searching them again and again would take a fifth of its time.
+    """Import a module with the garbage collector off. An import creates many objects and no
+    garbage, so collections would take a fifth of its time.
     """
     if not gc.isenabled():
         return import_module(module)

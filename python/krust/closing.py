@@ -1,4 +1,4 @@
-"""What `with` does to a client or a cluster: it is closed at the end, whatever happened inside."""
+"""The `with` statement of clients and clusters: it closes them at its end, also after an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Closing(ABC):
-    """See the module."""
+    """A client or cluster that `with` closes."""
 
     @abstractmethod
     def close(self) -> None:

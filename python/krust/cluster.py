@@ -11,14 +11,14 @@
         cluster.partition_network(0, {1, 2})          # 0 and the others do not reach each other
         cluster.heal()
 
-Each is a whole broker with its own threads, sockets and log directory. What ZooKeeper is to
-brokers in processes, a tree in memory is here: sessions, watches, an elected controller; brokers
-speak Kafka's control APIs with each other over their sockets. For that each has a second listener,
-on a free port of 127.0.0.1, that no client knows: a client's StopReplica is refused on the
-first one, as it would delete records. Settings that name listeners replace both.
-A cut network is one between brokers: clients, and what ZooKeeper is to brokers, are reached still.
-Threads: any, one call at a time. Not promised: that a killed broker's log is left as a power cut
-would leave it: its files are closed in order.
+Each broker has its own threads, sockets and log directory. A tree in memory takes the place of
+ZooKeeper, with sessions, watches and a controller election. Brokers send each other Kafka's control
+requests over their sockets. For these each has a second listener on a free port of 127.0.0.1, which
+no client knows. The first listener refuses them, because a client's StopReplica would delete
+records. Settings that name listeners replace both.
+A network partition cuts connections between brokers only. Clients and the tree stay connected.
+Threads: any, one call at a time.
+Not promised: that a killed broker's log is as after a power failure. Its files are closed cleanly.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 WAIT_MS = 30_000
 _LOOK_S = 0.001
 _CLIENTS, _BROKERS = "PLAINTEXT", "BROKERS"
-"""Listeners: the addresses for clients, and those for brokers."""
+"""The names of the listeners for clients and for brokers."""
 _LISTENERS = frozenset({"listeners", "inter.broker.listener.name", "advertised.listeners"})
-"""Settings that say where brokers listen."""
+"""Settings of listeners."""
 
 
 class Cluster(Closing):
-    """Brokers numbered from 0; they run when the constructor returns.
+    """Brokers with the ids 0, 1, ... They run when the constructor returns.
 
-    brokers   how many
-    data_dir  where their log directories and their metadata lie; None: a temporary one
-    port      of broker 0 on localhost, the others have the next ones; 0 takes free ones
-    zookeeper where their metadata lies instead: "HOSTS/CHROOT" of one that runs
-    config    Kafka's settings by name, for all of them
-    adopt     start though their metadata is damaged or missing, as `krust.Broker`
+    brokers   the number of brokers
+    data_dir  the directory of their log directories and metadata; None: a temporary one
+    port      the port of broker 0 on localhost; the others have the next ones; 0: free ports
+    zookeeper a running ZooKeeper for the metadata, "HOSTS/CHROOT"
+    config    Kafka's settings by name, for all brokers
+    adopt     start although the metadata is damaged or missing, as `krust.Broker`
     raises    ConfigError, ServerError: as `krust.Broker`
     """
 
@@ -85,7 +85,7 @@ class Cluster(Closing):
             self._config["zookeeper.connect"] = zookeeper
         self._ports = {number: port + number if port else 0 for number in range(brokers)}
         self.brokers: dict[int, Broker] = {}
-        """Those that run, by number; paused ones among them."""
+        """The running brokers by id, including paused ones."""
         self._paused: set[int] = set()
         self._cuts: set[tuple[int, int]] = set()
         """pairs of brokers: the first cannot connect to the second"""
@@ -101,12 +101,12 @@ class Cluster(Closing):
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of each broker that runs, with commas."""
+        """`host:port` of each running broker, separated by commas."""
         return ",".join(broker.bootstrap for _, broker in sorted(self.brokers.items()))
 
     @property
     def controller(self) -> int:
-        """The number of the controller; -1: nobody is, just now."""
+        """The id of the controller; -1: there is none now."""
         reported = {broker.controller_id for broker in self._awake()}
         return reported.pop() if len(reported) == 1 else -1
 
@@ -120,7 +120,7 @@ class Cluster(Closing):
         return {"bootstrap_servers": self.bootstrap, **extra}
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Who leads a partition; -1: nobody. KafkaError: there is none of that name and number."""
+        """The leader of a partition; -1: none. KafkaError: there is no such partition."""
         leaders = {broker.leader(topic, partition) for broker in self._awake()}
         if None in leaders:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,16 +129,16 @@ class Cluster(Closing):
         return reported[0] if len(reported) == 1 else -1
 
     def replicas(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The brokers that have a partition, the preferred leader first.
+        """The replicas of a partition, the preferred leader first.
 
-        KafkaError: there is none of that name and number.
+        KafkaError: there is no such partition.
         """
         return self._informed(topic, partition).replicas(topic, partition)
 
     def in_sync(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The brokers whose replica of a partition is in sync (its ISR).
+        """The replicas of a partition that are in sync (its ISR).
 
-        KafkaError: there is none of that name and number.
+        KafkaError: there is no such partition.
         """
         return self._informed(topic, partition).in_sync(topic, partition)
 
@@ -147,7 +147,7 @@ class Cluster(Closing):
     ) -> None:
         """Wait until all replicas of a partition (None: of every partition) are in sync.
 
-        raises  ServerError: they are not in that time; KafkaError: there is no such partition
+        raises  ServerError: they are not in time; KafkaError: there is no such partition
         """
 
         def lagging() -> list[str]:
@@ -171,11 +171,11 @@ class Cluster(Closing):
         *,
         replication_factor: int | None = None,
     ) -> None:
-        """Make a topic; every broker knows its leaders when this returns.
+        """Create a topic. Every broker knows its leaders when this returns.
 
-        replication_factor  how many brokers have each partition; None: as the setting
-                            default.replication.factor says, which is 1
-        raises              KafkaError: it is there, or cannot be
+        replication_factor  the number of replicas of each partition; None: the setting
+                            default.replication.factor, which is 1
+        raises              KafkaError: it exists, or is invalid
         """
         deadline = time.monotonic() + WAIT_MS / 1000
         while True:
@@ -202,7 +202,7 @@ class Cluster(Closing):
         )
 
     def start(self, number: int) -> Broker:
-        """Start a broker that does not run; it has its data, its number and its port again."""
+        """Start a stopped broker. It has its data, its id and its port again."""
         if number in self.brokers:
             return self.brokers[number]
         if number not in self._ports:
@@ -220,16 +220,16 @@ class Cluster(Closing):
         return broker
 
     def stop(self, number: int) -> None:
-        """Stop a broker in order: the controller hears of it first."""
+        """Stop a broker after a controlled shutdown."""
         broker = self._running(number)
         self._paused.discard(number)
         del self.brokers[number]
         broker.stop()
 
     def kill(self, number: int) -> None:
-        """Stop a broker without a word; when this returns, the others know.
+        """Stop a broker without a controlled shutdown. The others know when this returns.
 
-        A session in a ZooKeeper ends as well: nobody has to wait until it does by itself.
+        Its session in a ZooKeeper ends at once, without waiting for the timeout.
         """
         broker = self._running(number)
         self._paused.discard(number)
@@ -238,10 +238,10 @@ class Cluster(Closing):
         self._missed(number)
 
     def pause(self, number: int, *, expire: bool = True) -> None:
-        """Let a broker hang, as SIGSTOP does: it answers nobody, its connections stay.
+        """Pause a broker, as SIGSTOP does: it answers no request, its connections stay open.
 
-        expire  its session ends, as if this had gone on for too long; when this returns, the others
-                know. False: a pause that is over before the cluster notices.
+        expire  end its session, as if the pause had exceeded the timeout. The others know when this
+                returns. False: a pause that ends before the cluster notices
         """
         broker = self._running(number)
         self._paused.add(number)
@@ -250,7 +250,7 @@ class Cluster(Closing):
             self._missed(number)
 
     def resume(self, number: int) -> None:
-        """Let a paused broker go on; when this returns, the others know it (again)."""
+        """Continue a paused broker. The others know it again when this returns."""
         broker = self._running(number)
         self._paused.discard(number)
         broker.resume()
@@ -262,11 +262,11 @@ class Cluster(Closing):
     def partition_network(
         self, a: int | Iterable[int], b: int | Iterable[int], *, both: bool = True
     ) -> None:
-        """Cut the connections between brokers, until `heal`. Clients reach all of them.
+        """Cut the connections between brokers, until `heal`. Clients reach all brokers.
 
-        a, b  a broker, or several; those of one side reach each other
-        both  False: only connections that `a` opens are cut. A follower `a` cannot fetch from `b`,
-              and a controller `b` can still tell `a` what to do.
+        a, b  a broker, or several. Brokers of one side reach each other.
+        both  False: cut only connections that `a` opens. A follower `a` cannot fetch from `b`, and
+              a controller `b` can still send requests to `a`.
         raises  ConfigError: this cluster has no such broker, or one is on both sides
         """
         sides = [{side} if isinstance(side, int) else set(side) for side in (a, b)]
@@ -286,7 +286,7 @@ class Cluster(Closing):
         self._tell_cuts()
 
     def close(self) -> None:
-        """Stop all. Idempotent."""
+        """Stop all brokers. Idempotent."""
         self._cuts.clear()
         self._tell_cuts()  # a broker that is cut off would wait long for the controller
         for number in sorted(self.brokers, reverse=True):
@@ -294,14 +294,14 @@ class Cluster(Closing):
         if self._tree is not None:
             self._tree.close()
         if self._temporary:
-            import shutil  # with its archive formats it would cost each start 2 ms
+            import shutil  # here, because with its archive formats it would cost each start 2 ms
 
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_together(self, numbers: range) -> None:
-        """Start several at once; raises the error of the first that could not start.
+        """Start several brokers at once. Raises the error of the first that could not start.
 
-        Threads, because importing `concurrent.futures` takes 2 ms.
+        It uses threads, because importing `concurrent.futures` takes 2 ms.
         """
         errors: dict[int, BaseException] = {}
 
@@ -317,21 +317,21 @@ class Cluster(Closing):
         try:
             for thread in threads:
                 thread.join()
-        finally:  # after Ctrl-C too: `close` stops those that have started
+        finally:  # also after Ctrl-C, so that `close` stops the brokers that have started
             for thread in threads:
                 thread.join()
         for number in sorted(errors):
             raise errors[number]
 
     def _running(self, number: int) -> Broker:
-        """A broker that runs. ConfigError: it does not."""
+        """A running broker. ConfigError: it does not run."""
         if number in self.brokers:
             return self.brokers[number]
         run = ", ".join(map(str, sorted(self.brokers))) or "none"
         raise ConfigError(f"broker {number} does not run here; those that do: {run}")
 
     def _listeners(self, port: int) -> dict[str, object]:
-        """Where a broker listens: for clients at `port`, for other brokers elsewhere."""
+        """The listeners of a broker: at `port` for clients, at a free port for brokers."""
         if _LISTENERS & self._config.keys():
             return {}
         protocols = self._config.get("listener.security.protocol.map", f"{_CLIENTS}:PLAINTEXT")
@@ -342,7 +342,7 @@ class Cluster(Closing):
         }
 
     def _cut_off(self, number: int) -> set[int]:
-        """The brokers that one cannot connect to."""
+        """The brokers that a broker cannot connect to."""
         return {to for of, to in self._cuts if of == number}
 
     def _tell_cuts(self) -> None:
@@ -350,7 +350,7 @@ class Cluster(Closing):
             broker.cut_off(self._cut_off(number))
 
     def _informed(self, topic: str, partition: int) -> Broker:
-        """The broker that knows a partition best: the controller, or one that runs.
+        """The broker that knows a partition best: the controller, or any running one.
 
         KafkaError: there is no such partition.
         """
@@ -386,7 +386,7 @@ class Cluster(Closing):
 
 
 def _kept(folder: Path, *, adopt: bool) -> Setup:
-    """Where a cluster's metadata is kept. ServerError: the directory is one broker's."""
+    """The files of a cluster's metadata. ServerError: the directory belongs to a lone broker."""
     from krust.metadata.saved import setup
 
     provenance.refuse_broker(folder)

@@ -1,15 +1,17 @@
-"""Settings of a broker: where each value comes from, and which one holds.
+"""The settings of a broker: the sources of values, and which value holds.
 
-Weakest first: default < mode < a file < environment `KAFKA_*`, `KAFKA_CFG_*` < `KRUST_*` < options.
-A file that was written for Kafka, and `KAFKA_*`, may say what krust has no use for: that is listed
-in one notice and does nothing, unless it asks for security (`foreign.py`). All else must be known.
-Whatever cannot be is found in one pass and is one error.
+From weak to strong: default < mode < file < environment `KAFKA_*`, `KAFKA_CFG_*` < `KRUST_*` <
+options. A file that was written for Kafka and `KAFKA_*` variables may have settings that krust does
+not use. They are listed in one notice and have no effect, unless they ask for security
+(`foreign.py`). In all other sources an unknown setting is an error. All invalid settings are
+reported together in one error.
 
-Files are Java's `server.properties` or TOML with Kafka's names as quoted keys (`"num.partitions" =
-3`); bare tables would split `broker.id` in two. The table of settings itself is `settings.py`.
+A file is a Java `server.properties`, or TOML with Kafka's names as quoted keys (`"num.partitions" =
+3`), because a bare `broker.id` would be a table. `settings.py` has the table of settings.
 
-`Config` is what holds: immutable, picklable, plain text by name as Kafka keeps it, typed on demand.
-Not promised: nothing here is dynamic; later changes of a running broker are in its store.
+`Config` has the values that hold: immutable, picklable, as text by name like Kafka's, typed on
+demand.
+Not promised: changes of a running broker. They are in its metadata store.
 """
 
 from __future__ import annotations
@@ -27,17 +29,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _EQUAL = {"node.id": "broker.id"}
-"""A setting that only names another one anew."""
+"""Settings that are another name of an older one."""
 
 _DEV = {"group.initial.rebalance.delay.ms": "0"}
 _PROD = {"krust.group.evict.on.disconnect": "false"}
 _MODES = {"dev": _DEV, "prod": _PROD}
-"""What a mode changes; prod changes no default of Kafka's."""
+"""The settings that a mode changes; prod changes none."""
 
 ASSIGNORS = "krust.group.server.assignor"
 RETENTION = "krust.retention.policy"
 MOST_PLUG_INS = 16
-"""Each may cost a process."""
+"""The most plug-ins of a setting; each may need a process."""
 
 _MS = {"hours": 3_600_000, "minutes": 60_000, "ms": 1}
 
@@ -45,35 +47,35 @@ _UNSET = {"", "null"}
 
 
 class Source(NamedTuple):
-    """Where a value comes from."""
+    """The source of a value."""
 
     kind: str
     """default, mode, file, environment or option"""
     place: str
     """the file, the variable, the option"""
     lenient: bool = False
-    """whether a setting without a use is listed, where it would be an error"""
+    """whether a setting that krust does not use is listed instead of being an error"""
 
 
 class Setup(NamedTuple):
-    """Text of a setting and its source."""
+    """The text of a setting and its source."""
 
     text: str
     source: Source
 
 
 class Lookup(Protocol):
-    """Text of a setting by its name; None: unset."""
+    """The text of a setting by its name; None: unset."""
 
     def __call__(self, name: str, /) -> str | None:
         """Look one up."""
 
 
 class Config:
-    """The settings that hold: `config["num.partitions"]` is 1, typed.
+    """The settings that hold. `config["num.partitions"]` is the typed value 1.
 
-    problems  takes an error of each setting that cannot be, which then is as if it were not set
-    raises    ConfigError: of all such settings, in one, where there is no such list
+    problems  a list that gets the error of each invalid setting, which then counts as unset
+    raises    ConfigError: without such a list, one error for all invalid settings
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Config:
     ) -> None:
         self._setups = dict(setups or {})
         self.notices = list(notices)
-        """What to log once: settings that do nothing here, variables that nobody knows."""
+        """Lines to log once: settings without an effect, unknown variables."""
         review = _Review(self._setups)
         self._settle(review)
         if problems is None:
@@ -105,23 +107,23 @@ class Config:
         return setup.text if setup else _setting(name).default
 
     def whole(self, name: str) -> int:
-        """The value of a setting that is a number."""
+        """The value of an integer setting."""
         value = self[name]
         if not isinstance(value, int):
             raise ConfigError(f"{name} is not set", hint=f"set {name} to a number")
         return value
 
     def true(self, name: str) -> bool:
-        """The value of a setting that is yes or no."""
+        """The value of a boolean setting."""
         return self[name] is True
 
     def source(self, name: str) -> Source:
-        """Where the value comes from."""
+        """The source of the value."""
         setup = self._setups.get(name)
         return setup.source if setup else Source("default", "")
 
     def given(self) -> dict[str, Setup]:
-        """All that is not a default, by name."""
+        """All settings that are not defaults, by name."""
         return dict(self._setups)
 
     @property
@@ -130,7 +132,7 @@ class Config:
         return str(self.text("krust.mode"))
 
     def log_dirs(self) -> list[Path]:
-        """Where the log lies, the first holds what is the broker's; at least one."""
+        """The log directories, at least one. The first also has the broker's own files."""
         text = self.text("log.dirs") or self.text("log.dir") or ""
         dirs = [Path(each.strip()) for each in text.split(",") if each.strip()]
         if not dirs:
@@ -138,11 +140,11 @@ class Config:
         return dirs
 
     def topic_default(self, name: str) -> str | None:
-        """What a topic setting is where the topic says nothing: by the broker's own settings."""
+        """The default of a topic setting, from the broker's settings."""
         return topic_default(name, self.text)
 
     def _settle(self, review: _Review) -> None:
-        """Check every value, let the modes weigh in, and note what is ignored."""
+        """Check each value, apply the mode, and note the settings that are ignored."""
         review.drop_controller_listeners()
         for name, setup in list(self._setups.items()):
             setting = _row(name)
@@ -167,7 +169,7 @@ class Config:
         review.problems += _listener_problems(self)
 
     def _choose_mode(self) -> None:
-        """Settle `krust.mode`, and what it changes where nobody said otherwise."""
+        """Determine `krust.mode`, and apply it to settings that no other source sets."""
         if self.text("krust.mode") == "auto":
             addresses = listeners(str(self.text("listeners")))
             mode = "dev" if all(_is_loopback(host) for _, host, _ in addresses) else "prod"
@@ -185,12 +187,12 @@ def load(
     mode: str | None = None,
     problems: list[KrustError] | None = None,
 ) -> Config:
-    """The settings from files (the later wins), environment and options (`-o k=v`, arguments).
+    """The settings of files (a later one wins), environment and options (`-o k=v`, arguments).
 
-    environ   variables to look through; those in `reserved` belong to somebody else
-    options   by Kafka's name; True, 3 and ["a"] are taken for their text
-    mode      strict or warn: what a setting without a use is, in files and `KAFKA_*`; None: warn
-              where Kafka's own start would read it, strict in krust's own files
+    environ   the variables; those in `reserved` are not settings
+    options   by Kafka's name; True, 3 and ["a"] are converted to text
+    mode      strict or warn, for settings without an effect in files and `KAFKA_*`; None: warn in
+              sources that Kafka reads too, strict in krust's own files
     problems  as in Config
     raises    ConfigError: unknown settings, bad values, unreadable file
     """
@@ -207,7 +209,7 @@ def load(
 
 
 def read_file(path: Path, mode: str | None = None) -> dict[str, Setup]:
-    """What a `.toml` or a Java properties file sets, whether krust knows it or not."""
+    """The settings of a `.toml` or Java properties file, known to krust or not."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -253,7 +255,7 @@ def _text(value: object) -> str | None:
 def _from_environment(
     environ: Mapping[str, str], reserved: set[str], notices: list[str], mode: str | None
 ) -> dict[str, Setup]:
-    """`KAFKA_*`, then `KAFKA_CFG_*`, then `KRUST_*`; unknown `KAFKA_*` get one notice together."""
+    """`KAFKA_*`, then `KAFKA_CFG_*`, then `KRUST_*`. One notice lists unknown `KAFKA_*`."""
     setups: dict[str, Setup] = {}
     strangers: list[str] = []
     reserved = reserved | foreign.LAUNCHER
@@ -277,7 +279,7 @@ def _from_environment(
 
 
 def variable_name(rest: str) -> str:
-    """A variable's rest as a setting: `_` is `.`, `__` is `_`, `___` is `-` (Apache's image)."""
+    """The setting of a variable: `_` is `.`, `__` is `_`, `___` is `-` (as Apache's image)."""
     marked = rest.replace("___", "\0").replace("__", "\1").replace("_", ".")
     return marked.replace("\0", "-").replace("\1", "_").lower()
 
@@ -298,7 +300,7 @@ def _is_parameter(name: str, setting: str) -> bool:
 
 
 def _setting(name: str, where: str = "") -> Setting:
-    """The row of a setting; ConfigError with what was probably meant."""
+    """The row of a setting. ConfigError: unknown; it suggests a similar name."""
     setting = _row(name)
     if setting is None:
         raise unknown(name, BROKER, where)
@@ -319,7 +321,7 @@ def unknown(name: str, table: Mapping[str, Setting], where: str = "") -> ConfigE
 
 
 def _parsed(setting: Setting, text: str | None) -> Value:
-    """The typed value; ConfigError names setting and value."""
+    """The typed value. ConfigError: invalid; it names setting and value."""
     try:
         return setting.parse(text)
     except ValueError as error:
@@ -330,7 +332,7 @@ def _parsed(setting: Setting, text: str | None) -> Value:
 
 
 class _Review:
-    """What is wrong with settings, and what of them does nothing: all of it, before any is used."""
+    """Collects invalid settings and settings without an effect, before any is used."""
 
     def __init__(self, setups: dict[str, Setup]) -> None:
         self._setups = setups
@@ -341,7 +343,7 @@ class _Review:
         self._providers = providers.text if providers is not None else ""
 
     def accepts(self, setting: Setting, setup: Setup) -> bool:
-        """Whether a setting that krust knows holds."""
+        """Whether a known setting has an effect."""
         name, where = setting.name, _where(setup)
         try:
             if foreign.refers_to_provider(setup.text, self._providers):
@@ -373,7 +375,7 @@ class _Review:
         return setting.support == "ignored" and not setup.source.lenient
 
     def unknown(self, name: str, setup: Setup) -> None:
-        """Judge a setting that krust does not know."""
+        """Note an unknown setting as a problem or for a notice."""
         where = _where(setup)
         error = unknown(name, BROKER, where if setup.source.kind != "option" else "")
         if foreign.is_security(name):
@@ -388,7 +390,7 @@ class _Review:
             )
 
     def drop_controller_listeners(self) -> None:
-        """Take what is for KRaft's controllers alone out of the listeners of a foreign file."""
+        """Remove KRaft's controller listeners from a file of Kafka's."""
         controllers = self._setups.get(foreign.CONTROLLER_LISTENERS)
         if controllers is None or not controllers.source.lenient:
             return
@@ -401,12 +403,12 @@ class _Review:
                     del self._setups[name]
 
     def raise_problems(self) -> None:
-        """Raise all that was found, in one."""
+        """Raise one error for all problems."""
         if self.problems:
             raise ConfigError.all_of(self.problems)
 
     def notices(self) -> list[str]:
-        """What does nothing: a line for each setting of ours, one notice for each foreign place."""
+        """Settings without an effect: a line or a notice for each source."""
         grouped = [
             f"{place} was written for Kafka; in krust, {len(lines)} of its settings "
             f"{'does' if len(lines) == 1 else 'do'} nothing "
@@ -427,7 +429,7 @@ class _Review:
 
 
 _ENFORCED = re.compile(r"listener\.name\.|super\.users$|allow\.everyone\.|ssl\.\w+\.filename$")
-"""Variables that are no broker's settings by name, but make one ask for security in images."""
+"""Variables that are not settings of a broker, but ask for security in images."""
 
 
 def _where(setup: Setup) -> str:
@@ -459,8 +461,8 @@ def listeners(text: str) -> list[tuple[str, str, int]]:
 
 
 def inter_broker_listener(config: Config) -> str:
-    """The listener that brokers use among each other: as named, or as Kafka names it by its
-    security, or else the first.
+    """The listener between brokers: the one that the settings name, or the one that Kafka names
+    after its security protocol, or the first.
     """
     named = config.text("inter.broker.listener.name")
     if named:
@@ -471,7 +473,7 @@ def inter_broker_listener(config: Config) -> str:
 
 
 def _listener_problems(config: Config) -> Iterator[ConfigError]:
-    """What is wrong with listeners, the security of each among it."""
+    """The problems of listeners, including security protocols that krust does not provide."""
     pairs = (
         item.partition(":")
         for item in str(config.text("listener.security.protocol.map")).split(",")
@@ -539,7 +541,7 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     ASSIGNORS: lambda text: rules(ASSIGNORS, text),
     RETENTION: lambda text: rules(RETENTION, text),
 }
-"""What a text must be that is more than its type."""
+"""Checks of settings beyond their type."""
 
 
 def _is_loopback(host: str) -> bool:
@@ -547,7 +549,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def topic_default(name: str, broker: Lookup) -> str | None:
-    """The default of a topic setting by the broker's: the first synonym that is set, in its unit.
+    """The default of a topic setting, from the first broker synonym that is set, in the right unit.
 
     broker   text of a broker setting by name; None: unset
     """
@@ -560,7 +562,7 @@ def topic_default(name: str, broker: Lookup) -> str | None:
 
 
 def converted(name: str, synonym: str, text: str) -> str:
-    """A synonym's text in the unit of the topic setting (hours and minutes become ms)."""
+    """The text of a synonym in the unit of the topic setting (hours and minutes become ms)."""
     factor = _MS.get(synonym.rpartition(".")[2], 1)
     if not name.endswith(".ms") or factor == 1:
         return text
@@ -568,7 +570,7 @@ def converted(name: str, synonym: str, text: str) -> str:
 
 
 def parse_topic(name: str, text: str) -> Value:
-    """The typed value of a topic setting; ConfigError: unknown or impossible."""
+    """The typed value of a topic setting. ConfigError: unknown or invalid."""
     setting = TOPIC.get(name)
     if setting is None:
         raise unknown(name, TOPIC)

@@ -1,15 +1,15 @@
-"""What krust raises. One tree; the class says whose fault it is, `exit` what a command exits with.
+"""The exceptions of krust. The class tells whose fault it is, `exit` is the exit code of a command.
 
-    KrustError                 anything krust raises on purpose
+    KrustError                 any error that krust raises on purpose
     ├── ConfigError            a setting that does not exist or cannot be so             exit 2
     ├── ServerError            the broker cannot start, or no longer runs                exit 3
     │   └── ForkedError        a broker or client used in a child of the process that made it
     ├── UnreachableError       no broker answers, or not in time (retriable)             exit 4
     └── KafkaError             a broker refused: `code` and `name` are Kafka's           exit 1, 5-7
 
-Every error has `.code` (Kafka's number, or None), `.retriable`, `.hint` (a line that says what to
-do, or None) and `.exit`. `str(error)` is one line: what happened, and why; where many settings are
-wrong, one line of each.
+Every error has `.code` (Kafka's number, or None), `.retriable`, `.hint` (a line with what to do, or
+None) and `.exit`. `str(error)` is one line: what happened, and why. For several invalid settings it
+has a line each.
 """
 
 from __future__ import annotations
@@ -163,33 +163,33 @@ class Code(IntEnum):
 
 
 class KrustError(Exception):
-    """Anything krust raises on purpose."""
+    """Any error that krust raises on purpose."""
 
     code: int | None = None
-    """Kafka's error code, where the error is one."""
+    """Kafka's error code; None: it has none."""
     retriable: bool = False
     """Whether the same call may succeed later."""
     exit: int | None = 1
-    """What a command exits with; None: by the error's Kafka name."""
+    """The exit code of a command; None: it follows from Kafka's name of the code."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
-        """What to do about it, in one line; a traceback shows it too."""
+        """What to do, in one line. A traceback shows it too."""
         if hint:
             self.add_note(hint)
 
 
 class ConfigError(KrustError):
-    """A setting that does not exist, or whose value cannot be."""
+    """A setting does not exist, or its value is invalid."""
 
     exit = 2
     problems: tuple[ConfigError, ...] = ()
-    """Where many settings are wrong: an error of each."""
+    """For several invalid settings: an error of each."""
 
     @classmethod
     def all_of(cls, problems: Iterable[ConfigError]) -> ConfigError:
-        """One error of many, with what to do about each; of one it is that one."""
+        """One error for several, with a hint for each. A single error is returned unchanged."""
         found = tuple(problems)
         if len(found) == 1:
             return found[0]
@@ -200,14 +200,14 @@ class ConfigError(KrustError):
 
     @classmethod
     def choice(cls, name: str, allowed: Iterable[str], value: str) -> Self:
-        """The value of a setting is not one of those that it may have."""
+        """The value of a setting is not one of the allowed values."""
         *others, last = allowed
         listed = f"{', '.join(others)} or {last}" if others else last
         return cls(f"{name} must be {listed}, not {value!r}")
 
 
 class ServerError(KrustError):
-    """The broker cannot start, or does not run any more."""
+    """The broker cannot start, or no longer runs."""
 
     exit = 3
 
@@ -217,7 +217,7 @@ class ForkedError(ServerError):
 
 
 class UnreachableError(KrustError):
-    """No broker answers, or not in time."""
+    """No broker answers in time."""
 
     retriable = True
     exit = 4

@@ -1,11 +1,11 @@
-"""What settings that were written for Kafka mean to krust: whose a file is, what each key is.
+"""The meaning of Kafka's settings for krust: whether a file is Kafka's, what each key stands for.
 
-A file is Kafka's where it is a Java properties file that sets no key of krust's own. Its settings
-are read leniently: a key that krust does not know, or has no use for, is listed and does nothing.
-Security is the exception: who asks for encryption, authentication or authorisation and would not
-get it must hear of it before the first client connects. This module names such keys.
-Pure text: no settings table, no files. Not promised: that a name which no rule here knows is
-harmless; it is listed as unknown.
+A file is Kafka's if it is a Java properties file without keys of krust. In such a file a key that
+krust does not know or does not use is listed and has no effect. Security is the exception: a file
+that asks for encryption, authentication or authorisation is an error, because krust does not
+provide them. This module knows such keys.
+Pure text: no settings table, no files.
+Not promised: that a key which no rule here knows is harmless. It is listed as unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STRICT, WARN = "strict", "warn"
 MODES = (STRICT, WARN)
-"""strict: a setting without a use is an error; warn: it is listed, and does nothing."""
+"""strict: a setting that krust does not use is an error; warn: it is listed and has no effect."""
 
 CONTROLLER_LISTENERS = "controller.listener.names"
 
@@ -28,19 +28,19 @@ _SECURITY = re.compile(
     r"|authorizer\.|allow\.everyone\.if\.no\.acl\.found$|super\.users$|principal\.builder\.class$"
     r"|connections\.max\.reauth\.ms$|connection\.failed\.authentication\.delay\.ms$"
 )
-"""Keys of Kafka's brokers, and of the authorizers that are common with it."""
+"""Keys of Kafka's brokers, and of common authorizers."""
 
 _SECURITY_PART = re.compile(
     r"(^|\.)(ssl|sasl|acls?|auth|authorizer|authentication|access\.rule|rbac|mds|keystore"
     r"|truststore|jaas|kerberos|ldap|oauth|oauthbearer|super\.users)(\.|$)"
 )
-"""The same of plug-ins that somebody else wrote."""
+"""Keys of other plug-ins."""
 
 _REPORTERS = re.compile(
     r"confluent\.(metrics|telemetry|monitoring|balancer|support|license|cluster\.link)\b"
     r"|(kafka\.)?metrics?\.|cruise\.control\.|.*\.metrics\.reporter\."
 )
-"""Of clients inside a broker that krust does not have: their keys protect no data of this broker"""
+"""Keys of clients inside a Kafka broker that krust does not have: they protect no data here."""
 
 _MEANINGS = {
     "process.roles": "krust has no KRaft: this broker keeps its own metadata, in its data "
@@ -64,7 +64,7 @@ _MEANINGS = {
     "quota.consumer.default": "Kafka 3.0 took it out; krust quotas set gives quotas",
     "config.providers": "values are taken as they stand; no provider is asked",
 }
-"""Keys of which the table's own line would not say enough."""
+"""Keys that need more explanation than the table of settings has."""
 
 _FAMILIES = (
     ("confluent.", "a setting of Confluent Server; krust has nothing of it"),
@@ -90,7 +90,7 @@ LOG4J_OPTS LOG4J_LOGGERS LOG4J_ROOT_LOGLEVEL LOG4J_CMD_OPTS TOOLS_LOG4J_LOGLEVEL
 DATA_DIR CONF_DIR USER GROUP DIR MODE CLASSPATH BASE_DIR MOUNTED_CONF_DIR INITSCRIPTS_DIR
 """
 LAUNCHER = frozenset(f"KAFKA_{name}" for name in _LAUNCHER.split())
-"""Variables of Kafka's start scripts and images, for Java and the shell: nothing to say of them."""
+"""Variables of Kafka's start scripts and images, for Java and the shell. They are not listed."""
 
 
 def is_kafkas(suffix: str, names: Iterable[str]) -> bool:
@@ -106,7 +106,7 @@ def is_security(name: str) -> bool:
 
 
 def meaning(name: str) -> str | None:
-    """What a setting that krust has no use for means here; None: nothing is known of it."""
+    """Why krust does not use a setting; None: it is unknown."""
     known = _MEANINGS.get(name)
     if known is not None:
         return known
@@ -114,13 +114,13 @@ def meaning(name: str) -> str | None:
 
 
 def refers_to_provider(value: str, providers: str) -> bool:
-    """Whether a value is to be had from a provider, as `${file:/etc/secrets:password}`."""
+    """Whether a value comes from a provider, as `${file:/etc/secrets:password}`."""
     names = [re.escape(each.strip()) for each in providers.split(",") if each.strip()]
     return bool(names) and re.search(rf"\$\{{({'|'.join(names)}):", value) is not None
 
 
 def without(listeners: str, names: str) -> str:
-    """A list of listeners without those that are for KRaft's controllers."""
+    """A list of listeners without those of KRaft's controllers."""
     gone = {name.strip().upper() for name in names.split(",")}
     kept = (
         each

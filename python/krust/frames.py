@@ -1,4 +1,4 @@
-"""Topics as dataframes: `krust.scan` reads one by Arrow, `krust.append` writes a table to one.
+"""Topics as dataframes: `krust.scan` reads a topic as Arrow, `krust.append` writes a table to one.
 
     orders = krust.scan("orders", since="-1h", bootstrap="localhost:9092")
     orders.arrow(), orders.pl(), orders.df()          # pyarrow, polars, pandas
@@ -7,9 +7,9 @@
     krust.append("copy", orders, key="key", value="value", bootstrap="localhost:9092")
 
 Columns are those of Spark's Kafka source: key and value (binary), topic, partition, offset,
-timestamp (microseconds, UTC), timestampType, headers. A scan is a snapshot: it ends where the topic
-ends when its reading begins; what is read twice is read anew. With `data_dir` the segment files are
-read themselves, beside a live broker or without one.
+timestamp (microseconds, UTC), timestampType, headers. A scan ends where the topic ended when the
+reading began. Each use of a Scan reads again. With `data_dir` it reads the segment files, with or
+without a running broker.
 Not promised: an order between partitions.
 """
 
@@ -41,7 +41,7 @@ SETTINGS = options.FETCH | keys(ScanSettings)
 UNKNOWN_TOPIC = 3
 
 When: TypeAlias = str | int | datetime
-"""A place of `krust.spec`; a time may go without its @; a number is an offset."""
+"""A position of `krust.spec`. A time need not have its @. A number is an offset."""
 
 
 def scan(
@@ -57,16 +57,16 @@ def scan(
     lost: str = "fail",
     **settings: Unpack[ScanSettings],
 ) -> Scan:
-    """Describe a reading of a topic; nothing is read yet.
+    """Describe a reading of a topic. Nothing is read yet.
 
-    since, until  where it begins and ends: SPEC of `krust.spec` ("start", 10, "-3", "-1h",
+    since, until  begin and end: SPEC of `krust.spec` ("start", 10, "-3", "-1h",
                   "2026-11-01T10:30", a datetime); `since` may be a range ("10:20", "-1h:+100")
-    partitions    which ones; default: all
-    columns       which ones, in this order; what is left out is not decoded
-    bootstrap     brokers to read from, with `settings` of clients (`fetch_max_bytes=...`); or
-    data_dir      the log directory, or several, to read from
-    lost          offsets that are gone: "fail", or "skip" them
-    raises        ConfigError: an argument that cannot be
+    partitions    the partitions; default: all
+    columns       the columns, in this order; others are not decoded
+    bootstrap     the brokers to read from, with `settings` of clients (`fetch_max_bytes=...`); or
+    data_dir      the log directory or directories to read from
+    lost          for deleted offsets: "fail" or "skip"
+    raises        ConfigError: an invalid argument
     """
     if (bootstrap is None) == (data_dir is None):
         raise ConfigError("give bootstrap= or data_dir=, one of the two")
@@ -108,16 +108,16 @@ def append(
     bootstrap: str,
     **settings: Unpack[ProducerSettings],
 ) -> int:
-    """Write each row of a table as a record; how many. Waits until all are acknowledged.
+    """Write each row of a table as a record. Returns the number of records, all acknowledged.
 
-    topic     where all go; None: `topics` names the column that says where
+    topic     the topic of all rows; None: the column that `topics` names has it
     table     anything with `__arrow_c_stream__` or `__arrow_c_array__`: of pyarrow, polars,
               pandas, duckdb, a `Scan` ...
     value ..  the columns: key and value binary or text, headers a list of {key, value} or a map,
               partition any integer, timestamp a timestamp or milliseconds
     settings  of `krust.Producer`: `compression_type="zstd"`
-    raises    ConfigError: a column is missing or of another type, a row cannot be a record;
-              KafkaError, UnreachableError: not all was written
+    raises    ConfigError: a column is missing or has a wrong type, or a row is no valid record;
+              KafkaError, UnreachableError: not all rows were written
     """
     roles = {
         "value": value,
@@ -134,7 +134,7 @@ def append(
 
 @dataclass(frozen=True)
 class Scan:
-    """A topic, or a part of it, as a table: whatever knows Arrow's PyCapsule interface reads it."""
+    """A topic, or a part of it, as a table for any reader of Arrow's PyCapsule interface."""
 
     topic: str
     extent: spec.Spec
@@ -173,7 +173,7 @@ class Scan:
             yield from batch.to_pylist()
 
     def ranges(self) -> list[tuple[str, int, int, int]]:
-        """What would be read now: (topic, partition, first offset, first offset not wanted)."""
+        """The ranges to read: (topic, partition, first offset, end offset)."""
         bounds = self._bounds()
         if self.partitions is not None:
             missing = sorted(set(self.partitions) - bounds.keys())
@@ -189,7 +189,7 @@ class Scan:
         return found
 
     def stream(self) -> _krust.ArrowStream:
-        """The reading itself: once, with `positions`, `skipped` and `failure`."""
+        """Begin one reading, with its `positions`, `skipped` and `failure`."""
         place: dict[str, Any] = {"data_dirs": self._directories}
         given = dict(self._given)
         if not self._directories:
@@ -210,7 +210,7 @@ class Scan:
 
     @staticmethod
     def _told(stream: _krust.ArrowStream, reader: Any) -> Any:
-        """What a reader makes of a stream; what fails is raised as it is."""
+        """Call a reader of a stream. Raises the stream's own error if there is one."""
         try:
             return reader(stream)
         except Exception as error:
@@ -238,7 +238,7 @@ class Scan:
         return {number: (starts[number], ends[number]) for number in numbers}
 
     def _times(self, numbers: list[int]) -> dict[int, dict[int, int]]:
-        """By partition: the offsets of the times that the spec names."""
+        """Partition -> the offsets of the times that the spec names."""
         times = self.extent.times()
         if not times or not numbers:
             return {}
@@ -257,7 +257,7 @@ class Scan:
     def _offsets(
         self, client: _krust.Client, numbers: list[int], when: int, *, committed: bool = False
     ) -> dict[int, int]:
-        """By partition: the offset of a time; a request names a partition once."""
+        """Partition -> the offset of a time. A request names a partition once."""
         moments = [(self.topic, number, when) for number in numbers]
         found = client.list_offsets(moments, read_committed=committed)
         return {number: offset for _, number, _, offset, _ in found}

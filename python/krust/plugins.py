@@ -1,10 +1,11 @@
-"""Decisions of a user's own, by name: built-in ones, those of installed packages, `module:Class`.
+"""Finds plug-ins by name: built-in ones, those of installed packages, and `module:Class`.
 
-A package offers one as an entry point; its name there is what settings and commands say, and need
-not be the class's own. One is an object with a `name` and the method that decides; a class is made
-without arguments, and is then given its parameters as Kafka gives them to what is `Configurable`:
-`configure(configs)`, once, with the texts of `SETTING.NAME.KEY` by KEY. NAME is what settings call
-the plug-in, or the class's own `name` where they say `module:Class`.
+A plug-in decides something for krust: an assignor or a retention policy. It is an object with a
+`name` and the method that decides. A package offers a plug-in as an entry point. Settings and
+commands use the name of the entry point, which may differ from the class's `name`.
+A class is created without arguments. Then `configure(configs)` is called once, as for a
+`Configurable` of Kafka, with the values of `SETTING.NAME.KEY` by KEY. NAME is the name that the
+settings use, or the class's `name` for `module:Class`.
 """
 
 from __future__ import annotations
@@ -22,35 +23,35 @@ Parameters: TypeAlias = "Mapping[str, Mapping[str, str]]"
 
 
 class FindError(ValueError):
-    """One that cannot be had; `hint` says what to do."""
+    """A plug-in cannot be found or loaded; `hint` says what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
 
     def whole(self) -> str:
-        """All there is to say, with the traceback of what a module raised; while it is handled."""
+        """The error with the traceback of the module's exception. Call it in the `except` block."""
         cause = f"\n{traceback.format_exc()}" if self.__cause__ else ""
         return f"{self} ({self.hint}){cause}"
 
 
 class Known(NamedTuple):
-    """One that has a name here."""
+    """A plug-in that can be used by name."""
 
     name: str
     place: str
     source: str
     """`built in`, or the package that offers it"""
     about: str | None
-    """the first line of what a built-in one says of itself"""
+    """the first line of a built-in plug-in's docstring"""
 
 
 class Plugins(Generic[Plugin]):
-    """A kind of decision.
+    """One kind of plug-in.
 
-    group   of entry points
-    method  that decides
-    needs   what one must have, for messages
+    group   the group of entry points
+    method  the method that decides
+    needs   what a plug-in must have, for messages
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Plugins(Generic[Plugin]):
         self.needs = needs
 
     def known(self) -> Iterator[Known]:
-        """All that can be named without a module, without importing any of them."""
+        """All plug-ins that have a name. Imports none of them."""
         from importlib import metadata
 
         for name, kind in self.built_in.items():
@@ -79,9 +80,9 @@ class Plugins(Generic[Plugin]):
                 yield Known(point.name, point.value, point.dist.name if point.dist else "", None)
 
     def find(self, name: str, parameters: Parameters | None = None) -> Plugin:
-        """The one called `name`, or in the place `module:Class`, with its parameters.
+        """The plug-in of a name or a place `module:Class`, with its parameters.
 
-        raises  FindError; what its code raises is the `__cause__`
+        raises  FindError; its `__cause__` is the exception of the plug-in's code
         """
         found = self._found(name)
         key = str(getattr(found, "name", name)) if ":" in name else name
@@ -138,18 +139,18 @@ class Plugins(Generic[Plugin]):
 
 RETENTION_GROUP = "krust.retention"
 RETENTION_POLICIES = ("time_and_size", "time", "size", "keep_free_disk_space")
-"""Names that need no package; their classes are in `retention/`."""
+"""Names of the built-in retention policies, whose classes are in `retention/`."""
 
 
 def entry_points(group: str) -> list[str]:
-    """The names that installed packages offer."""
+    """The names of the entry points of installed packages."""
     from importlib import metadata
 
     return [point.name for point in metadata.entry_points(group=group)]
 
 
 def parameters(given: Mapping[str, str], setting: str) -> dict[str, dict[str, str]]:
-    """The parameters of each plug-in, from settings that are called `SETTING.NAME.KEY`."""
+    """The parameters of each plug-in, from the settings `SETTING.NAME.KEY`."""
     found: dict[str, dict[str, str]] = {}
     for name, text in given.items():
         if name.startswith(f"{setting}."):
@@ -159,7 +160,7 @@ def parameters(given: Mapping[str, str], setting: str) -> dict[str, dict[str, st
 
 
 def _configure(found: object, name: str, configs: Mapping[str, str]) -> None:
-    """Give one its parameters."""
+    """Give a plug-in its parameters."""
     configure = getattr(found, "configure", None)
     if configure is None:
         if configs:
@@ -188,7 +189,7 @@ def _imported(module_name: str) -> object:
 
 
 def shown(value: object) -> str:
-    """A value of untrusted code, cut short; its own `repr` may raise."""
+    """A value of user code as a short text. Its `repr` may raise."""
     try:
         text = repr(value)
     except Exception:

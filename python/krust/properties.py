@@ -1,10 +1,12 @@
-"""Java's properties files, as `java.util.Properties.load` reads them. Pure text, without limits."""
+"""Reads Java's properties files as `java.util.Properties.load` does. Pure text, without limits."""
 
 from __future__ import annotations
 
 
 def properties(text: str) -> dict[str, str]:
-    """A Java properties file: `#` `!` comment, `=` `:` or a blank part, a backslash continues."""
+    """The keys and values of a file: `#` `!` begin a comment, `=` `:` or a blank separates key and
+    value, a backslash continues a line.
+    """
     pairs: dict[str, str] = {}
     pending = ""
     for raw in text.splitlines():
@@ -25,7 +27,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value: parted by the first `=`, `:` or blank that no backslash hides."""
+    """Key and value, separated by the first `=`, `:` or blank without a backslash."""
     end = 0
     while end < len(line) and line[end] not in "=: \t\f":
         end += 2 if line[end] == "\\" else 1

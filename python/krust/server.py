@@ -1,18 +1,15 @@
-"""`krust.Broker`: a broker inside this process, and the life of its policy thread.
+"""`krust.Broker`: a broker inside this process, and its policy thread.
 
-Threads: each broker has one policy thread. It starts the core, waits detached for events, hands
-them to the controller in batches, brings what changed to the core's image, answers, and takes
-everything down again. The store and the controller belong to it alone; other threads leave calls
-in a queue and wait. The thread that makes a Broker waits for its start and can be interrupted.
-
-States: starting -> running -> stopped, and by `start` anew; `close` ends that, and so does a first
-start that fails, with the error raised to whoever started. What a bug of krust's own ends is closed
-as well and says so: `failure`, and the ServerError of every later call, with the bug's exception as
-its cause.
-Promised: after `stop` no thread and no descriptor is left, after `close` no temporary directory
-either; a directory that nobody closed goes with its Broker, and both run at the end of the
-interpreter where nobody called them.
-Not promised: use in a forked child: ForkedError.
+Threads: each broker has one policy thread. It starts the core, waits detached for events, has the
+controller and the coordinator decide them, carries out the outcomes, and stops everything at the
+end. Only this thread uses the store and the controller. Other threads put calls into a queue and
+wait. The thread that creates a Broker waits for its start, and Ctrl-C ends the wait.
+States: starting -> running -> stopped, and back by `start`. `close` ends the broker. A first start
+that fails ends it too, and the error is raised. A bug of krust ends it too: `failure` names it, and
+every later call raises a ServerError with the bug's exception as its cause.
+Promised: after `stop` no thread and no descriptor is left; after `close` no temporary directory is
+left. At the end of the interpreter krust stops and closes what the user did not.
+Not promised: use in a forked child, which raises ForkedError.
 """
 
 from __future__ import annotations
@@ -48,38 +45,39 @@ if TYPE_CHECKING:
     from krust.metadata.shared import SharedTree
 
 _LOOK_S = 0.1
-"""between two looks at a start"""
+"""between two reports of a start's progress"""
 _READ_MS, _READ_RECORDS = 1000, 10_000
 
 _log = logging.getLogger("krust")
 
 
 class Recovery(NamedTuple):
-    """How far a start is with the logs that lie in its directories."""
+    """The progress of a start with the logs in its directories."""
 
     opened: int = 0
     logs: int = 0
     checked: int = 0
-    """bytes, of logs that were not closed in order"""
+    """bytes of logs that were not closed cleanly"""
     to_check: int = 0
 
 
 class Broker:
-    """A Kafka broker inside this process; it runs when the constructor returns.
+    """A Kafka broker inside this process. It runs when the constructor returns.
 
-    data_dir   where its log lies; None: a temporary directory that goes when it is closed
-    port       on 127.0.0.1 and ::1; 0 takes a free one
-    config     Kafka's settings by name, `{"num.partitions": 3}`, or a Config (which then names
-               directory and listeners itself)
-    assignors  group-name pattern -> an assignor, or its class: krust shares the partitions of
-               such groups by it, on a thread of this process; it goes before the setting
+    data_dir   the log directory; None: a temporary directory that is removed at the end
+    port       a port of 127.0.0.1 and ::1; 0: a free one
+    config     Kafka's settings by name, `{"num.partitions": 3}`, or a Config, whose directories and
+               listeners are then used
+    assignors  pattern of group names -> an assignor or its class. It assigns the partitions of
+    these
+               groups, on a thread of this process. It comes before the setting
                krust.group.server.assignor
-    shared     the metadata of a cluster in this process: `krust.Cluster` gives it
-    cut_off    brokers of its cluster that it cannot connect to: `krust.Cluster` gives them
-    watch      called with how far it is, ten times a second while it starts and once at the end; an
-               exception of its ends the start
-    adopt      start though its metadata is damaged or missing, with what can be read of it and
-               what the directories show
+    shared     the metadata of a cluster in this process; `krust.Cluster` sets it
+    cut_off    brokers of its cluster that it cannot connect to; `krust.Cluster` sets them
+    watch      called with the progress of the start, ten times a second and once at the end. If it
+               raises, the start ends
+    adopt      start although the metadata is damaged or missing, with what can be read and what the
+               directories show
     raises     ConfigError: a setting; ServerError: port or directory in use, of another cluster,
                unwritable, its
                metadata damaged or missing
@@ -110,7 +108,7 @@ class Broker:
         self._calls: deque[_Call] = deque()
         self._core: Runtime | None = None
         self.on_failure: Callable[[], object] = _nothing
-        """Called on the policy thread when that has ended by a bug."""
+        """Called on the policy thread after a bug has ended it."""
         self._closed = False
         self._removal = weakref.finalize(self, remove, self._dirs[0], self._pid)
         if not self._temporary:
@@ -122,7 +120,7 @@ class Broker:
             raise
 
     def _launch(self, watch: Callable[[Recovery], object] | None) -> None:
-        """Begin the policy thread, and wait until the broker has started."""
+        """Start the policy thread, and wait until the broker has started."""
         self._quietly = False
         self._error: BaseException | None = None
         self._server: Server | None = None
@@ -136,7 +134,7 @@ class Broker:
         self._thread.start()
         try:
             self._wait(watch)
-        except BaseException:  # Ctrl-C: recovery may have long to go, the next start begins anew
+        except BaseException:  # Ctrl-C: a recovery may take long; the next start repeats it
             self._stopping = True
             if self._server is not None:
                 self._server.cancel_start()
@@ -148,7 +146,7 @@ class Broker:
             raise self.failure or self._error
 
     def _wait(self, watch: Callable[[Recovery], object] | None) -> None:
-        """Wait until it has started, or failed to."""
+        """Wait until the start has succeeded or failed."""
         if watch is None:
             self._ready.wait()
             return
@@ -190,9 +188,10 @@ class Broker:
         return f"<krust.Broker {self.bootstrap if self._core else 'stopped'}>"
 
     def start(self) -> Broker:
-        """Start again after `stop` or `kill`, with its data and its port; one that runs runs on.
+        """Start again after `stop` or `kill`, with its data and its port. A running broker
+        continues.
 
-        raises  ServerError: it was closed, ended by a bug, or its port is taken meanwhile
+        raises  ServerError: it was closed or ended by a bug, or its port is in use
         """
         if self._core is None and self._stopping and not self._closed and self.failure is None:
             self._of_this_process()
@@ -202,12 +201,12 @@ class Broker:
         return self
 
     def kill(self) -> None:
-        """Stop without a word to the controller; its session in the cluster ends at once."""
+        """Stop without a controlled shutdown. Its session in the cluster ends at once."""
         self._quietly = True
         self.stop()
 
     def stop(self) -> None:
-        """Close all connections and logs; `start` need not recover. Idempotent."""
+        """Close all connections and logs, so that `start` need not recover. Idempotent."""
         if os.getpid() != self._pid:
             return
         self._stopping = True
@@ -222,17 +221,17 @@ class Broker:
         atexit.unregister(self.stop)
 
     def close(self) -> None:
-        """Stop for good; a temporary directory goes. What `with` does at its end. Idempotent."""
+        """Stop for good, and remove a temporary directory. `with` calls it. Idempotent."""
         if os.getpid() == self._pid:
             self._closed = True
             self.stop()
             self._removal()
 
     def pause(self, *, expire: bool = False) -> None:
-        """Stand still, as a process does that was sent SIGSTOP, until `resume`.
+        """Pause, like a process after SIGSTOP, until `resume`.
 
-        Nobody is answered and nothing is decided any more when this returns; connections stay.
-        expire  its session with its cluster ends as well, as if this had gone on for too long
+        When this returns, no request is answered or decided any more. Connections stay open.
+        expire  end its session with the cluster, as if the pause had exceeded the timeout
         """
         core = self._running()
         if self._going.is_set():
@@ -245,22 +244,22 @@ class Broker:
             core.expire()
 
     def resume(self) -> None:
-        """Go on after `pause`; what has come meanwhile is answered now."""
+        """Continue after `pause`, and answer the requests that have arrived meanwhile."""
         core = self._running()
         core.server.resume()
         self._going.set()
 
     def cut_off(self, brokers: Collection[int]) -> None:
-        """Connect to none of these brokers of its cluster; the set replaces the one before.
+        """Connect to none of these brokers of its cluster. The set replaces the last one.
 
-        Connections that it has to them end, and answers that come afterwards do not count.
+        Connections to them end, and answers that arrive later are ignored.
         """
         self._cut_off = frozenset(brokers)
         self._running().cut_off(self._cut_off)
 
     @property
     def failure(self) -> ServerError | None:
-        """What ended it, where that was a bug; None: it runs, was stopped, or was refused."""
+        """The bug that ended the broker; None: it runs, was stopped, or its start was refused."""
         if not self._of_a_bug(self._error):
             return None
         what = f"the broker ended by a bug: {type(self._error).__name__}: {self._error}"
@@ -270,7 +269,7 @@ class Broker:
         return failure
 
     def _of_a_bug(self, error: BaseException | None) -> bool:
-        """A start may be refused, by krust or by the system; what serves is ended by bugs alone."""
+        """Whether an error is a bug. A start can also be refused, by krust or by the system."""
         return error is not None and (self._began or not isinstance(error, KrustError | OSError))
 
     @property
@@ -288,30 +287,32 @@ class Broker:
 
     @property
     def cluster_id(self) -> str:
-        """22 characters, the same for the life of the data directory."""
+        """The cluster id: 22 characters, which a data directory keeps for ever."""
         return self._running().view.cluster_id
 
     @property
     def node_id(self) -> int:
-        """The broker's number in its cluster."""
+        """The id of the broker."""
         return self._running().view.node_id
 
     @property
     def controller_id(self) -> int:
-        """The number of its cluster's controller; -1: it knows of none."""
+        """The id of the controller; -1: not known."""
         return self._running().view.controller_id
 
     def known_brokers(self) -> set[int]:
-        """The numbers of the brokers that are alive, as far as it was told."""
+        """The ids of the live brokers, as far as this broker knows."""
         return set(self._running().view.brokers)
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """Who leads a partition, as far as it was told; -1: nobody; None: there is none such."""
+        """The leader of a partition, as far as this broker knows; -1: none; None: no such
+        partition.
+        """
         found = self._partition(topic, partition)
         return None if found is None else found.leader
 
     def replicas(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The brokers that have a partition, the preferred leader first, as far as it was told.
+        """The replicas of a partition, the preferred leader first, as far as this broker knows.
 
         (): there is no such partition.
         """
@@ -319,7 +320,7 @@ class Broker:
         return () if found is None else found.replicas
 
     def in_sync(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The replicas of a partition that are in sync (its ISR), as far as it was told.
+        """The replicas of a partition that are in sync (its ISR), as far as this broker knows.
 
         (): there is no such partition.
         """
@@ -327,7 +328,7 @@ class Broker:
         return () if found is None else found.isr
 
     def partitions(self, topic: str) -> range:
-        """The numbers of a topic's partitions; none: there is no such topic."""
+        """The numbers of a topic's partitions; empty: there is no such topic."""
         found = self._running().view.topics.get(topic)
         return range(0 if found is None else len(found.partitions))
 
@@ -350,7 +351,7 @@ class Broker:
     def client_config(self, **extra: Any) -> dict[str, Any]:
         """Settings for confluent-kafka: `Consumer(broker.client_config(group_id="billing"))`.
 
-        extra  more of them, with `_` for `.`
+        extra  further settings, with `_` for `.`
         """
         more = {name.replace("_", "."): value for name, value in extra.items()}
         return {"bootstrap.servers": self.bootstrap, **more}
@@ -358,7 +359,7 @@ class Broker:
     def kwargs(self, **extra: Any) -> dict[str, Any]:
         """Settings for krust's clients, kafka-python and aiokafka: `Consumer(**broker.kwargs())`.
 
-        extra  more of them, as they are
+        extra  further settings, unchanged
         """
         return {"bootstrap_servers": self.bootstrap, **extra}
 
@@ -370,9 +371,9 @@ class Broker:
         *,
         replication_factor: int | None = None,
     ) -> None:
-        """Make a topic; clients see it when this returns. KafkaError: it is there, or cannot be.
+        """Create a topic. Clients see it when this returns. KafkaError: it exists, or is invalid.
 
-        replication_factor  None: as the setting default.replication.factor says
+        replication_factor  None: the setting default.replication.factor
         """
         pairs = [{"name": key, "value": _text(value)} for key, value in (config or {}).items()]
         wanted = {
@@ -386,7 +387,7 @@ class Broker:
         _check(response["topics"][0])
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records. KafkaError: there is none of that name."""
+        """Delete a topic and its records. KafkaError: it does not exist."""
         request = {"topics": [{"name": name, "topic_id": NO_TOPIC_ID}]}
         _check(self._call("DeleteTopics", request)["responses"][0])
 
@@ -400,7 +401,7 @@ class Broker:
         columns: Iterable[str] | None = None,
         **settings: Unpack[ScanSettings],
     ) -> Scan:
-        """A topic of this broker as a table: `krust.scan` with `bootstrap` given."""
+        """A topic of this broker as a table: `krust.scan` with this `bootstrap`."""
         from krust.frames import scan
 
         chosen: dict[str, Any] = {} if columns is None else {"columns": columns}
@@ -415,7 +416,7 @@ class Broker:
         )
 
     def records(self, topic: str) -> list[Record]:
-        """Every record that a topic has now, by partition and offset; all of them in memory.
+        """All records of a topic, by partition and offset, in memory.
 
         raises  KafkaError: there is no such topic
         """
@@ -448,11 +449,11 @@ class Broker:
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def topics(self) -> list[str]:
-        """The names of all topics but Kafka's internal ones, sorted."""
+        """The names of all topics except internal ones, sorted."""
         return sorted(set(self._running().view.topics) - set(INTERNAL))
 
     def _call(self, api: str, message: Message) -> Message:
-        """Have the policy thread answer a request of our own."""
+        """Have the policy thread decide a request of this process."""
         core = self._running()
         call = _Call(api, message)
         self._calls.append(call)
@@ -482,7 +483,7 @@ class Broker:
             )
 
     def _run(self) -> None:
-        """The policy thread's life."""
+        """Run the policy thread."""
         core, shared = None, self._shared
         try:
             if self._temporary and self._memory is None:
@@ -545,11 +546,11 @@ def _address(host: str, port: int) -> str:
 
 
 def _nothing() -> None:
-    """What a failure calls where nobody asked to be told."""
+    """The default of `on_failure`."""
 
 
 class _Call:
-    """A request by a thread of this process."""
+    """A request of a thread of this process."""
 
     __slots__ = ("api", "done", "message", "response")
 
@@ -561,7 +562,7 @@ class _Call:
 
 
 def _made(pattern: str, kind: Assignor | type[Assignor]) -> Assignor:
-    """An assignor; ConfigError: that is none."""
+    """The assignor. ConfigError: the object is none."""
     assignor = kind() if isinstance(kind, type) else kind
     if not callable(getattr(assignor, "assign", None)) or not getattr(assignor, "name", None):
         raise ConfigError(
@@ -572,7 +573,7 @@ def _made(pattern: str, kind: Assignor | type[Assignor]) -> Assignor:
 
 
 def _check(result: Message) -> None:
-    """Raise what a result refuses."""
+    """Raise a KafkaError if the result has an error code."""
     code = Code(result["error_code"])
     if code is not Code.NONE:
         raise KafkaError(result["error_message"] or code.name, code=code, name=code.name)

@@ -1,16 +1,16 @@
-"""SPEC: which records of a partition are meant. One grammar, wherever krust asks "from where".
+"""SPEC: a range of a partition's records. All commands and functions use this grammar.
 
-    start  end            the first record there is; the next one to be written
+    start  end            the first record; the next record to be written
     10                    offset 10
     +3  -3                three after the start; three before the end
     @TIME                 the first record at or after a time
-    BEGIN:END             from BEGIN up to, not including, END; each is optional
+    BEGIN:END             from BEGIN up to, but not including, END; each is optional
     BEGIN:+5              five offsets from BEGIN
 
 TIME is `-1h` (ago; ms s m h d w), milliseconds since 1970, or `2026-11-01`, `2026-11-01T10:30`,
-with an optional `Z` or `+02:00` (else local time). Without `:`, the reading goes on after the end.
+with an optional `Z` or `+02:00` (else local time). Without `:` the reading continues after the end.
 
-Pure: the clock is handed in, offsets are looked up by the caller.
+Pure: the time is an argument, and the caller looks up offsets.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _LARGEST = 2**63 - 1
 
 
 class SpecError(ValueError):
-    """A text that is no SPEC; the message says what one looks like."""
+    """A text is no SPEC; the message shows valid ones."""
 
 
 class Kind(Enum):
-    """What a place is counted from."""
+    """What a position is relative to."""
 
     START = "start"
     """`value` records after the first"""
@@ -51,7 +51,7 @@ class Kind(Enum):
     TIME = "time"
     """the first record at or after `value`, milliseconds since 1970"""
     LENGTH = "length"
-    """`value` offsets after the place where the range begins; only as an end"""
+    """`value` offsets after the begin of the range; only as an end"""
 
 
 @dataclass(frozen=True)
@@ -64,24 +64,24 @@ class Place:
 
 @dataclass(frozen=True)
 class Spec:
-    """A range of records. `end` None: there is none, the reading goes on."""
+    """A range of records. `end` None: the reading continues."""
 
     begin: Place
     end: Place | None = None
 
     def times(self) -> list[int]:
-        """The times, in milliseconds, whose offsets `resolve` wants to know."""
+        """The times, in milliseconds, whose offsets `resolve` needs."""
         places = (self.begin, self.end)
         return [place.value for place in places if place and place.kind is Kind.TIME]
 
     def resolve(
         self, start: int, end: int, at: Mapping[int, int] | None = None
     ) -> tuple[int, int | None]:
-        """The offsets of the range in one partition, as (first, first not wanted any more).
+        """The offsets of the range in one partition, as (first, end).
 
-        start, end  the partition's first offset, and the next one to be written
-        at          time in ms -> offset of the first record at or after it (-1: none so late)
-        returns     start <= first <= end for what is counted or timed; an offset stays as it is
+        start, end  the partition's first offset, and the next offset to be written
+        at          time in ms -> offset of the first record at or after it (-1: none)
+        returns     start <= first <= end for counts and times; a given offset is not limited
         """
         first = _offset(self.begin, start, end, at or {})
         if self.end is None:
@@ -96,9 +96,9 @@ END = Spec(Place(Kind.END))
 
 
 def parse(text: str, now_ms: int) -> Spec:
-    """Read a SPEC.
+    """Parse a SPEC.
 
-    now_ms  wall clock, what `@-1h` counts from
+    now_ms  the wall clock, for `@-1h`
     raises  SpecError
     """
     text = text.strip()

@@ -1,4 +1,4 @@
-"""Numbers in sentences: one place for the plural, the thousands' commas and the units of bytes."""
+"""Formats numbers in messages: plurals, commas between thousands, units of bytes."""
 
 from __future__ import annotations
 

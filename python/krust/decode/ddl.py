@@ -1,6 +1,6 @@
-"""Columns in SQL's words, `id bigint, tags array<string>`, to an Arrow schema and back.
+"""Converts columns in SQL, `id bigint, tags array<string>`, to an Arrow schema and back.
 
-The words and types are Spark's, so that a schema can be moved from a Spark program as it is.
+The words and types are Spark's, so a schema of a Spark program can be used unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def schema(text: str) -> pa.Schema:
-    """Read columns. ConfigError: that is none, and where."""
+    """Parse columns. ConfigError: invalid, with the position."""
     import pyarrow as pa
 
     words = _Words(text)
@@ -63,7 +63,7 @@ class _Words:
         )
 
     def peek(self) -> str | None:
-        """The next word or sign; None: there is nothing but blanks."""
+        """The next word or sign; None: the end of the text."""
         found = _TOKEN.match(self._text, self._at)
         if found is None:
             if self._text[self._at :].strip():
@@ -72,7 +72,7 @@ class _Words:
         return found[1] or found[2] or found[3]
 
     def take(self, *wanted: str) -> str:
-        """The next word, which must be one of these, where any are given."""
+        """Take the next word, which must be one of these if any are given."""
         word = self.peek()
         if word is None or (wanted and word not in wanted):
             raise self.error(" or ".join(wanted) or "a word")
@@ -81,7 +81,7 @@ class _Words:
         return word
 
     def fields(self, end: str) -> list[pa.Field]:
-        """Columns, or a struct's fields, up to `end`."""
+        """Parse columns, or a struct's fields, up to `end`."""
         import pyarrow as pa
 
         found = []
@@ -102,7 +102,7 @@ class _Words:
         return found
 
     def type(self) -> pa.DataType:
-        """One type."""
+        """Parse one type."""
         import pyarrow as pa
 
         self._depth += 1
@@ -158,7 +158,7 @@ class _Words:
 
 
 def text(columns: pa.Schema) -> str:
-    """A schema in SQL's words. ConfigError: a type that Spark does not have."""
+    """A schema as SQL. ConfigError: a type that Spark does not have."""
     return ", ".join(f"{_quoted(column.name)} {_type(column.type)}" for column in columns)
 
 

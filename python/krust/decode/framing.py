@@ -1,8 +1,8 @@
-"""The header that registries' serializers write before a value: a zero byte and the schema's id.
+"""The header of schema registries' serializers before a value: a zero byte and the schema's id.
 
 Avro       00, id in 4 bytes, body
 Protobuf   00, id in 4 bytes, message index, body
-message index: a count and so many numbers, zigzag varints; `00` stands for [0]
+message index: a count and that many numbers, zigzag varints; `00` stands for [0]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def schema_id(value: bytes) -> int:
 
 
 def message_index(value: bytes) -> tuple[tuple[int, ...], int]:
-    """The path of a Protobuf message in its file, and where its body begins."""
+    """The path of a Protobuf message in its file, and the position of its body."""
     count, at = _zigzag(value, HEADER_BYTES)
     if count == 0:
         return (0,), at

@@ -1,11 +1,12 @@
-"""Avro to columns: the 5-byte header names the writer's schema, fastavro resolves it to ours.
+"""Avro to columns: the 5-byte header names the writer's schema, fastavro resolves it to the
+reader's.
 
-The reader's schema is a record; its fields are the columns. [null, T] is T that may be null; unions
-of int and long, float and double are the wider of the two; other unions have no column type. Times,
-dates, decimals are Arrow's; uuid is text; enum is text.
+The reader's schema is a record whose fields are the columns. [null, T] is a nullable T. A union of
+int and long, or of float and double, is the wider type. Other unions have no column type. Times,
+dates and decimals have Arrow's types; uuid and enum are text.
 
-What a writer's schema may not have, because a few hostile bytes could then ask for endless work: a
-record inside itself, an array or map of things that take no bytes (null, an empty record).
+A writer's schema is refused if a few hostile bytes could ask for endless work: a recursive record,
+or an array or map whose elements take no bytes (null, an empty record).
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _PLAIN = {
 
 
 class AvroDecoder:
-    """Values to the fields of a reader's schema.
+    """Decodes values to the fields of a reader's schema.
 
     reader   the reader's schema, as JSON
-    schemas  writers' schemas by id; None: values have no header and are written in `reader`
+    schemas  writers' schemas by id; None: values have no header and are written with `reader`
     """
 
     def __init__(self, reader: Any, schemas: Schemas | None) -> None:
@@ -90,7 +91,7 @@ class AvroDecoder:
 
 
 def _plain(found: Any) -> Any:
-    """A value as pyarrow takes it: what Avro calls uuid becomes text."""
+    """A value for pyarrow: a uuid becomes text."""
     import uuid
 
     if isinstance(found, uuid.UUID):
@@ -103,12 +104,12 @@ def _plain(found: Any) -> Any:
 
 
 def _parsed(schema: Any) -> Any:
-    """A schema as fastavro wants it, once it is known to be harmless."""
+    """A schema for fastavro, after it was checked to be harmless."""
     import fastavro
 
     try:
         parsed = fastavro.parse_schema(schema)
-    except Exception as error:  # it raises what it likes
+    except Exception as error:  # fastavro raises exceptions of many types
         raise ConfigError(f"no Avro schema: {reason_of(error)}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise ConfigError("an Avro record is wanted, its fields are the columns")
@@ -117,7 +118,7 @@ def _parsed(schema: Any) -> Any:
 
 
 def _least_bytes(schema: Any, named: dict[str, int], inside: tuple[str, ...]) -> int:
-    """How few bytes a value may take. ConfigError: a schema that hostile bytes could abuse."""
+    """The fewest bytes of a value. ConfigError: hostile bytes could abuse the schema."""
     if isinstance(schema, list):
         for branch in schema:
             _least_bytes(branch, named, inside)
@@ -147,7 +148,7 @@ def _least_bytes(schema: Any, named: dict[str, int], inside: tuple[str, ...]) ->
 
 
 def arrow_schema(schema: Any) -> pa.Schema:
-    """The columns of a reader's schema. ConfigError: it is no record, or a field has no column."""
+    """The columns of a reader's schema. ConfigError: no record, or a field has no column type."""
     import pyarrow as pa
 
     _parsed(schema)
@@ -155,7 +156,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
 
 
 class _Types:
-    """Arrow's types of a schema's, with the names that it has defined so far."""
+    """Converts Avro types to Arrow types, and keeps the named types of the schema."""
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType] = {}

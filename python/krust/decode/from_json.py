@@ -1,16 +1,16 @@
-"""JSON objects to columns. One object a value, UTF-8; members that no column names are passed over.
+"""JSON objects to columns. A value is one object in UTF-8. Members without a column are ignored.
 
-Two ways, one meaning: pyarrow reads a piece of values at once where that must come out the same;
-where it does not take a piece, Python's parser reads it value by value and knows which are bad.
+There are two ways with one result. pyarrow reads many values (a piece) at once if both ways must
+give the same result. If pyarrow refuses a piece, Python's parser reads it value by value and finds
+the bad ones. pyarrow reads a piece as lines `{"v":[VALUE,{"MARK":true}]}`. A new line begins only
+where the line before has closed all its brackets, because `}` is followed by `{` nowhere else in
+JSON. So a row belongs to its value, whatever the values are. If a line is a list of two whose
+second element has the random MARK, then VALUE was one whole object.
 
-The piece is read as lines `{"v":[VALUE,{"MARK":true}]}`. A line begins where the one before it has
-closed all it opened, since `}` and then `{` fit together nowhere else. So rows stay with their
-values, whatever the values are; that each line is one list of two, the second with a MARK that
-nobody could have guessed, says that VALUE was one whole object.
-
-Types: whole numbers must be written as such and fit; floats take any number; strings only strings;
-timestamps ISO 8601 (no zone: UTC) or whole milliseconds since 1970; dates `2026-11-21`; decimals a
-number or a string with no more digits than fit; binary base64; maps objects.
+Types: an integer must be written without a point and fit; a float is any number; a string is a
+string; a timestamp is ISO 8601 (without zone: UTC) or milliseconds since 1970; a date is
+`2026-11-21`; a decimal is a number or a string whose digits fit; binary is base64; a map is an
+object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE = 1024
-"""Values that are read at once, and one by one if something is wrong with one."""
+"""How many values are read at once, or one by one if one of them is bad."""
 _USUAL_DATE = r"^[12]\d{3}-\d\d-\d\d$"
 _USUAL_MOMENT = r"^[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?Z?$"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -43,7 +43,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
 
 
 class JsonDecoder:
-    """Objects to the columns of a schema; a member that is missing is null."""
+    """Decodes objects to the columns of a schema. A missing member is null."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -95,7 +95,7 @@ class JsonDecoder:
 
 
 class _Number(float):
-    """A number with a point or an exponent that remembers how it was written."""
+    """A number with a point or an exponent, and its text."""
 
     text: str
 
@@ -109,12 +109,12 @@ _NUMBERS = (int, float, _Number)  # float: NaN and Infinity
 
 
 class _Object(dict[str, Any]):
-    """An object that remembers which members it had twice."""
+    """An object, and the members that it has twice."""
 
     twice: frozenset[str] = frozenset()
 
     def pick(self, name: str) -> Any:
-        """A member that a column wants; None: not there, or null."""
+        """The member of a column; None: missing or null."""
         if name in self.twice:
             raise BadValueError(f"{name}: there are two of it")
         return self.get(name)
@@ -129,7 +129,7 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
 
 
 class _Quick:
-    """A piece at once, by pyarrow."""
+    """Reads a piece at once, with pyarrow."""
 
     def __init__(self, schema: pa.Schema) -> None:
         import pyarrow as pa
@@ -146,7 +146,7 @@ class _Quick:
         self._head, self._joint, self._end = b'{"v":[', f'{end}{{"v":['.encode(), end.encode()
 
     def read(self, piece: pa.Array) -> pa.RecordBatch | None:
-        """The columns; None: value by value, please."""
+        """The columns; None: the piece has to be read value by value."""
         import pyarrow as pa
         import pyarrow.json as pj
 
@@ -196,7 +196,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """A column of dates or moments; None: one is not in the usual form."""
+    """A column of dates or timestamps; None: one has another form."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -212,7 +212,7 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _is_quick(kind: pa.DataType) -> bool:
-    """Whether pyarrow and Python read this type alike."""
+    """Whether pyarrow and Python read this type in the same way."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -229,7 +229,7 @@ def _kind(found: Any) -> str:
 
 
 def _reader(kind: pa.DataType, path: str) -> Callable[[Any], Any]:
-    """What makes a column's value of a member's, and knows the member's place for its errors."""
+    """The function that converts a member to its column's value. Its errors name the path."""
     import pyarrow as pa
 
     def mismatch(found: Any) -> BadValueError:
@@ -296,7 +296,9 @@ def _struct_reader(
 
 
 def _scalar_reader(kind: pa.DataType) -> Callable[[Any], Any]:
-    """A reader that gives None, or raises ValueError or ArithmeticError, for what does not fit."""
+    """The function of a scalar. For a bad value it returns None or raises ValueError or
+    ArithmeticError.
+    """
     import pyarrow as pa
 
     if pa.types.is_signed_integer(kind):

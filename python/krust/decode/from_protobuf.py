@@ -1,12 +1,12 @@
-"""Protobuf to columns: a message of a descriptor set, framed as registries' serializers do or bare.
+"""Protobuf to columns: values are messages of a descriptor set, with or without a registry's
+header.
 
     protoc --include_imports --descriptor_set_out=events.pb events.proto
 
-The columns are the message's fields. A field that knows whether it was set (optional, oneof, a
-message) is null when it was not; others have their default, as everywhere in Protobuf. uint32 is
-int64, uint64 decimal(20,0), enum text (a number that it does not name: that number), Timestamp a
-timestamp, wrappers their value, Struct, Value and ListValue JSON as text. A message inside itself
-has no columns.
+The columns are the message's fields. An unset field is null if Protobuf knows whether it was set
+(optional, oneof, a message), and otherwise has its default. uint32 is int64; uint64 is
+decimal(20,0); an enum is text (an unknown number: that number); Timestamp is a timestamp; a wrapper
+is its value; Struct, Value and ListValue are JSON as text. A recursive message has no columns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MICROS = 1_000_000
 
 
 class ProtobufDecoder:
-    """Values to the fields of one message.
+    """Decodes values to the fields of one message.
 
     descriptors  a FileDescriptorSet with its imports, as bytes
     message      the full name of the message
@@ -115,7 +115,7 @@ def _names(files: Any) -> list[str]:
 
 
 def _path(message: Any) -> tuple[int, ...]:
-    """Where a message stands in its file: its number there, or those of what it is inside first."""
+    """The path of a message in its file: the numbers of the enclosing messages and its own."""
     from google.protobuf import descriptor_pb2
 
     outer = message.containing_type
@@ -129,7 +129,7 @@ def _path(message: Any) -> tuple[int, ...]:
 
 
 class _Field:
-    """A field's column: its type, and how it is read from a message."""
+    """The column of a field: its type, and the function that reads it."""
 
     def __init__(self, field: Any, inside: tuple[str, ...]) -> None:
         import pyarrow as pa
@@ -165,7 +165,7 @@ class _Field:
 
 
 def _value(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
-    """Type and reader of one value of a field."""
+    """The type of one value of a field, and the function that reads it."""
     import pyarrow as pa
 
     if field.message_type is not None:
@@ -222,7 +222,7 @@ def _json(found: Any) -> str:
 
 
 def read_descriptors(path: str) -> bytes:
-    """A descriptor set's bytes. ConfigError: the file cannot be read."""
+    """The bytes of a descriptor set. ConfigError: the file cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""THE table of the options of decoding, as a Spark source and a pipeline's file spell them.
+"""The table of decoding options, as a Spark source and a pipeline's file spell them.
 
 valueFormat         json, avro, protobuf; without it values stay as they are
 valueSchema         json: columns as in SQL, or @FILE with them; avro: the reader's schema, JSON or
@@ -46,10 +46,10 @@ _EXTRAS = {"avro": "fastavro", "protobuf": "google.protobuf"}
 
 
 def chosen(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of a source's options that decoding takes, as OPTIONS spells them; {}: no decoding.
+    """The decoding options among a source's options, as OPTIONS spells them; {}: no decoding.
 
-    given   options by name, in whatever case
-    raises  ConfigError: one that cannot be, or that another needs
+    given   options by name, in any case
+    raises  ConfigError: an invalid option, or a missing one that another needs
     """
     lower = {name.lower(): value for name, value in given.items()}
     found = {name: lower[name.lower()] for name in OPTIONS if name.lower() in lower}
@@ -90,14 +90,14 @@ def _check(found: Mapping[str, str], form: str) -> None:
 
 
 def kept(found: Mapping[str, str]) -> tuple[str, ...]:
-    """The record's own columns that stay, in the order asked."""
+    """The columns of the record that stay, in the given order."""
     if "keep" not in found:
         return KEPT
     return tuple(name.strip() for name in found["keep"].split(",") if name.strip())
 
 
 def bad_records(found: Mapping[str, str]) -> str:
-    """What happens to records that cannot be decoded."""
+    """What to do with records that cannot be decoded."""
     return found.get("badRecords", "topic" if "deadLetterTopic" in found else "file").lower()
 
 
@@ -107,7 +107,7 @@ def _framing(found: Mapping[str, str]) -> str:
 
 
 def decoder(found: Mapping[str, str]) -> Decoder:
-    """Make what `chosen` describes. ConfigError: a schema that is not there or cannot be."""
+    """The decoder of `chosen` options. ConfigError: a missing or invalid schema."""
     form = found["valueFormat"]
     _need(form)
     if form == "json":

@@ -1,4 +1,4 @@
-"""What decoding gives: the columns of good rows, and each bad row with its reason."""
+"""The result of decoding: the columns of good rows, and each bad row with its reason."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REASON_CHARS = 300
-"""A reason is cut here: it goes into a record's header."""
+"""The most characters of a reason, which goes into a record's header."""
 
 
 class BadValueError(Exception):
-    """One value cannot be decoded; the text is the reason."""
+    """A value cannot be decoded; the text is the reason."""
 
 
 class Bad(NamedTuple):
@@ -27,7 +27,7 @@ class Bad(NamedTuple):
 
 @dataclass
 class Decoded:
-    """The good rows' columns, the numbers of those rows (None: all), and the bad rows."""
+    """The columns of good rows, the numbers of these rows (None: all), and the bad rows."""
 
     columns: pa.RecordBatch
     good: Sequence[int] | None = None
@@ -35,16 +35,16 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Values of one format to columns of one schema."""
+    """Decodes values of one format to columns of one schema."""
 
     schema: pa.Schema
 
     def decode(self, values: pa.Array) -> Decoded:
-        """Decode a binary array. Never raises for what the values are."""
+        """Decode a binary array. No value makes it raise."""
 
 
 def reason_of(error: BaseException) -> str:
-    """An error as a reason: one line, bounded."""
+    """An error as a reason: one short line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= REASON_CHARS else f"{text[: REASON_CHARS - 1]}…"
 
@@ -78,7 +78,7 @@ _READ_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What readers raise on bytes that are not what they should be."""
+"""The exceptions of the libraries for invalid bytes."""
 
 
 def _built(
@@ -89,7 +89,7 @@ def _built(
     try:
         return Decoded(columns(fields, schema), good if bad else None, bad)
     except (pa.ArrowException, *_READ_ERRORS):
-        pass  # some row does not fit its column: find which
+        pass  # a row does not fit its column: find it
     fitting: list[int] = []
     for number, row in enumerate(good):
         try:
@@ -102,7 +102,7 @@ def _built(
 
 
 def columns(fields: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of fields by name as a batch; a field that is missing is null."""
+    """A batch of rows, which are fields by name. A missing field is null."""
     import pyarrow as pa
 
     arrays = [pa.array([row.get(c.name) for row in fields], c.type) for c in schema]

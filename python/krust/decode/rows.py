@@ -1,6 +1,6 @@
-"""Whole records: batches of the source's columns to batches of the table's, bad records apart.
+"""Decodes batches of records to batches of a table's rows, and separates bad records.
 
-The table's columns are the value's, then those of the record that stay (`_topic`, `_offset`, ..).
+The table's columns are the value's, then the columns of the record that stay (`_topic`, `_offset`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from krust.decode.outcome import Decoder
 
 REASON = "reason"
-"""The column that bad records have besides their own."""
+"""The column with the reason, which bad records have beside their own columns."""
 
 
 class Rows:
-    """How the batches of one pipeline are decoded. Made once a task."""
+    """Decodes the batches of a pipeline. Created once a task."""
 
     def __init__(self, chosen: Mapping[str, str], decoder: Decoder | None = None) -> None:
         self._decoder = decoder or options.decoder(chosen)
@@ -37,11 +37,11 @@ class Rows:
 
     @property
     def columns(self) -> list[str]:
-        """The source's columns that are read; bad records are told apart with the same."""
+        """The columns that are read from the source. Bad records have them too."""
         return list(dict.fromkeys(["value", *self._kept, *options.KEPT]))
 
     def schema(self, source: pa.Schema) -> pa.Schema:
-        """The table's columns, made of the source's."""
+        """The table's columns, from the source's."""
         import pyarrow as pa
 
         own = [source.field(name).with_name(f"_{name}") for name in self._kept]
@@ -50,7 +50,7 @@ class Rows:
     def split(
         self, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        """Each batch as the table's rows, and its bad records with their reasons; None: none."""
+        """Each batch as rows of the table, and its bad records with their reasons (None: none)."""
         import pyarrow as pa
 
         for batch in batches:

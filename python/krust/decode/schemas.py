@@ -1,8 +1,8 @@
-"""Where writers' schemas are: a registry (`schema.registry.url`), or a folder of `ID.avsc`.
+"""Writers' schemas from a registry (`schema.registry.url`) or a folder of `ID.avsc`.
 
-The only file of this room that asks or reads anything. A schema never changes under its id, so each
-is asked for once and kept, as many as KEPT. An id that does not exist is remembered as well, for
-MISSING_S: hostile ids cannot make a worker ask the registry for each record.
+The only module of `decode/` that uses the network or files. The schema of an id never changes, so
+each is requested once and cached, at most KEPT of them. An id that does not exist is remembered for
+MISSING_S, so that hostile ids cannot cause a request for each record.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LARGEST = 16 << 20
 
 
 class Schemas:
-    """Schemas by id, kept.
+    """A cache of schemas by id.
 
-    read   asks for one: its JSON; KeyError: there is none
+    read   returns the JSON of a schema; KeyError: it does not exist
     """
 
     def __init__(self, read: Callable[[int], Any]) -> None:
@@ -42,7 +42,7 @@ class Schemas:
         self._missing: OrderedDict[int, tuple[float, str]] = OrderedDict()
 
     def __getitem__(self, number: int) -> Any:
-        """The schema; BadValueError: there is none. UnreachableError: nobody to ask."""
+        """The schema. BadValueError: it does not exist. UnreachableError: no answer."""
         found = self._kept.get(number)
         if found is not None:
             return found
@@ -67,7 +67,7 @@ def _keep(table: OrderedDict[int, Any], number: int, value: Any) -> None:
 
 
 def from_folder(folder: Path) -> Callable[[int], Any]:
-    """Schemas of `ID.avsc` files. ConfigError: there is no such folder."""
+    """Reads schemas from `ID.avsc` files. ConfigError: there is no such folder."""
     if not folder.is_dir():
         raise ConfigError(f"schema folder {str(folder)!r} does not exist")
 
@@ -84,7 +84,7 @@ def from_folder(folder: Path) -> Callable[[int], Any]:
 
 
 class Registry:
-    """A schema registry's HTTP interface, as much of it as reading needs."""
+    """The HTTP interface of a schema registry, as far as reading needs it."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -101,11 +101,11 @@ class Registry:
         self._url = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
 
     def schema(self, number: int) -> Any:
-        """The Avro schema of an id. KeyError: there is none."""
+        """The Avro schema of an id. KeyError: it does not exist."""
         return self._avro(self._ask(f"/schemas/ids/{number}"))
 
     def latest(self, subject: str) -> Any:
-        """The newest Avro schema of a subject. KeyError: there is none."""
+        """The newest Avro schema of a subject. KeyError: it does not exist."""
         quoted = urllib.parse.quote(subject, safe="")
         return self._avro(self._ask(f"/subjects/{quoted}/versions/latest"))
 

@@ -1,1 +1,1 @@
-"""Which old segments may go: policies as plain objects, the built-in ones, and where they run."""
+"""Retention policies: their contract, the built-in ones, and the process that calls others."""

@@ -1,9 +1,9 @@
-"""What the core lets go by itself (`rust/src/storage/log/retention.rs`), as arithmetic.
+"""The retention of the core (`rust/src/storage/log/retention.rs`) as arithmetic.
 
-It acts on every partition, beside a policy that rules it as well (then without limits of time and
-size): whole segments below the log start offset go, which is all that ever goes of a topic that is
-compacted only. Unlike a policy it lets the active segment go too: where the time of all records is
-up, a new segment is begun first. Tests hold this against a broker.
+The core deletes whole segments below the log start offset of every partition; for a compacted topic
+that is all. It also applies the limits of time and size, unless a policy decides for the topic. In
+contrast to a policy it can delete the active segment: if all its records are too old, a new segment
+begins first. Tests compare this module with a broker.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def dropped(partition: Partition, log_start: int, now_ms: int, *, deletes: bool) -> int:
-    """How many of the oldest segments the core drops now.
+    """The number of the oldest segments that the core deletes now.
 
-    deletes  `cleanup.policy` has `delete`, and the limits are the core's to keep
+    deletes  whether `cleanup.policy` has `delete` and no policy decides for the topic
     """
     segments = partition.segments
     keep_from = log_start
@@ -35,7 +35,7 @@ def dropped(partition: Partition, log_start: int, now_ms: int, *, deletes: bool)
 
 
 def _by_time(segments: tuple[Segment, ...], retention_ms: int, now_ms: int) -> int:
-    """The offset from which on segments are young enough."""
+    """The first offset of the segments that are young enough."""
     keep_from = 0
     if retention_ms < 0:
         return keep_from
@@ -47,7 +47,7 @@ def _by_time(segments: tuple[Segment, ...], retention_ms: int, now_ms: int) -> i
 
 
 def _by_size(segments: tuple[Segment, ...], retention_bytes: int) -> int:
-    """The offset from which on the log is small enough."""
+    """The first offset of the segments that fit into the limit."""
     keep_from = 0
     if retention_bytes < 0:
         return keep_from

@@ -1,7 +1,7 @@
-"""The built-in policies: by time, by size, by both, and one that keeps room on the disk.
+"""The built-in policies: by time, by size, by both, and one that keeps the disk from filling up.
 
-Promised: what each docstring says, of segments that may go at all (`Partition.may_go`).
-Not promised: that the active segment ever goes; it is closed when it is full or `segment.ms` old.
+Promised: what each docstring says, for segments that may be deleted (`Partition.may_go`). Not
+promised: the deletion of the active segment, which is sealed when it is full or `segment.ms` old.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
 
 
 class Time:
-    """Segments whose newest record is older than `retention.ms`, as Kafka does."""
+    """Deletes segments whose newest record is older than `retention.ms`, as Kafka does."""
 
     name = "time"
 
     def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
-        """Oldest first, up to the first that is young enough."""
+        """The oldest segments up to the first one that is young enough."""
         return {each.key: _too_old(each, now_ms) for each in partitions}
 
 
 class Size:
-    """The oldest segments without which `retention.bytes` still remain, as Kafka does."""
+    """Deletes the oldest segments while `retention.bytes` remain without them, as Kafka does."""
 
     name = "size"
 
     def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
-        """Oldest first, as long as what stays is not below the limit."""
+        """The oldest segments, as long as the rest is not below the limit."""
         return {each.key: _too_many(each) for each in partitions}
 
 
 class TimeAndSize:
-    """What either of the two lets go: Kafka's own policy, and the default."""
+    """Deletes by time and by size: Kafka's policy, and the default."""
 
     name = "time_and_size"
 
     def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
-        """The larger number of both."""
+        """The larger number of the two."""
         return {each.key: max(_too_old(each, now_ms), _too_many(each)) for each in partitions}
 
 
 class KeepFreeDiskSpace:
-    """`time_and_size`, and of what is left the oldest, wherever it lies, until the disk has room.
+    """Deletes by time and size, then the oldest segments of all partitions until the disk has room.
 
-    share  of the disk that is to be free, a parameter: krust.retention.policy.keep_free_disk_space.
-           share=0.2; 0.1 where nothing is said
+    share  a parameter: the free share of the disk, 0.1 by default:
+           krust.retention.policy.keep_free_disk_space.share=0.2
     """
 
     name = "keep_free_disk_space"
     share = 0.1
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Take the share that is to be free."""
+        """Set the free share of the disk."""
         if unknown := sorted(set(configs) - {"share"}):
             raise ValueError(f"there is no parameter {unknown[0]}; there is share")
         share = float(configs.get("share", self.share))
@@ -67,7 +67,7 @@ class KeepFreeDiskSpace:
         self.share = share
 
     def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
-        """No more goes than is needed; nothing beyond the limits while there is room."""
+        """The segments beyond the limits, and the oldest others as far as needed."""
         gone = dict(TimeAndSize().expired(disk, partitions, now_ms))
         freed = sum(one.size for each in partitions for one in each.segments[: gone[each.key]])
         missing = int(disk.total * self.share) - disk.free - freed
@@ -91,7 +91,7 @@ class KeepFreeDiskSpace:
 
 
 def _too_old(partition: Partition, now_ms: int) -> int:
-    """How many of the oldest are beyond `retention_ms`."""
+    """The number of the oldest segments beyond `retention_ms`."""
     if partition.retention_ms < 0:
         return 0
     may_go = partition.may_go
@@ -102,7 +102,7 @@ def _too_old(partition: Partition, now_ms: int) -> int:
 
 
 def _too_many(partition: Partition) -> int:
-    """How many of the oldest are beyond `retention_bytes`."""
+    """The number of the oldest segments beyond `retention_bytes`."""
     if partition.retention_bytes < 0:
         return 0
     excess = sum(segment.size for segment in partition.segments) - partition.retention_bytes
@@ -116,7 +116,7 @@ def _too_many(partition: Partition) -> int:
 BUILT_IN: dict[str, type[RetentionPolicy]] = dict(
     zip(RETENTION_POLICIES, (TimeAndSize, Time, Size, KeepFreeDiskSpace), strict=True)
 )
-"""THE table of built-in policies."""
+"""The table of built-in policies."""
 
 POLICIES: Plugins[RetentionPolicy] = Plugins(
     "retention policy",
@@ -125,4 +125,5 @@ POLICIES: Plugins[RetentionPolicy] = Plugins(
     "expired",
     "`name` and `expired(disk, partitions, now_ms)`",
 )
-"""With those of installed packages (entry points of `krust.retention`) and `module:Class`."""
+"""All policies: built-in, of installed packages (entry points of `krust.retention`), and by place.
+"""

@@ -1,6 +1,6 @@
-"""What a retention policy is given, what it gives back, and the check of what it gave back.
+"""The contract of a retention policy: its arguments, its result, and the check of the result.
 
-A policy is any object with a `name` and an `expired`; it inherits nothing:
+A policy is any object with a `name` and an `expired`. It needs no base class:
 
     class Nothing:
         name = "nothing"
@@ -8,8 +8,8 @@ A policy is any object with a `name` and an `expired`; it inherits nothing:
         def expired(self, disk, partitions, now_ms):
             return {}
 
-It is a function of its arguments alone: no clock, no files, no memory of the last call. It may
-raise. What it returns is checked by `validate`. Everything here is plain data and can be pickled.
+It depends only on its arguments: no clock, no files, no memory of the last call. It may raise.
+`validate` checks its result. All types here are plain data and can be pickled.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from krust.plugins import shown
 
 Expired: TypeAlias = Mapping[tuple[str, int], int]
-"""(topic, number) -> how many of its oldest segments may go; who is not named keeps all."""
+"""(topic, number) -> the number of its oldest segments to delete. A partition that is absent keeps
+all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment, as far as its age and size go.
+    """The age and size of a segment.
 
-    base_offset           of its first record; the next segment begins at `next_offset`
-    largest_timestamp_ms  of its records; when it was last written, where they have none
+    base_offset           the offset of its first record; the next segment begins at `next_offset`
+    largest_timestamp_ms  of its records; without timestamps, the time of the last write
     """
 
     base_offset: int
@@ -40,11 +41,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of a topic that is cleaned by deletion.
+    """A partition of a topic with `cleanup.policy=delete`.
 
-    segments         oldest first; the last one is written to
-    high_watermark   nothing at or above it may go
-    retention_ms     `retention.ms` of its topic, -1: for ever
+    segments         oldest first; the last one is the active segment
+    high_watermark   no record at or above it may be deleted
+    retention_ms     `retention.ms` of its topic, -1: no limit
     retention_bytes  `retention.bytes` of its topic, -1: no limit
     """
 
@@ -57,12 +58,12 @@ class Partition:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Its name in the answer."""
+        """Its key in the result."""
         return self.topic, self.number
 
     @property
     def may_go(self) -> tuple[Segment, ...]:
-        """The segments that may go at all: not the active one, none above the high watermark."""
+        """The segments that may be deleted: not the active one, none above the high watermark."""
         sealed = self.segments[:-1]
         count = sum(segment.next_offset <= self.high_watermark for segment in sealed)
         return sealed[:count]
@@ -78,27 +79,27 @@ class Disk:
 
 @runtime_checkable
 class RetentionPolicy(Protocol):
-    """A way to say which segments may go now."""
+    """Decides which segments to delete now."""
 
     name: str
 
     def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
-        """How many of the oldest segments of each partition may go.
+        """The number of the oldest segments of each partition to delete.
 
-        disk        where these partitions lie; of several log directories one call each
-        partitions  all of that directory that the policy rules
-        now_ms      wall clock; handed in, never read here
+        disk        the disk of these partitions; each log directory has a call of its own
+        partitions  all partitions of that directory that the policy decides for
+        now_ms      the wall clock
         """
 
 
 class ExpiryError(ValueError):
-    """An answer that breaks a rule; the message says which, for whom."""
+    """A result breaks a rule; the message names the rule and the partition."""
 
 
 def validate(partitions: Sequence[Partition], answer: object) -> None:
-    """Check an answer from code that is not trusted.
+    """Check a result of user code.
 
-    Holds after it: the oldest segments only, never the active one, none above the high watermark.
+    A valid result names only oldest segments, never the active one, none above the high watermark.
     raises  ExpiryError
     """
     if not isinstance(answer, Mapping):

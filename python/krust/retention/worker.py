@@ -1,10 +1,10 @@
-"""A process that asks one retention policy once, and nothing else.
+"""The process that calls one retention policy once.
 
-In: pickled ((disk, partitions, now_ms), parameters) on standard input, written by krust itself.
-Out: a line of JSON, because whoever runs in here is not trusted with more:
+Input: ((disk, partitions, now_ms), parameters) on standard input, pickled by krust.
+Output: a line of JSON, because krust does not unpickle what user code can write:
     {"expired": [[topic, number, count], ...]} | {"error": text}
-What takes longer than it may ends the process, and where it stood is written to standard error,
-where also goes what user code prints.
+A call that exceeds its deadline ends the process, which writes its stack to standard error. The
+output of user code goes there too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from krust.retention.policies import POLICIES
 from krust.retention.spec import validate
 
 LOAD_S = 10.0
-"""so long may it take until the policy's module is loaded"""
+"""how long the loading of the policy's module may take"""
 
 
 def main(place: str, seconds: float) -> None:
-    """Answer one question to the policy at `place`."""
+    """Call the policy at `place` once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

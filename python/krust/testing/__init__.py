@@ -1,1 +1,1 @@
-"""Brokers for tests: the pytest plugin (`plugin.py`) and nothing that a running broker needs."""
+"""The pytest plugin (`plugin.py`). A running broker does not use it."""

@@ -1,13 +1,12 @@
-"""Fixtures that put a real broker into a test: krust_broker, krust_topic, krust_factory,
-krust_cluster.
+"""Fixtures with real brokers: krust_broker, krust_topic, krust_factory, krust_cluster.
 
-A mark says how many brokers `krust_cluster` has, their settings, and the topics there are:
+A mark sets the number of brokers of `krust_cluster`, their settings and their topics:
 
     @pytest.mark.krust(brokers=3, topics={"orders": 6}, replication_factor=3, config={...})
 
-pytest loads this file in every run where krust is installed, whether a test wants a broker or not.
-Therefore nothing but these functions happens at load: no native module, no network, no logging.
-Under pytest-xdist each worker has its own broker; ports are always free ones.
+pytest loads this file in every run if krust is installed, even if no test needs a broker. So
+loading it only defines these functions: no native module, no network, no logging. With pytest-xdist
+each worker has its own broker. Ports are always free ones.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ def krust_topic(krust_broker: Broker, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def krust_factory() -> Iterator[Callable[..., Broker]]:
-    """Make brokers of the test's own: `krust_factory(config={"num.partitions": 3})`.
+    """Start brokers for this test: `krust_factory(config={"num.partitions": 3})`.
 
-    Takes what `krust.Broker` takes and returns it started; all are stopped after the test, the
-    newest first.
+    The arguments are those of `krust.Broker`. All brokers are stopped after the test, the newest
+    first.
     """
     from krust.server import Broker
 
@@ -57,7 +56,7 @@ def krust_factory() -> Iterator[Callable[..., Broker]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let pytest know the mark."""
+    """Register the mark."""
     config.addinivalue_line(
         "markers",
         "krust(brokers=3, topics={}, replication_factor=None, config={}): "
@@ -67,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def krust_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Three brokers of the test's own, to kill, pause and start: `krust_cluster.kill(1)`.
+    """Three brokers for this test, to kill, pause and start: `krust_cluster.kill(1)`.
 
     The mark `krust` changes their number and settings, and creates topics.
     """
@@ -83,7 +82,7 @@ def _cluster(
     replication_factor: int | None = None,
     config: Mapping[str, object] | None = None,
 ) -> Cluster:
-    """A cluster with topics, by their names with their numbers of partitions."""
+    """Start a cluster and create topics, which map names to numbers of partitions."""
     from krust.cluster import Cluster
 
     cluster = Cluster(brokers, config=config)

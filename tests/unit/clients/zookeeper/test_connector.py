@@ -45,7 +45,8 @@ def connect(zookeeper: peer.Ensemble) -> str:
 
 @pytest.fixture(scope="module")
 def broker(connect: str) -> Iterator[krust.Broker]:
-    with krust.Broker(config={"zookeeper.connect": connect}) as broker:
+    config = {"zookeeper.connect": connect, "offsets.topic.replication.factor": 1}
+    with krust.Broker(config=config) as broker:
         yield broker
 
 
