@@ -416,7 +416,12 @@ def _next(stream: KafkaStream) -> Record | None:
 def test_streams_pause_while_their_ownership_is_uncertain(tmp_path: Path) -> None:
     with (
         peer.running(tmp_path / "zk") as ensemble,
-        krust.Broker(config={"zookeeper.connect": f"{ensemble.connect}/k"}) as broker,
+        krust.Broker(
+            config={
+                "zookeeper.connect": f"{ensemble.connect}/k",
+                "offsets.topic.replication.factor": 1,
+            }
+        ) as broker,
     ):
         broker.create_topic("t", 1)
         member = Member(
