@@ -228,7 +228,7 @@ auto.create.topics.enable  boolean  true  *  yes  fixed
     Whether asking for the metadata of a missing topic creates it.
 auto.include.jmx.reporter  boolean  true  *  ignored  fixed
     Whether JMX reports metrics; there is no JMX.
-auto.leader.rebalance.enable  boolean  true  *  ignored  fixed
+auto.leader.rebalance.enable  boolean  true  *  yes  fixed
     Whether leadership goes back to preferred replicas by itself.
 background.threads  int  10  1..  ignored  cluster
     Threads for background work.
@@ -262,9 +262,9 @@ control.plane.listener.name  string  null  *  ignored  fixed
     The listener between controller and brokers.
 controlled.shutdown.enable  boolean  true  *  yes  fixed
     Whether leadership is moved away before the broker stops.
-controlled.shutdown.max.retries  int  3  *  ignored  fixed
+controlled.shutdown.max.retries  int  3  *  yes  fixed
     How often a controlled shutdown is tried.
-controlled.shutdown.retry.backoff.ms  long  5000  *  ignored  fixed
+controlled.shutdown.retry.backoff.ms  long  5000  *  yes  fixed
     Pause between these tries.
 controller.listener.names  string  null  *  refused  fixed
     Listeners of a KRaft controller.
@@ -390,9 +390,9 @@ kafka.metrics.polling.interval.secs  int  10  1..  ignored  fixed
     Interval of the old metrics reporters.
 kafka.metrics.reporters  list  ""  *  ignored  fixed
     Java classes that report metrics, the old way.
-leader.imbalance.check.interval.seconds  long  300  1..  ignored  fixed
+leader.imbalance.check.interval.seconds  long  300  1..  yes  fixed
     Time between checks of the balance of leaders.
-leader.imbalance.per.broker.percentage  int  10  *  ignored  fixed
+leader.imbalance.per.broker.percentage  int  10  *  yes  fixed
     Imbalance of leaders that is put right.
 listener.security.protocol.map  string  \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT  *  yes  broker
@@ -827,7 +827,7 @@ transaction.state.log.segment.bytes  int  104857600  1..  yes  fixed
     Largest segment of `__transaction_state`.
 transactional.id.expiration.ms  int  604800000  1..  ignored  fixed
     How long an idle transactional id is remembered.
-unclean.leader.election.enable  boolean  false  *  ignored  cluster
+unclean.leader.election.enable  boolean  false  *  yes  cluster
     Whether a replica that is not in sync may lead, and so lose records.
 unclean.leader.election.interval.ms  long  300000  1..  ignored  fixed
     Time between checks for partitions without a leader.
@@ -880,6 +880,8 @@ zookeeper.ssl.truststore.type  string  null  *  yes  fixed
 """
 
 _KRUST = """\
+krust.boot.id.path  string  /proc/sys/kernel/random/boot_id  *  yes  fixed
+    A file that is another when the machine may have lost what was not synced.
 krust.disk.reserve.bytes  long  268435456  0..  yes  fixed
     krust warns of a log directory with less free space; 0: never.
 krust.fetch.converted.memory.bytes  long  67108864  1048576..  yes  fixed
@@ -1007,7 +1009,7 @@ segment.jitter.ms  long  0  0..  yes
     Random milliseconds taken off segment.ms.
 segment.ms  long  604800000  1..  yes
     Milliseconds after which a new segment begins.
-unclean.leader.election.enable  boolean  false  *  ignored
+unclean.leader.election.enable  boolean  false  *  yes
     Whether a replica that is not in sync may lead, and so lose records.
 """
 

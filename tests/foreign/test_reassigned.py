@@ -45,7 +45,7 @@ def test_an_unneeded_election_answers_election_not_needed(broker: krust.Broker) 
     assert "UnknownTopicOrPartition" in text
 
 
-def test_a_move_is_refused_with_the_reason_and_an_unchanged_assignment_is_accepted(
+def test_an_unchanged_assignment_is_accepted_and_complete(
     broker: krust.Broker, tmp_path: Path
 ) -> None:
     plan = tmp_path / "plan.json"
@@ -70,16 +70,29 @@ def test_a_move_is_refused_with_the_reason_and_an_unchanged_assignment_is_accept
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
-def test_a_broker_without_a_replica_cannot_get_one_yet(tmp_path: Path, version: str) -> None:
+def test_a_move_is_begun_listed_and_cancelled(tmp_path: Path, version: str) -> None:
     plan = tmp_path / "plan.json"
     jars(version)
-    with krust.Cluster(2) as cluster:
+    with krust.Cluster(3) as cluster:
         cluster.create_topic("t")
         leader = cluster.leader("t")
-        one = {"topic": "t", "partition": 0, "replicas": [1 - leader]}
+        to = next(each for each in cluster.brokers if each not in (leader, cluster.controller))
+        cluster.pause(to, expire=False)
+        asked = cluster.brokers[cluster.controller]
+        one = {"topic": "t", "partition": 0, "replicas": [to]}
         plan.write_text(json.dumps({"version": 1, "partitions": [one]}))
-        execute = ("--execute", "--reassignment-json-file", str(plan))
-        code, text = tool(cluster.brokers[0], MOVE, *execute, version=version)
-        assert code == 1
-        assert "data has to move: that is not there yet" in text
+        file = ("--reassignment-json-file", str(plan))
+        code, text = tool(asked, MOVE, "--execute", *file, version=version)
+        assert code == 0, text
+        code, text = tool(asked, MOVE, "--list", version=version)
+        assert code == 0, text
+        assert f"t-0: replicas: {to},{leader}." in text
+        assert f"adding: {to}." in text
+        assert f"removing: {leader}." in text
+        code, text = tool(asked, MOVE, "--cancel", *file, "--preserve-throttles", version=version)
+        assert code == 0, text
+        assert "Successfully cancelled partition reassignment for: t-0" in text
+        code, text = tool(asked, MOVE, "--list", version=version)
+        assert "No partition reassignments found." in text
         assert cluster.leader("t") == leader
+        cluster.resume(to)

@@ -1,10 +1,10 @@
 """Requests that tools of before 2019 write as nodes under `/admin`.
 
 `/admin/preferred_replica_election` names partitions whose preferred replica is to become leader;
-`/admin/reassign_partitions` names new replicas of partitions. The controller deletes the node when
-it is done, because the next such tool does not run before.
-A move to brokers without a copy needs replication, which krust does not have: it is refused with a
-line in the log, and the node is deleted. A new order of the same replicas is written.
+the controller deletes the node when it is done, because the next such tool does not run before.
+`/admin/reassign_partitions` names new replicas of partitions. The controller begins these
+reassignments, takes each out of the node when it has ended, and deletes the node after the last. A
+reassignment that cannot be is logged and taken out. One that a later request replaced is taken out.
 Source: `kafka-preferred-replica-election.sh`, `kafka-reassign-partitions.sh --zookeeper` (to 2.x).
 """
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import brokers, reassignment
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.leaders import ElectionMode, LiveBrokers, elect
+from krust.controller.leaders import ONE, ElectionMode, elect
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Partitions, Reassignment
-from krust.metadata.store import Delete, Exists, Node, Read, Refusal
+from krust.metadata.store import Delete, Exists, Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -55,15 +55,16 @@ def preferred(
 ) -> list[tuple[Topic, dict[int, Partition]]]:
     """The named partitions whose preferred replica can lead and does not."""
     wanted = []
-    live = LiveBrokers(state.brokers.keys(), state.leaving)
     for name, indexes in named:
         topic = state.topics.get(name)
         moves = {}
+        rules = brokers.rules(state, topic) if topic is not None else ONE
         for index in indexes if topic is not None else ():
             if topic is None or not 0 <= index < len(topic.partitions):
                 continue
             partition = topic.partitions[index]
-            led = elect(partition, live, ElectionMode.PREFERRED)
+            live = brokers.live_brokers(state, (name, index))
+            led = elect(partition, live, ElectionMode.PREFERRED, rules)
             if led is not partition:
                 moves[index] = led
         if topic is not None and moves:
@@ -89,28 +90,54 @@ def imbalanced(state: ControllerState) -> list[tuple[Topic, dict[int, Partition]
     return [(topic, moves) for topic, moves in kept if moves]
 
 
-def reassign(state: ControllerState) -> Steps:
-    """Write new orders of replicas that a tool asks for. Moves are refused."""
-    found = yield from _wait(znodes.REASSIGNMENT)
-    if found is None:
-        return
-    moves: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
-    try:
-        moves = Reassignment.decode(found.data).partitions
-    except BadZnodeError as error:
-        state.fault(znodes.REASSIGNMENT, error)
-    wanted: dict[str, dict[int, tuple[int, ...]]] = {}
-    for name, index, replicas in moves:
-        why = reassignment.refusal(state.topics.get(name), index, replicas)
-        if why is None:
-            wanted.setdefault(name, {})[index] = replicas
-        else:
-            state.fault(znodes.REASSIGNMENT, f"{name}-{index} is refused: {why}")
-    for name, partitions in wanted.items():
-        why = yield from reassignment.reorder(state, name, partitions)
-        if why is not None:
-            state.fault(znodes.REASSIGNMENT, f"{name} is refused: {why}")
-    yield from _away(state, znodes.REASSIGNMENT, found)
+class ZnodeReassignments:
+    """The reassignments of `/admin/reassign_partitions` that this controller has begun."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def clear(self) -> None:
+        """Start over: none was begun."""
+        self._begun.clear()
+
+    def look(self, state: ControllerState) -> Steps:
+        """Begin what the node names, and take out of it what has ended."""
+        found = yield from _wait(znodes.REASSIGNMENT)
+        if found is None:
+            self._begun.clear()
+            return
+        named: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+        try:
+            named = Reassignment.decode(found.data).partitions
+        except BadZnodeError as error:
+            state.fault(znodes.REASSIGNMENT, error)
+        wanted: dict[str, dict[int, tuple[int, ...] | None]] = {}
+        for name, index, replicas in named:
+            if self._begun.get((name, index)) != replicas:
+                wanted.setdefault(name, {})[index] = replicas
+        for name, partitions in wanted.items():
+            refused = yield from reassignment.begin(state, name, partitions)
+            for index, why in refused.items():
+                state.fault(znodes.REASSIGNMENT, f"{name}-{index} is refused: {why}")
+            for index, replicas_ in partitions.items():
+                if index not in refused and replicas_ is not None:
+                    self._begun[name, index] = replicas_
+        left = tuple(each for each in named if self._is_ongoing(state, *each))
+        if not left:
+            yield from _away(state, znodes.REASSIGNMENT, found)
+        elif left != named:
+            data = Reassignment(left).encode()
+            yield [[state.fence(), SetData(znodes.REASSIGNMENT, data, found.version)]]
+
+    def _is_ongoing(
+        self, state: ControllerState, name: str, index: int, replicas: tuple[int, ...]
+    ) -> bool:
+        """Whether a partition is still on its way to these replicas."""
+        topic = state.topics.get(name)
+        if topic is None or index >= len(topic.partitions) or (name, index) not in self._begun:
+            return False
+        partition = topic.partitions[index]
+        return partition.is_moving and partition.target == replicas
 
 
 def _wait(path: str) -> Generator[Transactions, list[Done], AdminZnode | None]:

@@ -222,6 +222,8 @@ def _led(
             leader_epoch=epoch,
             isr=(state.node_id,),
             version=partition.version + 1,
+            elr=(),
+            lossy=(),
         )
         operations.append(state.write_of(topic.name, index, partitions[index]))
     return topic._replace(partitions=tuple(partitions)), operations

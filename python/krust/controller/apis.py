@@ -315,7 +315,6 @@ _ROWS = (
         in_slices=True,
         by_controller=True,
     ),
-    # No partition is ever on its way: the list is empty.
     ControllerApi(
         "ListPartitionReassignments",
         reassignment.list_ongoing,

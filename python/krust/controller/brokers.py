@@ -1,14 +1,15 @@
 """Live brokers, and the election of leaders when brokers come and go.
 
 `/brokers/ids/N` is ephemeral: a broker is alive while the node exists. A new czxid means that the
-broker was registered again and may have lost what was in memory. The leader of a partition is the
-first of its replicas that is in the ISR and alive. Without one the partition has no leader until a
-replica of the ISR is back. Each change of leader increments the leader epoch. The states of a topic
-are written in transactions that check the controller epoch and the version of each state. If a
-version differs, the topic is read again and checked again.
-A leader that was registered again gets a new epoch, because it may have lost unsynced records. So
-does a leader whose registration is newer than the state that names it.
-Not done: unclean election.
+broker was registered again. Its registration says whether it still has what it had before
+(`LiveBroker.kept_since`): after a clean stop, and where only the process ended or the session.
+`leaders.py` decides who leads. The states of a topic are written in transactions that check the
+controller epoch and the version of each state. If a version differs, the topic is read again and
+checked again.
+A new controller compares each registration with the zxid of the state that names the broker: it was
+registered again if its epoch is higher.
+Not promised: that a new controller knows of a restart, if its predecessor wrote the state after the
+registration, and ended before it had read that registration.
 """
 
 from __future__ import annotations
@@ -17,21 +18,61 @@ from typing import TYPE_CHECKING, Generic
 
 from krust.controller import store_reads
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.leaders import ElectionMode, LiveBrokers, elect
+from krust.controller.leaders import ElectionMode, LiveBrokers, Risk, Rules, elect, risk
 from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ControllerState, LiveBroker, Partition, RespT, Topic, chunks
+from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Broker
 from krust.metadata.store import Children, Create, Node, Read, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping, Set
 
     from krust.controller.state import Transactions
     from krust.metadata.store import Done
 
+_NAMED = 5
+"""partitions that a line in the log names"""
 
-def read_live(state: ControllerState) -> Generator[Transactions, list[Done], set[int]]:
+
+class Returned:
+    """Brokers that were registered again, and that the partitions do not know of yet."""
+
+    def __init__(self) -> None:
+        self.restarted: set[int] = set()
+        """were alive all the time, as far as was known"""
+        self.lossy: set[int] = set()
+        """may have lost what was not synced"""
+        self.lossy_in: dict[tuple[str, int], set[int]] = {}
+        """the same in single partitions: topic and number -> brokers"""
+
+    def __bool__(self) -> bool:
+        return bool(self.restarted or self.lossy or self.lossy_in)
+
+    def add(self, later: Returned) -> None:
+        """Add brokers that returned later."""
+        self.restarted |= later.restarted
+        self.lossy |= later.lossy
+        for place, lossy in later.lossy_in.items():
+            self.lossy_in.setdefault(place, set()).update(lossy)
+
+    def clear(self) -> None:
+        """All partitions know of them now."""
+        self.restarted.clear()
+        self.lossy.clear()
+        self.lossy_in.clear()
+
+    def lossy_of(self, place: tuple[str, int]) -> Set[int]:
+        """The brokers that may have lost records of a partition."""
+        own = self.lossy_in.get(place)
+        return self.lossy if own is None else self.lossy | own
+
+
+NONE = Returned()
+
+
+def read_live(state: ControllerState) -> Generator[Transactions, list[Done], Returned]:
     """Read the live brokers. Returns those that were registered again since the last call.
 
     This broker counts as alive in any case.
@@ -48,18 +89,29 @@ def read_live(state: ControllerState) -> Generator[Transactions, list[Done], set
             _add(state, found, path, int(name), node)
         elif node is not Refusal.NO_NODE:
             raise RetryLaterError(f"{path}: {node}")
-    own = found.setdefault(state.node_id, state.brokers.get(state.node_id, LiveBroker()))
-    restarted = {
-        broker
-        for broker, live in found.items()
-        if live is not own and state.brokers.get(broker, live).epoch not in (-1, live.epoch)
-    }
+    own = found.setdefault(state.node_id, state.brokers.get(state.node_id) or own_broker(state))
+    returned = Returned()
+    is_first = not state.registrations
+    for broker, live in found.items():
+        before = state.brokers.get(broker, live).epoch
+        if live is not own and before not in (-1, live.epoch):
+            returned.restarted.add(broker)
+        known = state.registrations.get(broker, live.kept_epoch or 0)
+        if not is_first and not live.kept_since(known):
+            returned.lossy.add(broker)
+        if live.epoch != -1:
+            state.registrations[broker] = live.epoch
     for broker in state.brokers.keys() - found.keys():
         state.remove_broker(broker)
     for broker, live in found.items():
         state.add_broker(broker, live)
-    state.leaving -= restarted | (state.leaving - found.keys())
-    return restarted
+    state.leaving -= returned.restarted | (state.leaving - found.keys())
+    return returned
+
+
+def own_broker(state: ControllerState) -> LiveBroker:
+    """The broker itself, before its registration can be read."""
+    return LiveBroker(kept_epoch=state.kept_epoch)
 
 
 def _add(
@@ -73,24 +125,45 @@ def _add(
     except BadZnodeError as error:
         state.fault(path, error)
         return
-    found[broker] = LiveBroker(node.stat.czxid, registered.rack, registered.endpoints)
+    found[broker] = LiveBroker(
+        node.stat.czxid, registered.rack, registered.endpoints, registered.kept_epoch
+    )
+
+
+def live_brokers(
+    state: ControllerState, place: tuple[str, int], returned: Returned = NONE
+) -> LiveBrokers:
+    """The brokers that may lead a partition; not those that have lost the disk with it."""
+    alive, lossy = state.brokers.keys(), returned.lossy_of(place)
+    offline = state.offline.brokers_of(place)
+    return LiveBrokers(
+        alive - offline if offline else alive,
+        state.leaving,
+        returned.restarted,
+        lossy | offline if offline else lossy,
+        state.holding,
+    )
+
+
+def rules(state: ControllerState, topic: Topic) -> Rules:
+    """What the settings of a topic say about leaders."""
+    min_isr = state.topic_text(topic, "min.insync.replicas")
+    unclean = state.topic_text(topic, "unclean.leader.election.enable")
+    return Rules(int(min_isr or 1), unclean == "true")
 
 
 def with_live_leader(
     state: ControllerState,
-    partition: Partition,
-    restarted: Collection[int] = (),
-    offline: Collection[int] = (),
+    topic: Topic,
+    index: int,
+    topic_rules: Rules,
+    returned: Returned = NONE,
 ) -> Partition:
-    """The partition with a live leader; the same object if its leader is alive.
-
-    restarted  brokers that are alive but are not what they were
-    offline   brokers that have lost the disk with their replica
-    """
-    if partition.version < 0:
-        return elect(partition, LiveBrokers(state.brokers.keys()), ElectionMode.NEW)
-    live = LiveBrokers(state.brokers.keys() - offline, state.leaving, restarted)
-    return elect(partition, live, ElectionMode.OFFLINE)
+    """A partition with a live leader and ISR; the same object if it has them."""
+    partition = topic.partitions[index]
+    live = live_brokers(state, (topic.name, index), returned)
+    mode = ElectionMode.NEW if partition.version < 0 else ElectionMode.OFFLINE
+    return elect(partition, live, mode, topic_rules)
 
 
 def without_stale_leaders(
@@ -98,32 +171,40 @@ def without_stale_leaders(
     topic: Topic,
     written: Mapping[tuple[str, int], int],
     since: int,
+    returned: Returned,
     *,
     was_controller: bool,
 ) -> Topic:
     """The topic without leaders that were registered after its states were written.
 
-    since  the zxid from which on this process is a broker
+    since     the zxid from which on this process is a broker
+    returned  gets the brokers that may have lost records of the topic since
     was_controller  what has no other replica than here was taken up by `adoption.lead`
     """
     partitions = list(topic.partitions)
     for index, each in enumerate(partitions):
-        live = state.brokers.get(each.leader)
-        epoch = since if each.leader == state.node_id else live.epoch if live is not None else -1
-        own = was_controller and each.replicas == (state.node_id,)
-        if written.get((topic.name, index), epoch) < epoch and not own:
-            partitions[index] = each._replace(leader=-1)
+        place = (topic.name, index)
+        zxid = written.get(place)
+        if zxid is None or (was_controller and each.replicas == (state.node_id,)):
+            continue
+        for broker in {each.leader, *each.isr, *each.elr}:
+            live = state.brokers.get(broker)
+            if live is None:
+                continue
+            epoch = since if broker == state.node_id else live.epoch
+            if epoch > zxid:
+                if broker == each.leader:
+                    partitions[index] = each._replace(leader=-1)
+                if not live.kept_since(zxid):
+                    returned.lossy_in.setdefault(place, set()).add(broker)
     return topic._replace(partitions=tuple(partitions))
 
 
 def sweep(
-    state: ControllerState,
-    names: Iterable[str],
-    restarted: Collection[int] = (),
+    state: ControllerState, names: Iterable[str], returned: Returned = NONE
 ) -> Generator[Transactions, list[Done], set[str]]:
     """Elect leaders where the leader is gone or a new one is possible, in slices.
 
-    restarted     as `read_live` found them
     returns  the topics that have to be read again
     raises   RetryLaterError: the store is not available
     """
@@ -132,20 +213,22 @@ def sweep(
     pace = Pace()
     for name in names:
         topic = state.topics.get(name)
+        if topic is None:
+            continue
         moved: dict[int, Partition] = {}
-        for index, partition in enumerate(topic.partitions if topic is not None else ()):
-            now = with_live_leader(
-                state, partition, restarted, state.offline.brokers_of((name, index))
-            )
+        topic_rules = rules(state, topic)
+        for index, partition in enumerate(topic.partitions):
+            now = with_live_leader(state, topic, index, topic_rules, returned)
             if now is not partition:
                 moved[index] = now
-            if pace.is_over(BATCHED if now is not partition else 1) and topic is not None:
-                outdated |= yield from write(state, [*wanted, *([(topic, moved)] if moved else [])])
+            if pace.is_over(BATCHED if now is not partition else 1):
+                more = [(topic, moved)] if moved else []
+                outdated |= yield from write(state, [*wanted, *more], returned)
                 wanted, moved = [], {}
                 yield PAUSE
-        if topic is not None and moved:
+        if moved:
             wanted.append((topic, moved))
-    return outdated | (yield from write(state, wanted))
+    return outdated | (yield from write(state, wanted, returned))
 
 
 class Batch(Generic[RespT]):
@@ -153,7 +236,7 @@ class Batch(Generic[RespT]):
 
     def __init__(self) -> None:
         self._wanted: dict[str, tuple[Topic, dict[int, Partition]]] = {}
-        self._results: list[tuple[str, RespT]] = []
+        self._results: list[tuple[str, int, RespT]] = []
 
     def has(self, name: str, index: int) -> bool:
         """Whether another state of this partition is already here."""
@@ -162,32 +245,50 @@ class Batch(Generic[RespT]):
     def add(self, topic: Topic, index: int, partition: Partition, result: RespT) -> None:
         """Add a state. `result` says that it is written."""
         self._wanted.setdefault(topic.name, (topic, {}))[1][index] = partition
-        self._results.append((topic.name, result))
+        self._results.append((topic.name, index, result))
 
-    def write(self, state: ControllerState) -> Generator[Transactions, list[Done], list[RespT]]:
-        """Write all states. Returns the results of those that were not written; then it is empty.
+    def write(
+        self, state: ControllerState
+    ) -> Generator[Transactions, list[Done], list[tuple[RespT, Code]]]:
+        """Write all states. Returns the results of those that were not written, each with why:
+        INVALID_UPDATE_VERSION, or NOT_CONTROLLER if the store is not available.
 
-        A transaction a topic: if it fails, none of the topic's states is written.
+        A transaction a topic. If the tree has another state of one of its partitions, each is
+        written for itself, and the topic is read again. Afterwards the batch is empty.
         """
-        wanted, self._wanted = list(self._wanted.values()), {}
+        wanted, self._wanted = self._wanted, {}
         results, self._results = self._results, []
+        lost: set[tuple[str, int]] = set()
         try:
-            failed = yield from write(state, wanted)
+            failed = yield from write(state, list(wanted.values()))
+            state.for_jobs.outdated |= failed
+            for name in failed:
+                topic, moved = wanted[name]
+                for index, partition in moved.items():
+                    if len(moved) == 1 or (yield from write(state, [(topic, {index: partition})])):
+                        lost.add((name, index))
         except RetryLaterError:
-            failed = {topic.name for topic, _ in wanted}
-        return [result for name, result in results if name in failed]
+            return [(result, Code.NOT_CONTROLLER) for _, _, result in results]
+        code = Code.INVALID_UPDATE_VERSION
+        return [(result, code) for name, index, result in results if (name, index) in lost]
 
 
 def write(
-    state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
+    state: ControllerState,
+    wanted: list[tuple[Topic, dict[int, Partition]]],
+    returned: Returned = NONE,
 ) -> Generator[Transactions, list[Done], set[str]]:
-    """Write partition states, one transaction a topic. Returns the topics that had other states."""
+    """Write partition states, one transaction a topic. Returns the topics that had other states.
+
+    returned  brokers that may have lost records: their elections are counted and logged
+    """
     yield from _make_room(state, wanted)
     pending = []
     for topic, other in wanted:
         operations = [state.write_of(topic.name, index, each) for index, each in other.items()]
         pending.append((topic, other, chunks(state.fence(), operations)))
     outdated: set[str] = set()
+    written: list[tuple[Topic, dict[int, Partition]]] = []
     while pending:
         answers = yield [transactions[0] for _, _, transactions in pending]
         left = []
@@ -196,12 +297,34 @@ def write(
                 left.append((topic, other, transactions[1:]))
             elif done.refused is None:
                 state.update_partitions(topic, other)
+                written.append((topic, other))
             elif done.refused in (Refusal.NO_SESSION, Refusal.FAILED):
                 raise RetryLaterError(f"the leaders of {topic.name}: {done.refused.value}")
             else:
                 outdated.add(topic.name)
         pending = left
+    _tell_risks(state, written, returned)
     return outdated
+
+
+def _tell_risks(
+    state: ControllerState,
+    written: list[tuple[Topic, dict[int, Partition]]],
+    returned: Returned,
+) -> None:
+    """Count and log the elections that may have cost acknowledged records."""
+    found: dict[Risk, list[str]] = {}
+    for topic, other in written:
+        for index, after in other.items():
+            kind = risk(topic.partitions[index], after, returned.lossy_of((topic.name, index)))
+            if kind is not None:
+                place = f"{topic.name}-{index} by broker {after.leader}"
+                found.setdefault(kind, []).append(place)
+    for kind, places in found.items():
+        state.risks[kind] += len(places)
+        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+        named = ", ".join(places[:_NAMED])
+        state.warn(f"{kind.value}, acknowledged records may be lost: {named}{more}")
 
 
 def _make_room(

@@ -5,7 +5,8 @@ that nothing else exists. After that it is sent changes, in slices: the changed 
 brokers (UpdateMetadata), then the changed partitions that it hosts (LeaderAndIsr, type 1). A new
 topic is never split, so that no client sees it with fewer partitions than it has. A deleted topic
 is sent as StopReplica to the brokers that host it (epoch -2: delete whatever the log contains),
-then as UpdateMetadata with leader -2, which means: remove the topic.
+then as UpdateMetadata with leader -2, which means: remove the topic. A broker that has lost a
+replica by a reassignment is sent StopReplica first, then UpdateMetadata.
 Each request carries the epoch of its broker. A broker that was registered again in the meantime
 ignores it, and is sent everything. The order of a broker's requests matters.
 Not sent: settings. Brokers read them from the tree.
@@ -117,8 +118,9 @@ class ControlRequests:
         for broker in unsent[:1]:
             self._full_epochs[broker] = state.brokers[broker].epoch
             requests += _everything(state, broker)
+        removed = self._removed(state, moved)
         for broker in sorted(state.brokers.keys() - {state.node_id, *unsent}):
-            requests += _stop(state, broker, gone)
+            requests += _stop(state, broker, gone, removed.get(broker, {}))
             if changes.topics or changes.live:
                 requests.append(_update(state, broker, states, 0))
             if hosted := _hosted(state, broker, moved):
@@ -131,6 +133,22 @@ class ControlRequests:
             else:
                 self._topics[name] = topic
         return requests
+
+    def _removed(
+        self, state: ControllerState, moved: Mapping[str, Iterable[int]]
+    ) -> dict[int, dict[str, list[int]]]:
+        """The partitions that each broker has lost since they were sent last, by topic."""
+        found: dict[int, dict[str, list[int]]] = {}
+        for name, indexes in moved.items():
+            topic = state.topics[name]
+            known = self._topics[name].partitions if self._has_sent(topic) else ()
+            for index in indexes:
+                if index < len(known):
+                    for broker in set(known[index].replicas) - set(
+                        topic.partitions[index].replicas
+                    ):
+                        found.setdefault(broker, {}).setdefault(name, []).append(index)
+        return found
 
     def has_unsent(self, state: ControllerState) -> bool:
         """Whether a newly registered broker is still to be sent everything."""
@@ -148,9 +166,11 @@ class ControlRequests:
         """Whether a changed partition has no leader that is alive and could have one."""
         for name, topic in changes.topics.items():
             if topic is not None:
-                parts = [topic.partitions[index] for index in self._differing(name, topic)]
-                if any(brokers.with_live_leader(state, each) is not each for each in parts):
-                    return True
+                rules = brokers.rules(state, topic)
+                for index in self._differing(name, topic):
+                    now = brokers.with_live_leader(state, topic, index, rules)
+                    if now is not topic.partitions[index]:
+                        return True
         return False
 
     def inquiry(self, state: ControllerState, broker: int) -> list[BrokerRequest]:
@@ -179,7 +199,7 @@ def _everything(state: ControllerState, broker: int) -> list[BrokerRequest]:
         _topic_metadata(state, state.topics[name], indexes) for name, indexes in all_of.items()
     ]
     return [
-        *_stop(state, broker, waiting),
+        *_stop(state, broker, waiting, {}),
         _update(state, broker, states, FULL),
         _lead(state, broker, FULL, _hosted(state, broker, all_of)),
     ]
@@ -193,7 +213,7 @@ def _hosted(
     for name, indexes in moved.items():
         topic = state.topics[name]
         states = [
-            _leader_and_isr_partition(state, index, topic.partitions[index])
+            _leader_and_isr_partition(state, broker, index, topic.partitions[index])
             for index in indexes
             if broker in topic.partitions[index].replicas
         ]
@@ -226,9 +246,11 @@ def _lead(
 
 
 def _leader_and_isr_partition(
-    state: ControllerState, index: int, partition: Partition
+    state: ControllerState, broker: int, index: int, partition: Partition
 ) -> LeaderAndIsrPartitionState:
-    """A partition as LeaderAndIsr has it."""
+    """A partition as LeaderAndIsr has it. New replicas are marked, because a Kafka with a failed
+    log directory takes others for replicas that it has lost.
+    """
     return {
         "partition_index": index,
         "controller_epoch": state.controller_epoch,
@@ -239,7 +261,7 @@ def _leader_and_isr_partition(
         "replicas": list(partition.replicas),
         "adding_replicas": list(partition.adding),
         "removing_replicas": list(partition.removing),
-        "is_new": False,
+        "is_new": broker in partition.adding or partition.version == 0,
     }
 
 
@@ -321,9 +343,24 @@ def _metadata_partition(
     }
 
 
-def _stop(state: ControllerState, broker: int, gone: list[str]) -> list[BrokerRequest]:
-    """StopReplica for the topics that go and that the broker still has."""
+def _stop(
+    state: ControllerState, broker: int, gone: list[str], removed: Mapping[str, list[int]]
+) -> list[BrokerRequest]:
+    """StopReplica for the topics that go and that the broker still has, and for partitions that are
+    on other brokers now. It deletes the files.
+    """
     topics: list[StopReplicaTopicState] = []
+    for name, indexes in removed.items():
+        partitions = state.topics[name].partitions
+        lost: list[StopReplicaPartitionState] = [
+            {
+                "partition_index": index,
+                "leader_epoch": partitions[index].leader_epoch,
+                "delete_partition": True,
+            }
+            for index in indexes
+        ]
+        topics.append({"topic_name": name, "partition_states": lost})
     for name in gone:
         deletion = state.deletions.get(name)
         if deletion is None or broker not in deletion.waiting:

@@ -25,12 +25,13 @@ from krust.controller import (
     deletion,
     loading,
     log_dirs,
+    reassignment,
     registration,
     store_reads,
 )
 from krust.controller.control_requests import ControlRequests
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.state import NEVER, BrokerRequest, Changes, ControllerState, LiveBroker
+from krust.controller.state import NEVER, BrokerRequest, Changes, ControllerState
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, LogDirEvent
@@ -89,7 +90,8 @@ class ControllerJobs:
             "deletions": self._deletions,
             "finish": self._finish,
             "preferred": self._preferred,
-            "reassignments": lambda: admin_znodes.reassign(state),
+            reassignment.JOB: self._moves,
+            "reassignments": lambda: self._znode_reassignments.look(state),
             "log_dirs": self._log_dirs,
             "purge": lambda: self._config_changes.purge(state, self.now_ms),
             "balance": self._balance,
@@ -120,11 +122,14 @@ class ControllerJobs:
         self._term = state.term
         self._pending = Changes()
         self._inquiries: list[BrokerRequest] = []
-        self._restarted: set[int] = set()
+        self._returned = brokers.Returned()
         """brokers that were registered again, and may lead in an earlier epoch"""
         self._swept_again = False
         """a sweep met outdated states, and was repeated; it is repeated only once"""
         self._outdated_topics: set[str] = set()
+        self._announced: set[reassignment.Place] = set()
+        """partitions that are being reassigned, as their leaders know"""
+        self._znode_reassignments = admin_znodes.ZnodeReassignments()
         self._delayed_deletions: list[_DelayedDeletion] = []
         self._retry_ms = inf
         self._last_error = ""
@@ -175,7 +180,8 @@ class ControllerJobs:
         state = self._state
         try:
             if (yield from controller_election.elect(state, now_ms)):
-                state.brokers.setdefault(state.node_id, LiveBroker())
+                if state.node_id not in state.brokers:
+                    state.add_broker(state.node_id, brokers.own_broker(state))
                 state.leading = True
                 yield from loading.load(state, self._without_stale_leaders)
             else:
@@ -217,6 +223,11 @@ class ControllerJobs:
         if not self._open or self.now_ms < self._retry_ms < inf:
             return None
         self._retry_ms = inf
+        left = self._state.for_jobs
+        if left.outdated or left.wanted:
+            self._state.for_jobs = type(left)()
+            self._read_again(left.outdated)
+            self._wanted |= left.wanted
         for name in self._jobs if self._wanted else ():
             if name in self._wanted:
                 self._wanted.remove(name)
@@ -238,7 +249,7 @@ class ControllerJobs:
         if not (state.leading and self._initialized):
             self._pending, self._inquiries = Changes(), []
             return []
-        if self._restarted:
+        if self._returned:
             return []
         pending, self._pending = self.control_requests.split(self._pending)
         inquiries, self._inquiries = self._inquiries, []
@@ -252,7 +263,7 @@ class ControllerJobs:
     def has_more(self) -> bool:
         """Whether `after` has another slice to send."""
         state = self._state
-        sends = state.leading and self._initialized and not self._restarted
+        sends = state.leading and self._initialized and not self._returned
         if not sends:
             return False
         waiting = self._pending.topics or self._pending.live or self._inquiries
@@ -267,6 +278,10 @@ class ControllerJobs:
     def waits(self, changes: Changes) -> None:
         """Keep changes to be sent to the other brokers when no job is running."""
         self._pending.add(changes)
+        if self._announced:
+            moving = {place.topic_id for place in self._announced}
+            if any(each is None or each.id in moving for each in changes.topics.values()):
+                self._wanted.add(reassignment.JOB)
 
     def hold(self, ticket: int, asked: DeleteTopicsRequest, message: DeleteTopicsResponse) -> bool:
         """Delay the answer to DeleteTopics until the topics are deleted. False: they are."""
@@ -363,41 +378,48 @@ class ControllerJobs:
         state = self._state
         self._follows_config_changes = False
         yield from self._config_changes.begin()
-        restarted = yield from brokers.read_live(state)
+        returned = yield from brokers.read_live(state)
         yield from loading.load(state, self._without_stale_leaders)
         yield from deletion.read_marks(state)
         if state.term != term or state.epoch_version == NEVER:
             raise RetryLaterError("this broker is no longer the controller")
         state.leading = True
-        self._restarted |= restarted
+        self._returned.add(returned)
         yield from self._sweep()
         if state.term != term:
             raise RetryLaterError("this broker is no longer the controller")
         self.control_requests.clear()
         self._initialized = self._follows_config_changes = True
         self._balance_ms = self._next_balance()
+        self._announced.clear()
+        self._znode_reassignments.clear()
         self._wanted |= {"topics", "finish", "preferred", "reassignments", "log_dirs"}
 
     def _without_stale_leaders(self, topic: Topic, written: Mapping[tuple[str, int], int]) -> Topic:
         return brokers.without_stale_leaders(
-            self._state, topic, written, self._registered_at, was_controller=self._was_controller
+            self._state,
+            topic,
+            written,
+            self._registered_at,
+            self._returned,
+            was_controller=self._was_controller,
         )
 
     def _brokers(self) -> Steps:
-        restarted = yield from brokers.read_live(self._state)
-        self._restarted |= restarted
-        self._state.offline.retain(self._state.brokers.keys() - restarted)
+        returned = yield from brokers.read_live(self._state)
+        self._returned.add(returned)
+        self._state.offline.retain(self._state.brokers.keys() - returned.restarted)
         yield from self._sweep()
 
     def _sweep(self) -> Steps:
-        outdated = yield from brokers.sweep(self._state, list(self._state.topics), self._restarted)
+        outdated = yield from brokers.sweep(self._state, list(self._state.topics), self._returned)
         self._read_again(outdated)
         if outdated and not self._swept_again:
             self._swept_again = True
             self._wanted.add("sweep")
         else:
             self._swept_again = False
-            self._restarted.clear()
+            self._returned.clear()
 
     def _read_again(self, outdated: set[str]) -> None:
         if outdated:
@@ -422,9 +444,13 @@ class ControllerJobs:
                 state.merge_topic(topic)
         for name in known & state.topics.keys() - names:
             state.lose_topic(name, "it is gone; its files are kept")
+        self._wanted.add(reassignment.JOB)
 
     def _settings(self) -> Steps:
-        return self._config_changes.look(self._state, self.now_ms)
+        """Read changed settings: they may say who can lead now."""
+        yield from self._config_changes.look(self._state, self.now_ms)
+        if self._state.leading and self._initialized:
+            self._wanted.add("sweep")
 
     def _deletions(self) -> Steps:
         yield from deletion.read_marks(self._state)
@@ -434,6 +460,12 @@ class ControllerJobs:
         yield from deletion.finish(self._state)
         if any(not each.waiting for each in self._state.deletions.values()):
             raise RetryLaterError("a topic that goes is changed by others")
+
+    def _moves(self) -> Steps:
+        before = set(self._announced)
+        yield from reassignment.go_on(self._state, self._announced)
+        if before - self._announced:
+            self._wanted.add("reassignments")
 
     def _preferred(self) -> Steps:
         self._read_again((yield from admin_znodes.prefer(self._state)))

@@ -1,10 +1,10 @@
 """ElectLeaders 0-2: make the preferred replica lead, or any replica where none can.
 
 A partition whose preferred replica leads needs no election: ELECTION_NOT_NEEDED, which is left out
-if all partitions were asked for. A partition that is named twice is answered once. Only a replica
-in the ISR becomes the leader. Leaders are written in batches.
+if all partitions were asked for. A partition that is named twice is answered once. The type UNCLEAN
+takes any live replica where none that is in sync can lead; it is counted and logged. Leaders are
+written in batches.
 Version notes: v0 is always preferred; v1 adds the type and the error of the whole request.
-Not done: unclean election, as long as a partition has one replica there is nobody to elect.
 Source: KIP-183, KIP-460.
 """
 
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krust.controller import brokers
 from krust.controller.brokers import Batch
-from krust.controller.leaders import ElectionMode, LiveBrokers
+from krust.controller.leaders import ElectionMode
 from krust.controller.leaders import elect as elect_leader
 from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ControllerState, Policy, RefusedError, Request
@@ -82,7 +83,7 @@ def elect(
 
 def _write(state: ControllerState, batch: Batch[PartitionResult]) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
-    for result in (yield from batch.write(state)):
+    for result, _ in (yield from batch.write(state)):
         text = "the partition or the controller changed meanwhile"
         result |= {"error_code": Code.NOT_CONTROLLER, "error_message": text}
 
@@ -98,9 +99,10 @@ def _elected(state: ControllerState, name: str, index: int, kind: int) -> tuple[
         raise RefusedError(
             Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
         )
-    live = LiveBrokers(state.brokers.keys(), state.leaving)
+    live = brokers.live_brokers(state, (name, index))
     mode = ElectionMode.PREFERRED if kind == PREFERRED else ElectionMode.OFFLINE
-    moved = elect_leader(partition, live, mode)
+    rules = brokers.rules(state, topic)._replace(unclean=True)
+    moved = elect_leader(partition, live, mode, rules)
     if kind == PREFERRED and moved is partition:
         raise RefusedError(
             Code.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader is not available."

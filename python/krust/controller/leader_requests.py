@@ -1,14 +1,25 @@
 """What brokers ask the controller about the partitions they lead.
 
 AlterPartition 0-3: the leader's new ISR. It is written if the broker leads the partition in the
-    current leader epoch and knows the current partition epoch. Partitions are written in batches;
-    each has its own result.
+    current leader epoch and knows the current partition epoch. A repeated request finds its ISR
+    there and is answered with it, whatever partition epoch it names. Partitions are written in
+    batches; each has its own result:
+
+    41 NOT_CONTROLLER           the leader knows a newer state than this broker
+    74 FENCED_LEADER_EPOCH      it leads in an older epoch
+    95 INVALID_UPDATE_VERSION   it does not know the current state
+    107 INELIGIBLE_REPLICA      a replica that is to join is dead, leaving or on a failed disk, or
+                                the epoch of a member is not that of its registration (KIP-903);
+                                55 OPERATION_NOT_ATTEMPTED up to v1
+    108 NEW_LEADER_ELECTED      it was written, and another leader was elected since; 74 up to v1
+
 ControlledShutdown 0-3: the broker will stop. Other replicas in the ISR become the leaders of its
-    partitions, in batches. A partition without another replica in the ISR keeps its leader until
-    the broker stops. Partitions of one replica are not reported as remaining: no broker waits for
-    them.
-Version notes: AlterPartition v0-1 names topics, v2 ids, v3 brokers with their epochs.
-Source: KIP-497, KIP-903, KIP-841.
+    partitions; then it leaves the ISR of those that it follows, so that acks=all does not wait for
+    it. A partition without another replica in the ISR keeps its leader until the broker stops: it
+    is in the answer, unless it has only that replica. The broker asks again later.
+Version notes: AlterPartition v0-1 names topics, v2 ids, v3 brokers with their epochs (-1: the
+leader, a Kafka in ZooKeeper mode, does not know it).
+Source: KIP-497, KIP-841, KIP-903, KIP-966.
 """
 
 from __future__ import annotations
@@ -17,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from krust.controller import brokers
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.leaders import ElectionMode, LiveBrokers, elect
+from krust.controller.leaders import ElectionMode, elect, elr_after
 from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ControllerState, Policy, RefusedError, Request, Topic
 from krust.errors import Code
@@ -54,8 +65,9 @@ def alter_partition(
 ) -> Policy[AlterPartitionResponse]:
     """AlterPartition."""
     message = request.message
-    broker = message["broker_id"]
-    code = refused_broker(state, broker, message.get("broker_epoch", -1))
+    broker = state.brokers.get(message["broker_id"])
+    known = broker is not None and broker.epoch in (-1, message["broker_epoch"])
+    code = Code.NONE if known else Code.STALE_BROKER_EPOCH
     topics: list[TopicData] = []
     batch: brokers.Batch[PartitionData] = brokers.Batch()
     pace = Pace()
@@ -66,7 +78,7 @@ def alter_partition(
             if batch.has(name, each["partition_index"]) or pace.is_over(BATCHED):
                 yield from _write(state, batch)
                 yield PAUSE
-            results.append(_result(state, name, broker, each, batch))
+            results.append(_result(state, name, request, each, batch))
         topic: TopicData = {"partitions": results}
         if "topic_name" in asked:
             topic["topic_name"] = asked["topic_name"]
@@ -74,31 +86,53 @@ def alter_partition(
             topic["topic_id"] = asked["topic_id"]
         topics.append(topic)
     yield from _write(state, batch)
+    for asked, topic in zip(message["topics"], topics, strict=False):
+        _supersede(state, _name_of(state, request.version, asked), request, topic)
     return {"throttle_time_ms": 0, "error_code": code, "topics": topics}
 
 
 def _write(state: ControllerState, batch: brokers.Batch[PartitionData]) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
-    for result in (yield from batch.write(state)):
-        result |= _refused(result["partition_index"], Code.NOT_CONTROLLER)
+    for result, code in (yield from batch.write(state)):
+        result |= _refused(result["partition_index"], code)
+
+
+def _supersede(
+    state: ControllerState, name: str, request: Request[AlterPartitionRequest], topic: TopicData
+) -> None:
+    """Tell the leader of partitions that have another leader since their ISR was written."""
+    now = state.topics.get(name)
+    for each in topic["partitions"] if now is not None else ():
+        if now is None or each["error_code"] != Code.NONE:
+            continue
+        partition = now.partitions[each["partition_index"]]
+        if partition.leader_epoch > each["leader_epoch"] != -1:
+            is_new = request.version > 1
+            code = Code.NEW_LEADER_ELECTED if is_new else Code.FENCED_LEADER_EPOCH
+            each |= _refused(each["partition_index"], code)
 
 
 def _result(
     state: ControllerState,
     name: str,
-    broker: int,
+    request: Request[AlterPartitionRequest],
     asked: PartitionState,
     batch: brokers.Batch[PartitionData],
 ) -> PartitionData:
     """The result for one partition. A new ISR is added to the batch."""
     index = asked["partition_index"]
     topic = state.topics.get(name)
+    if not name:
+        return _refused(index, Code.UNKNOWN_TOPIC_ID)
     if topic is None or not 0 <= index < len(topic.partitions):
         return _refused(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
     try:
-        altered = _altered(state, topic.partitions[index], broker, asked)
+        altered = _altered(state, topic, request.message["broker_id"], asked)
     except RefusedError as refused:
-        return _refused(index, refused.code)
+        code = refused.code
+        if code is Code.INELIGIBLE_REPLICA and request.version < 2:
+            code = Code.OPERATION_NOT_ATTEMPTED
+        return _refused(index, code)
     result: PartitionData = {
         "partition_index": index,
         "error_code": Code.NONE,
@@ -148,25 +182,30 @@ def controlled_shutdown(
 
 
 def _hand_over(state: ControllerState, broker: int) -> Steps:
-    """Give the partitions that the broker leads to other leaders, in slices."""
-    live = LiveBrokers(state.brokers.keys(), state.leaving)
-    wanted: list[tuple[Topic, dict[int, Partition]]] = []
-    pace = Pace()
-    for topic in list(state.topics.values()):
-        moved: dict[int, Partition] = {}
-        for index, partition in enumerate(topic.partitions):
-            led = partition
-            if partition.leader == broker:
-                led = elect(partition, live, ElectionMode.SHUTDOWN)
-            if led is not partition:
-                moved[index] = led
-            if pace.is_over(BATCHED if led is not partition else 1):
-                yield from brokers.write(state, [*wanted, *([(topic, moved)] if moved else [])])
-                wanted, moved = [], {}
-                yield PAUSE
-        if moved:
-            wanted.append((topic, moved))
-    yield from brokers.write(state, wanted)
+    """Give the partitions that the broker leads to other leaders, then take it out of the ISR of
+    those that it follows; in slices.
+    """
+    for leads in (True, False):
+        wanted: list[tuple[Topic, dict[int, Partition]]] = []
+        pace = Pace()
+        for topic in list(state.topics.values()):
+            rules = brokers.rules(state, topic)
+            moved: dict[int, Partition] = {}
+            for index, partition in enumerate(topic.partitions):
+                led = partition
+                if (partition.leader == broker) is leads and broker in partition.isr:
+                    live = brokers.live_brokers(state, (topic.name, index))
+                    led = elect(partition, live, ElectionMode.SHUTDOWN, rules)
+                if led is not partition:
+                    moved[index] = led
+                if pace.is_over(BATCHED if led is not partition else 1):
+                    more = [(topic, moved)] if moved else []
+                    state.for_jobs.outdated |= yield from brokers.write(state, [*wanted, *more])
+                    wanted, moved = [], {}
+                    yield PAUSE
+            if moved:
+                wanted.append((topic, moved))
+        state.for_jobs.outdated |= yield from brokers.write(state, wanted)
 
 
 def _name_of(state: ControllerState, version: int, asked: TopicState) -> str:
@@ -175,28 +214,40 @@ def _name_of(state: ControllerState, version: int, asked: TopicState) -> str:
     return name
 
 
-def _altered(
-    state: ControllerState, partition: Partition, broker: int, asked: PartitionState
-) -> Partition:
+def _altered(state: ControllerState, topic: Topic, broker: int, asked: PartitionState) -> Partition:
     """The partition with its new ISR; the same object if that is its ISR. Raises RefusedError."""
-    isr = asked.get("new_isr") or [
-        each["broker_id"] for each in asked.get("new_isr_with_epochs") or ()
-    ]
+    index = asked["partition_index"]
+    partition = topic.partitions[index]
+    epochs = {
+        each["broker_id"]: each["broker_epoch"] for each in asked.get("new_isr_with_epochs") or ()
+    }
+    isr = tuple(asked.get("new_isr") or epochs)
     if asked["leader_epoch"] > partition.leader_epoch:
         raise RefusedError(Code.NOT_CONTROLLER, "The leader epoch is newer than known here.")
-    if asked["leader_epoch"] < partition.leader_epoch:
-        raise RefusedError(Code.FENCED_LEADER_EPOCH, "The leader epoch is an older one.")
-    if partition.leader != broker or broker not in isr or not set(isr) <= set(partition.replicas):
-        raise RefusedError(Code.INVALID_REQUEST, "This broker does not lead, or that is no ISR.")
     if asked["partition_epoch"] > partition.version:
         raise RefusedError(Code.NOT_CONTROLLER, "The partition epoch is newer than known here.")
-    if tuple(isr) == partition.isr:
+    if asked["leader_epoch"] < partition.leader_epoch:
+        raise RefusedError(Code.FENCED_LEADER_EPOCH, "The leader epoch is an older one.")
+    members = set(isr)
+    if partition.leader != broker or broker not in members or len(members) < len(isr):
+        raise RefusedError(Code.INVALID_REQUEST, "This broker does not lead, or that is no ISR.")
+    if not members <= set(partition.replicas) or asked.get("leader_recovery_state", 0):
+        raise RefusedError(Code.INVALID_REQUEST, "That is no ISR of this partition.")
+    if members == set(partition.isr):
         return partition
     if asked["partition_epoch"] < partition.version:
         raise RefusedError(Code.INVALID_UPDATE_VERSION, "The partition epoch is an older one.")
-    for each in asked.get("new_isr_with_epochs") or ():
-        if refused_broker(state, each["broker_id"], each["broker_epoch"]) is not Code.NONE:
-            raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica is not alive, or another.")
-    if not set(isr) - set(partition.isr) <= state.brokers.keys():
-        raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica is not alive.")
-    return partition._replace(isr=tuple(isr), version=partition.version + 1)
+    offline = state.offline.brokers_of((topic.name, index))
+    joining = members - set(partition.isr)
+    able = state.brokers.keys() - state.leaving - offline
+    if not joining <= able or any(_is_other(state, *each) for each in epochs.items()):
+        raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica cannot be in the ISR now.")
+    live, rules = brokers.live_brokers(state, (topic.name, index)), brokers.rules(state, topic)
+    elr = elr_after(partition, broker, isr, live, rules)
+    return partition._replace(isr=isr, version=partition.version + 1, elr=elr)
+
+
+def _is_other(state: ControllerState, broker: int, epoch: int) -> bool:
+    """Whether a broker is alive, and not in the registration with this epoch."""
+    live = state.brokers.get(broker)
+    return live is not None and epoch != -1 and live.epoch not in (-1, epoch)

@@ -218,7 +218,8 @@ def _partition(
     except BadZnodeError as error:
         state.fault(path, error)
         return Partition(replicas, -1, 0, (), version)
-    return Partition(replicas, facts.leader, facts.leader_epoch, facts.isr, version)
+    found = Partition(replicas, facts.leader, facts.leader_epoch, facts.isr, version)
+    return found._replace(elr=facts.elr, lossy=facts.lossy)
 
 
 def _of_topic(state: ControllerState, path: str, result: Result) -> ConfigEntity:

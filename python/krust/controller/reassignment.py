@@ -1,19 +1,30 @@
 """AlterPartitionReassignments 0-1, ListPartitionReassignments 0: other replicas for partitions.
 
-Replicas in another order are written at once, all those of a topic in one transaction. A move to a
-broker without a copy needs replication, which krust does not have: INVALID_REPLICA_ASSIGNMENT with
-the reason. A reassignment that a Kafka controller left unfinished is listed and kept as it is; it
-cannot be cancelled here. Other partitions have none to cancel: NO_REASSIGNMENT_IN_PROGRESS.
-Version notes: v1 may forbid another replication factor, which no allowed change has.
+A reassignment goes on in the tree, so that any controller continues it:
+
+1. The topic's znode gets old and new replicas, with those to add and those to remove. That ends the
+   request. Replicas that an earlier reassignment was adding and this one does not want leave the
+   ISR in the same transaction.
+2. The leader gets a new epoch with the new replicas, which fetch and join the ISR.
+3. When all replicas that stay are in the ISR, one transaction moves the leader if it has to go,
+   takes the others out of the ISR, and writes the final replicas into the topic's znode.
+4. Removed replicas are sent StopReplica, which deletes their files (`control_requests.py`).
+
+Steps 2 and 3 are the job `moves` (`jobs.py`), in slices. Null cancels: the replicas of before. A
+reassignment whose new replicas have no data to copy ends at once. Refused: a cancel or another
+target that would leave less than min.insync.replicas in the ISR where there are more now.
+Version notes: v1 may forbid another replication factor.
 Source: KIP-455.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from krust.controller import brokers
+from krust.controller.leaders import ElectionMode, elect, in_new_epoch
 from krust.controller.pace import BATCHED, PAUSE, Pace
-from krust.controller.state import RefusedError
+from krust.controller.state import Partition, RefusedError, chunks, write_all
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.store import SetData
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
         ControllerState,
         Policy,
         Request,
+        Steps,
         Topic,
         Transactions,
     )
@@ -40,9 +52,21 @@ if TYPE_CHECKING:
         OngoingPartitionReassignment,
         OngoingTopicReassignment,
     )
-    from krust.metadata.store import Done
+    from krust.metadata.store import Done, Operation
 
 Replicas = tuple[int, ...]
+
+JOB = "moves"
+_MOVED = 40
+"""partitions whose replicas are changed together"""
+
+
+class Place(NamedTuple):
+    """A partition whose new replicas were announced to its leader in this term."""
+
+    topic_id: str
+    partition: int
+    replicas: Replicas
 
 
 def alter(
@@ -50,11 +74,12 @@ def alter(
 ) -> Policy[AlterPartitionReassignmentsResponse]:
     """AlterPartitionReassignments."""
     responses: list[ReassignableTopicResponse] = []
+    same_factor = not request.message.get("allow_replication_factor_change", True)
     pace = Pace()
     for asked in request.message["topics"]:
         name = asked["name"]
         results: dict[int, ReassignablePartitionResponse] = {}
-        wanted: dict[int, Replicas] = {}
+        wanted: dict[int, Replicas | None] = {}
         for each in asked["partitions"]:
             index = each["partition_index"]
             result: ReassignablePartitionResponse = {
@@ -65,16 +90,13 @@ def alter(
             if index in results:
                 continue
             results[index] = result
-            try:
-                wanted[index] = _checked(state.topics.get(name), index, each["replicas"])
-            except RefusedError as refused:
-                result |= {"error_code": refused.code, "error_message": str(refused)}
+            replicas = each["replicas"]
+            wanted[index] = None if replicas is None else tuple(replicas)
             if pace.is_over():
                 yield PAUSE
-        why = (yield from reorder(state, name, wanted)) if wanted else None
-        if why is not None:
-            for index in wanted:
-                results[index] |= {"error_code": why.code, "error_message": str(why)}
+        refused = yield from begin(state, name, wanted, same_factor=same_factor)
+        for index, why in refused.items():
+            results[index] |= {"error_code": why.code, "error_message": str(why)}
         if pace.is_over(BATCHED):
             yield PAUSE
         responses.append({"name": name, "partitions": list(results.values())})
@@ -102,8 +124,7 @@ def list_ongoing(
         topic = state.topics.get(name)
         ongoing: list[OngoingPartitionReassignment] = []
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
-            is_moving = partition.adding or partition.removing
-            if is_moving and (indexes is None or index in indexes):
+            if partition.is_moving and (indexes is None or index in indexes):
                 ongoing.append(
                     {
                         "partition_index": index,
@@ -124,63 +145,187 @@ def list_ongoing(
     }
 
 
-def _checked(topic: Topic | None, index: int, wanted: Sequence[int] | None) -> Replicas:
-    """The new replicas of a partition. RefusedError: it keeps those that it has."""
+def begin(
+    state: ControllerState,
+    name: str,
+    wanted: Mapping[int, Replicas | None],
+    *,
+    same_factor: bool = False,
+) -> Generator[Transactions, list[Done], dict[int, RefusedError]]:
+    """Begin the reassignments of partitions of a topic, in slices. Returns those that are refused.
+
+    wanted       the replicas that each is to have; None: those before its reassignment
+    same_factor  refuse another number of replicas
+    """
+    refused: dict[int, RefusedError] = {}
+    indexes = list(wanted)
+    for first in range(0, len(indexes), _MOVED):
+        if first:
+            yield PAUSE
+        topic = state.topics.get(name)
+        begun: dict[int, Partition] = {}
+        for index in indexes[first : first + _MOVED]:
+            try:
+                partition = _begun(state, topic, index, wanted[index], same_factor=same_factor)
+            except RefusedError as why:
+                refused[index] = why
+            else:
+                begun[index] = partition
+        if topic is not None and begun and not (yield from _write(state, topic, begun)):
+            text = "The topic or the controller changed meanwhile."
+            refused |= dict.fromkeys(begun, RefusedError(Code.NOT_CONTROLLER, text))
+    if len(refused) < len(wanted):
+        state.for_jobs.wanted.add(JOB)
+    return refused
+
+
+def go_on(state: ControllerState, announced: set[Place]) -> Steps:
+    """Announce new replicas; end reassignments whose replicas are all in the ISR; in slices.
+
+    announced  by this controller; it is brought up to date
+    """
+    ongoing: set[Place] = set()
+    pace = Pace()
+    for name in list(state.topics):
+        topic = state.topics.get(name)
+        epochs: dict[int, Partition] = {}
+        ended: dict[int, Partition] = {}
+        for index, partition in enumerate(topic.partitions if topic is not None else ()):
+            if topic is not None and partition.is_moving and partition.version >= 0:
+                place = Place(topic.id, index, partition.replicas)
+                done = _ended(state, topic, index)
+                if done is not None:
+                    ended[index] = done
+                elif place not in announced:
+                    epochs[index] = in_new_epoch(partition)
+                ongoing.add(place)
+            if topic is not None and len(epochs) + len(ended) >= _MOVED:
+                yield from _step(state, topic, epochs, ended)
+                epochs, ended = {}, {}
+                yield PAUSE
+            elif pace.is_over():
+                yield PAUSE
+        if topic is not None and (epochs or ended):
+            yield from _step(state, topic, epochs, ended)
+    announced.clear()
+    announced |= ongoing
+
+
+def _step(
+    state: ControllerState,
+    topic: Topic,
+    epochs: dict[int, Partition],
+    ended: dict[int, Partition],
+) -> Steps:
+    """Write one slice of a topic; what others changed meanwhile is left to the next run."""
+    if epochs:
+        state.for_jobs.outdated |= yield from brokers.write(state, [(topic, epochs)])
+    now = state.current_topic(topic.name, topic.id)
+    if ended and now is not None:
+        yield from _write(state, now, ended)
+
+
+def _begun(
+    state: ControllerState,
+    topic: Topic | None,
+    index: int,
+    wanted: Replicas | None,
+    *,
+    same_factor: bool,
+) -> Partition:
+    """The partition with a reassignment under way. RefusedError: it keeps what it has."""
     if topic is None or not 0 <= index < len(topic.partitions):
         raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     partition = topic.partitions[index]
-    is_moving = partition.adding or partition.removing
-    if wanted is None and not is_moving:
-        text = "The partition is not being reassigned."
-        raise RefusedError(Code.NO_REASSIGNMENT_IN_PROGRESS, text)
-    if wanted is None or is_moving:
-        text = "A reassignment is under way. To end it needs replication, which is not there yet."
-        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
-    replicas = tuple(wanted)
-    if not replicas or len(set(replicas)) < len(replicas) or min(replicas) < 0:
+    before = tuple(each for each in partition.replicas if each not in partition.adding)
+    if wanted is None:
+        if not partition.is_moving:
+            text = "The partition is not being reassigned."
+            raise RefusedError(Code.NO_REASSIGNMENT_IN_PROGRESS, text)
+        wanted = before
+    if not wanted or len(set(wanted)) < len(wanted) or min(wanted) < 0:
         text = "Replicas are brokers, one at least, each once."
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
-    if sorted(replicas) != sorted(partition.replicas):
-        text = (
-            f"From {list(partition.replicas)} to {list(replicas)} data has to move: "
-            "that is not there yet."
-        )
+    if same_factor and len(wanted) != len(before):
+        text = f"The partition has {len(before)} replicas, not {len(wanted)}."
+        raise RefusedError(Code.INVALID_REPLICATION_FACTOR, text)
+    adding = tuple(each for each in wanted if each not in before)
+    dead = [each for each in adding if each not in state.brokers]
+    if dead:
+        text = f"Replica assignment has brokers that are not alive: {dead}."
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
-    return replicas
+    removing = tuple(each for each in before if each not in wanted)
+    replicas = (*wanted, *removing)
+    dropped = set(partition.replicas) - set(replicas)
+    if dropped:
+        partition = _without(state, topic, index, dropped)
+    return partition._replace(replicas=replicas, adding=adding, removing=removing)
 
 
-def reorder(
-    state: ControllerState, name: str, wanted: Mapping[int, Replicas]
-) -> Generator[Transactions, list[Done], RefusedError | None]:
-    """Write replicas of a topic's partitions in another order. Returns why not, if refused."""
-    topic = state.topics.get(name)
-    if topic is None:
-        return RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted meanwhile.")
-    altered = _reordered(topic, wanted)
-    if altered.partitions == topic.partitions:
+def _without(state: ControllerState, topic: Topic, index: int, dropped: set[int]) -> Partition:
+    """The partition with another leader and ISR, without replicas that are `dropped`."""
+    partition, rules = topic.partitions[index], brokers.rules(state, topic)
+    isr = tuple(each for each in partition.isr if each not in dropped)
+    enough = min(rules.min_isr, len(partition.isr))
+    only = partition._replace(removing=tuple(dropped))
+    live = brokers.live_brokers(state, (topic.name, index))
+    led = elect(only, live, ElectionMode.REASSIGNED, rules)
+    if len(isr) < enough or led.leader in dropped:
+        text = "Too few of the replicas that stay are in sync."
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, text)
+    return _in_one_epoch(partition, led.leader, isr)
+
+
+def _ended(state: ControllerState, topic: Topic, index: int) -> Partition | None:
+    """The partition after its reassignment; None: replicas that stay are not in the ISR yet."""
+    partition = topic.partitions[index]
+    target = partition.target
+    if not set(target) <= set(partition.isr) or partition.leader not in state.brokers:
         return None
-    data = altered.assignment().encode()
-    (done,) = yield [[state.fence(), SetData(znodes.topic(name), data, topic.version)]]
-    if done.refused is not None:
-        return RefusedError(Code.NOT_CONTROLLER, f"meanwhile changed: {done.refused.value}")
-    now = state.current_topic(name, topic.id)
+    live = brokers.live_brokers(state, (topic.name, index))
+    led = elect(partition, live, ElectionMode.REASSIGNED, brokers.rules(state, topic))
+    if led.leader in partition.removing:
+        return None
+    isr = tuple(each for each in partition.isr if each in target)
+    ended = _in_one_epoch(partition, led.leader, isr)
+    return ended._replace(replicas=target, adding=(), removing=())
+
+
+def _in_one_epoch(partition: Partition, leader: int, isr: Replicas) -> Partition:
+    """The partition in its next epoch, with another leader or ISR."""
+    return in_new_epoch(partition)._replace(leader=leader, isr=isr, elr=())
+
+
+def _write(
+    state: ControllerState, topic: Topic, altered: Mapping[int, Partition]
+) -> Generator[Transactions, list[Done], bool]:
+    """Write replicas of a topic's partitions, with their states where these are others, in one
+    transaction. False: the store refuses it.
+    """
+    new = _with(topic, altered)
+    if new.partitions == topic.partitions:
+        return True
+    states: list[Operation] = [
+        state.write_of(topic.name, index, each)
+        for index, each in altered.items()
+        if each.version != topic.partitions[index].version
+    ]
+    data = new.assignment().encode()
+    whole = SetData(znodes.topic(topic.name), data, topic.version)
+    (refused,) = yield from write_all([chunks(state.fence(), [*states, whole])])
+    if refused is not None:
+        state.for_jobs.outdated.add(topic.name)
+        return False
+    now = state.current_topic(topic.name, topic.id)
     if now is not None and now.version == topic.version:
-        state.put(_reordered(now, wanted)._replace(version=topic.version + 1))
-    return None
+        state.put(_with(now, altered)._replace(version=topic.version + 1))
+    return True
 
 
-def _reordered(topic: Topic, wanted: Mapping[int, Replicas]) -> Topic:
-    """The topic with these replicas."""
+def _with(topic: Topic, altered: Mapping[int, Partition]) -> Topic:
+    """The topic with these partitions; those with a newer state keep it."""
     partitions = list(topic.partitions)
-    for index, replicas in wanted.items():
-        partitions[index] = partitions[index]._replace(replicas=replicas)
+    for index, each in altered.items():
+        now = partitions[index]
+        partitions[index] = each if each.version >= now.version else now.assigned_as(each)
     return topic._replace(partitions=tuple(partitions))
-
-
-def refusal(topic: Topic | None, index: int, replicas: Replicas) -> RefusedError | None:
-    """Why a partition cannot have these replicas; None: it can."""
-    try:
-        _checked(topic, index, replicas)
-    except RefusedError as refused:
-        return refused
-    return None

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import brokers, producer_ids
-from krust.controller.leaders import with_leader
+from krust.controller.leaders import in_new_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +46,7 @@ def bring(
             consequence = f"the controller says {partition.leader_epoch}; records get {epoch}"
             state.warn(f"the log of {name}-{index} has leader epoch {epoch}, {consequence}")
             continue
-        raised = with_leader(partition, partition.leader, partition.isr)
+        raised = in_new_epoch(partition)
         _, partitions = wanted.setdefault(name, (topic, {}))
         partitions[index] = raised._replace(leader_epoch=epoch + 1)
     if wanted:

@@ -47,13 +47,13 @@ class Registration(NamedTuple):
     rack: str | None
     now_ms: int
 
-    @property
-    def content(self) -> bytes:
+    def content(self, kept_epoch: int | None) -> bytes:
         """Its bytes: one endpoint a listener, because Kafka refuses more."""
         by_name: dict[str, Endpoint] = {}
         for name, host, port in self.endpoints:
             by_name.setdefault(name, Endpoint(name, "PLAINTEXT", host, port))
-        return Broker(tuple(by_name.values()), self.rack, self.now_ms).encode()
+        endpoints = tuple(by_name.values())
+        return Broker(endpoints, self.rack, self.now_ms, kept_epoch=kept_epoch).encode()
 
 
 def advertised(
@@ -145,7 +145,8 @@ def claim(state: ControllerState, now_ms: int) -> Steps:
             hint="stop the other broker, or wait until its session has ended",
         )
     state.leading = True
-    state.brokers.setdefault(state.node_id, LiveBroker())
+    if state.node_id not in state.brokers:
+        state.add_broker(state.node_id, LiveBroker())
 
 
 def claim_and_load(state: ControllerState, now_ms: int) -> Steps:
@@ -156,8 +157,14 @@ def claim_and_load(state: ControllerState, now_ms: int) -> Steps:
 
 def announce(state: ControllerState, registration: Registration) -> Steps:
     """Register this broker, after its listeners are bound."""
+    yield from _announced(state, registration)
+    if state.kept_epoch < 0:
+        state.kept_epoch = state.broker_epoch
+
+
+def _announced(state: ControllerState, registration: Registration) -> Steps:
     path = f"{znodes.BROKERS}/{state.node_id}"
-    data = registration.content
+    data = registration.content(state.kept_epoch if state.shared else None)
     for _ in range(_TRIES):
         (done,) = yield [[Create(path, data, ephemeral=True), SetData(path, data)]]
         stat = done.results[1]

@@ -8,6 +8,7 @@ Threads: the policy thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -128,6 +129,15 @@ class Partition(NamedTuple):
     """replicas that a reassignment under way adds (KIP-455)"""
     removing: tuple[int, ...] = ()
     """replicas that it removes"""
+    elr: tuple[int, ...] = ()
+    """replicas that left the ISR with all that is committed (KIP-966)"""
+    lossy: tuple[int, ...] = ()
+    """members of the ISR or ELR that may have lost records, while nobody leads"""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -183,6 +193,13 @@ class LiveBroker(NamedTuple):
     """the czxid of its registration; -1: unknown"""
     rack: str | None = None
     endpoints: tuple[Endpoint, ...] = ()
+    kept_epoch: int | None = None
+    """it still has all records of its registrations from this one on; -1: it may have lost some;
+    None: it is no krust, and does not say"""
+
+    def kept_since(self, epoch: int) -> bool:
+        """Whether no record is lost that it had in the registration with this epoch."""
+        return self.kept_epoch is None or 0 <= self.kept_epoch <= epoch or self.epoch == epoch
 
     def at(self, listener: str) -> Endpoint | None:
         """The endpoint of that listener; None: it has no listener of that name."""
@@ -262,6 +279,16 @@ class Changes:
         self.lines += later.lines
 
 
+class ForJobs:
+    """What policies leave to the controller's jobs."""
+
+    def __init__(self) -> None:
+        self.outdated: set[str] = set()
+        """topics that have to be read again"""
+        self.wanted: set[str] = set()
+        """jobs to run"""
+
+
 class ControllerState:
     """The cluster, as far as this broker has read it."""
 
@@ -277,6 +304,8 @@ class ControllerState:
         """of the store: who made an ephemeral node"""
         self.broker_epoch = -1
         """the czxid of this broker's registration"""
+        self.kept_epoch = -1
+        """no record of this broker is lost since the registration with this epoch"""
         self.cluster_id = ""
         self.is_new_cluster = False
         """this start gave the cluster its id"""
@@ -294,6 +323,14 @@ class ControllerState:
         """the epoch of the controller heard last, and the number of its connection"""
         self.brokers: dict[int, LiveBroker] = {}
         """those that are alive, by number"""
+        self.holding: set[int] = set()
+        """those among them that hold the high watermark while an ISR is too small"""
+        self.registrations: dict[int, int] = {}
+        """the epoch of each broker's last registration that this term has seen, dead ones' too"""
+        self.for_jobs = ForJobs()
+        """what policies leave to the controller's jobs"""
+        self.risks: Counter[str] = Counter()
+        """how many elections may have cost acknowledged records, by `leaders.Risk`"""
         self.topics: dict[str, Topic] = {}
         self.names: dict[str, str] = {}
         """topic id -> name"""
@@ -341,6 +378,8 @@ class ControllerState:
             partition.leader,
             partition.leader_epoch,
             partition.isr,
+            partition.elr,
+            partition.lossy,
         )
         data, path = PartitionState(*fields).encode(), znodes.state(name, index)
         if partition.version == 0:
@@ -361,6 +400,7 @@ class ControllerState:
             self.term += 1
             self.deletions.clear()
             self.leaving.clear()
+            self.registrations.clear()
         if self.controller_id != controller_id:
             self.controller_id, self.changes.controller = controller_id, True
         self.controller_epoch = max(self.controller_epoch, epoch)
@@ -436,9 +476,11 @@ class ControllerState:
         if self.brokers.get(broker) != live:
             self.brokers[broker] = live
             self.changes.live = True
+        (self.holding.discard if live.kept_epoch is None else self.holding.add)(broker)
 
     def remove_broker(self, broker: int) -> None:
         """Remove a broker that is no longer alive."""
+        self.holding.discard(broker)
         if self.brokers.pop(broker, None) is not None:
             self.changes.live = True
 

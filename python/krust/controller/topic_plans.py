@@ -77,7 +77,7 @@ def plan(state: ControllerState, wanted: CreatableTopic) -> Topic:
     if name in INTERNAL:
         config = internal_topics.config(state, name) | config
     replicas = _assignment(state, wanted)
-    partitions = new_partitions(state.brokers.keys(), replicas)
+    partitions = new_partitions(state.brokers.keys(), replicas, state.leaving)
     return Topic(name, state.new_id(), partitions, config)
 
 
@@ -126,7 +126,7 @@ def grown(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic,
                 f"but {len(added)} assignments provided.",
             )
         _check_replicas(state, added, factor)
-    new = new_partitions(state.brokers.keys(), added)
+    new = new_partitions(state.brokers.keys(), added, state.leaving)
     return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
 
 

@@ -24,6 +24,8 @@ _DIGITS = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{22}\Z", re.ASCII)
 _ENDPOINT = r"([^:/\s]+)://(?:\[([^\]\s]*)\]|([^:\s]*)):([0-9]{1,5})\Z"
 _MISSING = object()
+_OWN = "krust"
+"""The key of what krust adds to a node of Kafka's, which Kafka leaves alone."""
 NO_ID = ""
 """the id of a topic that was created before topics had ids"""
 
@@ -84,7 +86,10 @@ class Endpoint(NamedTuple):
 class Broker(NamedTuple):
     """`/brokers/ids/N`; versions 1 to 5 are read, 5 is written.
 
-    features   of which versions, from and to
+    features    of which versions, from and to
+    kept_epoch  the broker still has all records of its registrations from this epoch on; -1: it may
+                have lost some. Only krust writes it, and Kafka leaves it alone; None: it is not
+                there
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -92,6 +97,7 @@ class Broker(NamedTuple):
     timestamp_ms: int = 0
     features: tuple[tuple[str, int, int], ...] = ()
     jmx_port: int = -1
+    kept_epoch: int | None = None
 
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
@@ -113,7 +119,8 @@ class Broker(NamedTuple):
             "version": 5,
             "timestamp": str(self.timestamp_ms),
         }
-        return _encode({**({"rack": self.rack} if self.rack else {}), **facts})
+        own = {} if self.kept_epoch is None else {_OWN: {"kept_epoch": self.kept_epoch}}
+        return _encode({**({"rack": self.rack} if self.rack else {}), **facts, **own})
 
     @staticmethod
     def decode(data: bytes) -> Broker:
@@ -136,7 +143,11 @@ class Broker(NamedTuple):
             features.append((name, span.whole("min_version"), span.whole("max_version")))
         rack = fields.text("rack") if fields.has("rack") else None
         stamp = fields.long_text("timestamp", 0)
-        return Broker(endpoints, rack or None, stamp, tuple(features), fields.whole("jmx_port", -1))
+        jmx_port, kept = fields.whole("jmx_port", -1), None
+        if fields.has(_OWN):
+            own = _Fields.of(fields.value(_OWN))
+            kept = _bounded(own.value("kept_epoch", -1), "kept_epoch", _LONG)
+        return Broker(endpoints, rack or None, stamp, tuple(features), jmx_port, kept)
 
 
 class Assignment(NamedTuple):
@@ -184,18 +195,27 @@ class Assignment(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """`/brokers/topics/T/partitions/P/state`: the leader and the ISR."""
+    """`/brokers/topics/T/partitions/P/state`: the leader and the ISR.
+
+    elr, lossy  as in `controller/leaders.py`. Only krust writes them, where there are any; a Kafka
+                that writes the state leaves them out
+    """
 
     controller_epoch: int
     leader: int
     """-1: none"""
     leader_epoch: int
     isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    lossy: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
         head = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
-        return _encode({**head, "leader_epoch": self.leader_epoch, "isr": list(self.isr)})
+        rows = {"elr": list(self.elr), "lossy": list(self.lossy)} if self.elr or self.lossy else {}
+        own = {_OWN: rows} if rows else {}
+        rest = {"leader_epoch": self.leader_epoch, "isr": list(self.isr), **own}
+        return _encode({**head, **rest})
 
     @staticmethod
     def decode(data: bytes) -> PartitionState:
@@ -205,11 +225,14 @@ class PartitionState(NamedTuple):
         leader = fields.whole("leader")
         if leader < -2:
             raise BadZnodeError(f"leader is {leader}")
+        own = _Fields.of(fields.mapping(_OWN, {}))
         return PartitionState(
             fields.natural("controller_epoch"),
             leader,
             fields.natural("leader_epoch"),
             _brokers(fields.value("isr"), "isr"),
+            _brokers(own.value("elr", []), "elr"),
+            _brokers(own.value("lossy", []), "lossy"),
         )
 
 

@@ -22,6 +22,7 @@ from krust.config import ASSIGNORS, inter_broker_listener, listeners
 from krust.controller import adoption, ids, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
 from krust.controller.controller import Controller, ControllerOutcome, failure
+from krust.controller.leaving import Leaving
 from krust.controller.session_recovery import RETRY_S, SessionRecovery
 from krust.controller.state import (
     NO_TOPIC_ID,
@@ -32,7 +33,7 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionChanged
-from krust.runtime import identity, isr, metadata, placing, provenance
+from krust.runtime import continuity, identity, isr, metadata, placing, provenance
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
@@ -63,6 +64,9 @@ _LEADERS_S = 10.0
 
 _CONTROLLED_SHUTDOWN_S = 5.0
 """how long a stop waits until the controller has moved the leaderships"""
+
+_DELIVERY_S = 1.0
+"""how long a controller that stops waits until the other brokers know the new leaders"""
 
 _TURN_S = 0.002
 """how long a turn decides requests and slices. The rest waits for the next turn, behind groups."""
@@ -120,6 +124,8 @@ class Runtime:
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
+        self._boot_id = continuity.boot_id(str(config.text("krust.boot.id.path")))
+        kept_epoch = continuity.kept_epoch(dirs, self._boot_id)
         self.server = Server(
             {
                 "node_id": node_id,
@@ -132,12 +138,14 @@ class Runtime:
         )
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
+        self.state.kept_epoch = kept_epoch
         self.view = ClusterView.of(self.state)
         """a copy of the state that other threads may read"""
         self._controller = Controller(self.state)
         self._groups: Groups | None = None
         self._shutdown_request: BrokerRequest | None = None
         """the controlled shutdown that the controller has not answered yet"""
+        self._shutdown_answer: Message | None = None
         self._dirs = [] if temporary else dirs
         self._retention = Retention(config, self.server)
         self._deltas = ImageDeltas(config, self.state, self._retention, alone=self._alone)
@@ -197,6 +205,7 @@ class Runtime:
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         self._endpoints = self._deltas.advertised or self.bound
         self._run(self._controller.opened(self._registration()))
+        self._note_epoch()
 
     def wait_for_leaders(self, stops: Callable[[], bool]) -> None:
         """Turn until the controller has named the leaders, at most for _LEADERS_S."""
@@ -261,7 +270,7 @@ class Runtime:
         logged and dropped.
         """
         if request is self._shutdown_request:
-            self._shutdown_request = None
+            self._shutdown_request, self._shutdown_answer = None, answer
             return
         try:
             outcome = self._controller.answered(request, answer, _now_ms())
@@ -324,16 +333,29 @@ class Runtime:
 
     def _shut_down_controlled(self) -> None:
         """Have the controller move this broker's leaderships before it stops."""
-        request = registration.controlled_shutdown(self.state)
-        if request is None or not self._recovery.is_connected:
-            return
+        leaving = Leaving(self.state)
+        while self._recovery.is_connected:
+            request = registration.controlled_shutdown(self.state)
+            if request is None or leaving.is_over(self._controlled_shutdown(request)):
+                break
+            self._turn_until(leaving.pause_s, lambda: leaving.can_go_on)
+        if self._peers is not None and self.state.leading:
+            peers = self._peers
+            self._turn_until(_DELIVERY_S, lambda: not (self._is_paused or peers.is_busy))
+
+    def _controlled_shutdown(self, request: BrokerRequest) -> Any:
+        """The controller's answer to ControlledShutdown; None: it gives none."""
         if self.state.leading:
-            self.decide(request.api, request.message)
-            return
-        self._shutdown_request = request
+            return self.decide(request.api, request.message)
+        self._shutdown_request, self._shutdown_answer = request, None
         self._peer_queues().send(request)
-        deadline = time.monotonic() + _CONTROLLED_SHUTDOWN_S
-        while self._shutdown_request and time.monotonic() < deadline and self.turn():
+        self._turn_until(_CONTROLLED_SHUTDOWN_S, lambda: self._shutdown_request is None)
+        return self._shutdown_answer
+
+    def _turn_until(self, seconds: float, is_true: Callable[[], bool]) -> None:
+        """Turn until something is true, the time is over or the server has stopped."""
+        deadline = time.monotonic() + seconds
+        while not is_true() and time.monotonic() < deadline and self.turn():
             pass
 
     def expire(self) -> None:
@@ -415,9 +437,16 @@ class Runtime:
             _log.error("this broker is not in its cluster: %s", answer)
         else:
             _log.info("back in the cluster, with broker epoch %d", self.state.broker_epoch)
+            self._note_epoch()
         requests, self._delayed_requests = self._delayed_requests, []
         for ticket, request in requests:
             self._decide_request(ticket, request)
+
+    def _note_epoch(self) -> None:
+        """Tell the next start of this broker which registration it continues."""
+        if not self._alone:
+            state = self.state
+            continuity.write(self._dirs, state.broker_epoch, state.kept_epoch, self._boot_id)
 
     def _registration(self) -> registration.Registration:
         endpoints = registration.advertised(self._endpoints, os.uname().nodename)

@@ -91,6 +91,11 @@ class Peers:
             taken.append(self._answers.popleft())
         return taken
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether another broker has still to answer a request."""
+        return any(queue.is_busy for queue in self._queues.values())
+
     def close(self) -> None:
         """Give up all requests."""
         self.follow({})
@@ -139,6 +144,11 @@ class _PeerQueue:
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the broker has still to answer a request."""
+        return bool(self._queue)
 
     def end(self) -> None:
         """Give up all requests; the thread ends soon."""

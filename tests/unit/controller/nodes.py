@@ -40,8 +40,11 @@ def _id() -> str:
 class Member:
     """One broker, without its records."""
 
-    def __init__(self, nodes: Nodes, node_id: int, **options: object) -> None:
+    def __init__(self, nodes: Nodes, node_id: int, /, **options: object) -> None:
         self.id = node_id
+        kept = options.pop("kept", -1)
+        assert isinstance(kept, int)
+        self.kept = kept
         self.nodes = nodes
         self.config = load(options=options)
         self.submitted: list[list[Operation]] = []
@@ -56,6 +59,7 @@ class Member:
         self.store = self.nodes.tree.session()
         self.state = ControllerState(self.config, _id, self.id)
         self.state.session = self.store.session
+        self.state.kept_epoch = self.kept
         self.controller = Controller(self.state)
         self.cluster = self.controller.share()
         where = [("PLAINTEXT", f"host{self.id}", 9092)]

@@ -70,7 +70,8 @@ def alter(nodes: Nodes, *partitions: tuple[int, list[int], int]) -> list[Message
         for index, isr, epoch in partitions
     ]
     topic = {"topic_name": "t", "partitions": asked}
-    message = {"broker_id": 2, "broker_epoch": -1, "topics": [topic]}
+    epoch = nodes.members[2].state.broker_epoch
+    message = {"broker_id": 2, "broker_epoch": epoch, "topics": [topic]}
     answer = nodes.leader.ask("AlterPartition", message, version=1)
     results: list[Message] = answer["topics"][0]["partitions"]
     return results
@@ -100,13 +101,14 @@ def test_a_partition_that_is_altered_twice_is_written_twice() -> None:
     assert nodes.leader.state.topics["t"].partitions[0].isr == (2,)
 
 
-def test_a_batch_that_the_store_refuses_is_answered_with_not_controller() -> None:
+def test_a_state_that_others_changed_refuses_no_other_isr_of_a_batch() -> None:
     nodes = led_by_broker_2(2)
     path = znodes.state("t", 0)
     data: Any = nodes.node(path)
     nodes.tool.submit([SetData(path, data.encode())], "tool")
     results = alter(nodes, (0, [2, 3], 0), (1, [2, 3], 0))
-    assert [each["error_code"] for each in results] == [41, 41]
+    assert [each["error_code"] for each in results] == [95, 0]
+    assert nodes.leader.state.topics["t"].partitions[0].version == 1
 
 
 def test_offline_replicas_are_kept_by_broker_and_by_partition() -> None:

@@ -25,7 +25,7 @@ from krust.metadata.store import Done, Refusal, SessionChanged, SessionState, St
 from tests.unit.controller.simulator.zookeeper import SimulatedSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from tests.unit.controller.simulator.simulation import ControllerSimulation
 
@@ -36,6 +36,8 @@ RETRY_MS = 60
 ORDERS = ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
 VERSIONS = {"CreateTopics": 4}
 """Later ones are answered with all settings of each topic, which nobody looks at here."""
+PROPOSE_MS = 40
+"""between two looks of a leader at replicas that are not in the ISR"""
 BOOT = 1
 """the ticket of the start"""
 
@@ -87,6 +89,7 @@ class BrokerProcess:
         self._lateness: dict[int, float] = {}
         self._cut = False
         self._due = -1.0
+        self._proposing: set[tuple[str, int]] = set()
         self.store = SimulatedSession(simulation.zookeeper, self._hear)
         self.state = ControllerState(CONFIG, simulation.new_id, broker.id)
         self.state.session = self.store.session
@@ -244,6 +247,7 @@ class BrokerProcess:
             self.store.submit(operations, token)
         self.simulation.checks.process(self, outcome)
         self._apply(outcome)
+        self._lead(outcome.changes.topics)
         for asked in outcome.requests:
             queue = self._out.setdefault(asked.broker, deque())
             queue.append(asked)
@@ -283,6 +287,68 @@ class BrokerProcess:
         for key in changes.strays:
             if key[0] not in changes.topics and key in disk:
                 self.simulation.checks.removed(self, key, disk.pop(key), kept=True)
+
+    # What its leaders do: replicas that follow join the ISR.
+
+    def _lead(self, names: Iterable[str]) -> None:
+        """Look soon at the partitions of these topics that it leads with too small an ISR."""
+        for name in names:
+            topic = self.state.topics.get(name)
+            for index, each in enumerate(topic.partitions if topic is not None else ()):
+                is_missing = not set(each.replicas) <= set(each.isr)
+                if each.leader == self.broker.id and is_missing:
+                    self._propose_later((name, index))
+
+    def _propose_later(self, key: tuple[str, int]) -> None:
+        if key not in self._proposing:
+            self._proposing.add(key)
+            at = self.simulation.now + PROPOSE_MS
+            self.simulation.at(at, lambda: self._when_awake(lambda: self._propose(key)))
+
+    def _propose(self, key: tuple[str, int]) -> None:
+        """Ask the controller to take replicas into the ISR that follow this leader."""
+        self._proposing.discard(key)
+        topic = self.state.topics.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions):
+            return
+        now = topic.partitions[key[1]]
+        if now.leader != self.broker.id or set(now.replicas) <= set(now.isr):
+            return
+        missing = [each for each in now.replicas if each not in now.isr]
+        joining = {each: self._epoch_of(each, key, now.leader_epoch) for each in missing}
+        joining = {each: epoch for each, epoch in joining.items() if epoch >= 0}
+        self._propose_later(key)
+        if not joining or self.state.controller_id < 0:
+            return
+        members = [*dict.fromkeys(now.isr, -1).items(), *joining.items()]
+        row = {
+            "partition_index": key[1],
+            "leader_epoch": now.leader_epoch,
+            "partition_epoch": now.version,
+            "new_isr_with_epochs": [{"broker_id": b, "broker_epoch": e} for b, e in members],
+        }
+        message = {
+            "broker_id": self.broker.id,
+            "broker_epoch": self.state.broker_epoch,
+            "topics": [{"topic_id": topic.id, "partitions": [row]}],
+        }
+        if self.state.leading:
+            self._asked("AlterPartition", message, lambda _: None, 0)
+        else:
+            asked = BrokerRequest(self.state.controller_id, "AlterPartition", message)
+            self.simulation.deliver(asked, 0, lambda _: None)
+
+    def _epoch_of(self, broker: int, key: tuple[str, int], leader_epoch: int) -> int:
+        """The broker epoch of a replica that follows in this leader epoch; -1: it does not."""
+        process = self.simulation.brokers[broker - 1].process
+        if process is None or not process.ready or process.asleep_since >= 0:
+            return -1
+        topic = process.state.topics.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions) or key not in process.broker.disk:
+            return -1
+        now = topic.partitions[key[1]]
+        follows = (now.leader, now.leader_epoch) == (self.broker.id, leader_epoch)
+        return process.state.broker_epoch if follows else -1
 
     def _send(self, broker: int) -> None:
         """Send what is first in a broker's queue."""

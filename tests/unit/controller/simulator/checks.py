@@ -7,7 +7,7 @@ C3  a live broker is registered by its own session; none takes another's ephemer
 C4  epochs and versions never go back, in the tree and in any broker's state; a leader epoch of a
     partition belongs to one leader, in one life
 C5  no work is half done when all faults are over: see `ControllerChecks.at_rest`
-D   a replica's records go only after a request to delete the topic
+D   a replica's records go only after a request to delete the topic, or for other replicas
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class ControllerChecks:
         self.states: dict[str, int] = {}
         self.may_be_deleted: set[str] = set()
         """topic ids"""
+        self.may_be_moved: set[str] = set()
+        """names of topics"""
         self.names: dict[str, str] = {}
         """topic id -> name, whatever was in the tree"""
         self.strays: list[tuple[str, int, str]] = []
@@ -127,7 +129,7 @@ class ControllerChecks:
         if kept:
             self.strays.append((*key, topic_id))
             return
-        asked = topic_id in self.may_be_deleted
+        asked = topic_id in self.may_be_deleted or key[0] in self.may_be_moved
         assert asked, f"D: {process.broker.id} deletes {key} that nobody asked to go"
 
     def block(self, first: int) -> None:
@@ -189,7 +191,7 @@ class ControllerChecks:
                 f"C5: {each.broker.id}: {sorted(each.state.topics)}, the tree: {sorted(names)}"
             )
         for name, index, topic_id in self.strays:
-            gone = topic_id in self.may_be_deleted
+            gone = topic_id in self.may_be_deleted and name not in self.may_be_moved
             assert not gone, f"C5: {name}-{index} was to go, and is a stray"
         self._acknowledged(tree, names)
 

@@ -96,9 +96,9 @@ def restarted_brokers_get_no_full_metadata() -> Any:
 def restarted_brokers_keep_their_leader_epoch() -> Any:
     """A leader that registered again gets no new epoch."""
 
-    def read_live(state: ControllerState) -> Generator[Any, Any, set[int]]:
+    def read_live(state: ControllerState) -> Generator[Any, Any, brokers.Returned]:
         yield from real(state)
-        return set()
+        return brokers.Returned()
 
     real = brokers.read_live
     return patch.object(brokers, "read_live", read_live)

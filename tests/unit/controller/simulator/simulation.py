@@ -316,7 +316,9 @@ class ControllerSimulation:
         if self.rng.random() < 0.5:
             path, data = "/admin/preferred_replica_election", Partitions(((name, 0),)).encode()
         else:
-            path, data = "/admin/reassign_partitions", Reassignment(((name, 0, (1,)),)).encode()
+            replicas = tuple(self.rng.sample(range(1, BROKERS + 1), self.rng.choice((1, 2, 3))))
+            path, data = "/admin/reassign_partitions", Reassignment(((name, 0, replicas),)).encode()
+            self.checks.may_be_moved.add(name)
         self._write(Create(path, data))
 
     def _delete_controller_node(self) -> None:
