@@ -1,7 +1,7 @@
-"""Clients of any Kafka: `Producer`, `Consumer`, `Admin`, and the older ones' APIs beside them.
+"""Clients of any Kafka: `Producer`, `Consumer`, `Admin`, and clients with older APIs.
 
-Settings are Kafka's keys, in a dict or as keywords: `{"linger.ms": 5}` is `linger_ms=5`. No client
-may be used in a process forked after it was made: every call there raises ForkedError.
+Settings are Kafka's keys, in a dict or as keywords: `{"linger.ms": 5}` is `linger_ms=5`. A client
+cannot be used in a process that was forked after its creation: every call raises ForkedError.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""`krust.Admin`: topics, settings, groups and records of any Kafka, one call an order.
+"""`krust.Admin`: topics, settings, groups and records of any Kafka.
 
     with krust.Admin(bootstrap_servers="localhost:9092") as admin:
         admin.create_topic("orders", partitions=6, config={"retention.ms": "3600000"})
 
-What the broker refuses is raised: KafkaError with `code`, `name`, `retriable`. N calls cost one
-connection a broker. Anything that is not here: `admin.request("AlterConfigs", {...})`, any API by
-name with Kafka's field names.
+A refusal of the broker is raised as KafkaError with `code`, `name`, `retriable`. An Admin keeps one
+connection to each broker. `admin.request("AlterConfigs", {...})` calls any other API by its name,
+with Kafka's field names.
 Threads: one at a time.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SETTINGS = options.COMMON
 TOPIC, BROKER = 2, 4
-"""Kafka's numbers of what has settings."""
+"""Kafka's numbers of config resources."""
 GROUP_ID_NOT_FOUND = 69
 _SET, _DELETE = 0, 1
 _PATIENCE_S = 30.0
@@ -41,20 +41,20 @@ _MOMENTS = {"earliest": _krust.EARLIEST, "latest": _krust.LATEST}
 
 @dataclass(frozen=True)
 class Member:
-    """Who is in a group; `subscribed` and `assigned` are None where they cannot be read."""
+    """A member of a group. `subscribed` and `assigned` None: they cannot be read."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     subscribed: list[str] | None
-    """topics; a regular expression stands in slashes"""
+    """topics; a regular expression is in slashes"""
     assigned: list[TopicPartition] | None
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group: its state and who is in it."""
+    """A group, its state and its members."""
 
     group_id: str
     state: str
@@ -62,14 +62,14 @@ class Group:
     type: str
     """classic, or consumer (KIP-848)"""
     assignor: str
-    """what shares the partitions; "": nobody has yet"""
+    """the assignor; "": no assignment was made yet"""
     coordinator: int
-    """the broker that keeps it"""
+    """the broker that coordinates the group"""
     members: list[Member]
 
 
 class Admin(Closing):
-    """Orders and questions. raises ConfigError: a setting that does not exist or cannot be."""
+    """Requests to the cluster. raises ConfigError: an unknown or invalid setting."""
 
     def __init__(
         self, config: Mapping[str, object] | None = None, /, **more: Unpack[CommonSettings]
@@ -80,11 +80,11 @@ class Admin(Closing):
         self._timeout_ms = options.number(self._given, "request.timeout.ms", 30_000)
 
     def request(self, api: str, body: dict[str, Any], version: int | None = None) -> dict[str, Any]:
-        """Any API by name; the answer as it came, refusals not looked at."""
+        """Call any API by name. Returns its response, without a check for errors."""
         return self._client.request(api, body, version)
 
     def topics(self) -> dict[str, int]:
-        """Every topic but Kafka's own, with its number of partitions."""
+        """All topics except internal ones, with their numbers of partitions."""
         found = self._client.request("Metadata", {"topics": None})["topics"]
         return {
             topic["name"]: len(topic["partitions"])
@@ -100,10 +100,10 @@ class Admin(Closing):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        """Make a topic; returns when it has its leaders.
+        """Create a topic. Returns when it has its leaders.
 
-        partitions          -1: as the setting num.partitions says
-        replication_factor  None: as the setting default.replication.factor says
+        partitions          -1: the setting num.partitions
+        replication_factor  None: the setting default.replication.factor
         raises              KafkaError: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG ...
         """
         configs = [{"name": name, "value": str(value)} for name, value in (config or {}).items()]
@@ -125,7 +125,7 @@ class Admin(Closing):
         _check(answer, f"topic {topic!r}")
 
     def create_partitions(self, topic: str, total: int) -> None:
-        """Let a topic have `total` partitions; returns when they have leaders.
+        """Add partitions to a topic until it has `total`. Returns when they have leaders.
 
         raises  KafkaError: INVALID_PARTITIONS ...
         """
@@ -159,7 +159,7 @@ class Admin(Closing):
         _check(answer, f"topic {topic!r}")
 
     def groups(self) -> dict[str, str]:
-        """Every group of every broker, with its state ("" where the broker is too old to say)."""
+        """All groups of all brokers, with their states ("": the broker is too old to tell)."""
         return {one["group_id"]: one.get("group_state", "") for one in self._list_groups()}
 
     def _list_groups(self) -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ class Admin(Closing):
         return found
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, Group]:
-        """State and members of groups, whichever protocol their members speak.
+        """The states and members of groups of both protocols.
 
         raises  KafkaError: GROUP_ID_NOT_FOUND ...
         """
@@ -186,7 +186,7 @@ class Admin(Closing):
             state, assignor = described["group_state"], described["protocol_data"]
             members = [classic_member(one, kind) for one in described["members"]]
             type_ = "classic"
-            if state in ("", "Dead"):  # there is none, or one of the other kind
+            if state in ("", "Dead"):  # it does not exist, or has the other type
                 type_, state = self._listed(group_id)
                 if type_ == "consumer":
                     body = {"group_ids": [group_id]}
@@ -207,7 +207,9 @@ class Admin(Closing):
         raise refused(GROUP_ID_NOT_FOUND, f"group {group_id!r}")
 
     def committed(self, group_id: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
-        """What a group has committed of a topic's first `partitions`; the others are left out."""
+        """The committed offsets of a group for a topic's first `partitions`. Partitions without a
+        commit are left out.
+        """
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         with self._coordinator(group_id) as asked:
             return asked.committed(places)
@@ -222,12 +224,12 @@ class Admin(Closing):
     def list_offsets(
         self, moments: Mapping[Place, int | datetime | str]
     ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time; None: nothing that late.
+        """The first offset at or after a time; None: there is none.
 
         moments  by (topic, partition): "earliest", "latest" (the offset of the next record that
                  will be written), a datetime (local time, if it names no zone), or whole
                  milliseconds since 1970
-        raises   KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...; ConfigError: that is no time
+        raises   KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...; ConfigError: an invalid time
         """
         asked = [(*place, _moment(when)) for place, when in moments.items()]
         found = self._client.list_offsets(asked) if asked else []
@@ -237,7 +239,7 @@ class Admin(Closing):
         }
 
     def delete_records(self, topic: str, partition: int, offset: int) -> int:
-        """Delete what lies before an offset, -1: all; the first offset there is then.
+        """Delete the records before an offset (-1: all). Returns the new first offset.
 
         raises  KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION ...
         """
@@ -277,7 +279,7 @@ def _member(description: Mapping[str, Any]) -> Member:
 
 
 def _moment(when: int | datetime | str) -> int:
-    """As ListOffsets has it: milliseconds, or one of its numbers below zero."""
+    """The timestamp of ListOffsets: milliseconds, or one of its negative numbers."""
     if isinstance(when, datetime):
         return round(when.timestamp() * 1000)
     if isinstance(when, str):

@@ -5,11 +5,11 @@
     async with krust.AsyncConsumer("orders", bootstrap_servers=..., group_id="billing") as consumer:
         async for record in consumer: ...
 
-A producer's thread wakes the loop through a descriptor: no task, no thread of Python's. A consumer
-has one thread, where polls wait, and so has an admin. A call that is cancelled leaves its record on
-its way; a poll that is cancelled ends within 100 ms and loses no record.
-Listeners: a coroutine function runs on the loop while the consumer's thread waits for it and does
-what it asks for meanwhile (`await consumer.commit()`); a plain function runs on that thread.
+A producer's native thread wakes the loop through a descriptor, without a task or a Python thread. A
+consumer has one thread, in which polls wait, and so has an admin. A cancelled call does not stop
+its record from being sent. A cancelled poll ends within 100 ms and loses no record. Listeners: a
+coroutine function runs on the loop while the consumer's thread waits for it and does what it asks
+for meanwhile (`await consumer.commit()`); a plain function runs on that thread.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         headers: _Headers | None = None,
     ) -> Delivered:
-        """Write a record: where it is.
+        """Write a record. Returns its topic, partition and offset.
 
         raises  KafkaError, UnreachableError: it was not written
         """
@@ -81,7 +81,7 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         headers: _Headers | None = None,
     ) -> asyncio.Future[Delivered]:
-        """Add a record, waiting for room only; what comes of it is awaited, or not."""
+        """Add a record; waits only for room. The caller may await the delivery."""
         self._attach()
         delivery: asyncio.Future[Delivered] = asyncio.get_running_loop().create_future()
 
@@ -101,7 +101,7 @@ class AsyncProducer:
         return delivery
 
     async def flush(self) -> None:
-        """Send all and wait for the answers; each delivery has its own error."""
+        """Send all records and wait for their deliveries. Each delivery has its own error."""
         self._attach()
         self._news.clear()
         while self._core.drain(0):
@@ -173,7 +173,7 @@ class AsyncConsumer:
         await self._run(lambda: self.core.assign(partitions))
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
-        """As `Consumer.poll`; what comes to a call that was cancelled, the next one gives."""
+        """As `Consumer.poll`. The next call returns the records of a cancelled one."""
         self._outside("poll")
         self._usable()
         job = self._thread.submit(self.core.poll, timeout_ms, max_records)
@@ -190,7 +190,7 @@ class AsyncConsumer:
         max_records: int = 65_536,
         columns: Iterable[str] = COLUMNS,
     ) -> ArrowBatch | None:
-        """As `Consumer.poll_arrow`; what comes to a call that was cancelled comes again."""
+        """As `Consumer.poll_arrow`. The next call returns the records of a cancelled one."""
         self._outside("poll_arrow")
         self._usable()
 
@@ -243,15 +243,15 @@ class AsyncConsumer:
         await self._run(lambda: self.core.resume(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """As `Consumer.paused`; waits for nothing."""
+        """As `Consumer.paused`, without waiting."""
         return self.core.paused()
 
     def assignment(self) -> list[TopicPartition]:
-        """As `Consumer.assignment`; waits for nothing."""
+        """As `Consumer.assignment`, without waiting."""
         return self.core.assignment()
 
     def subscription(self) -> list[str]:
-        """As `Consumer.subscription`; waits for nothing."""
+        """As `Consumer.subscription`, without waiting."""
         return self.core.subscription()
 
     async def topics(self) -> dict[str, int]:
@@ -308,7 +308,7 @@ class AsyncConsumer:
         await self.close()
 
     async def _run(self, call: Callable[[], Returned]) -> Returned:
-        """Have the thread do it: after what it does, or while it waits for a listener."""
+        """Have the thread make a call, after its current one or while it waits for a listener."""
         self._loop = asyncio.get_running_loop()
         listener = self._listener()
         if listener is None:
@@ -326,7 +326,7 @@ class AsyncConsumer:
         return await asyncio.wrap_future(answer)
 
     def _listener(self) -> _Listening | None:
-        """The listener that is running and that this is called from."""
+        """The running listener that this is called from; None: no listener."""
         listener = _LISTENING.get()
         ours = listener is not None and listener.consumer is self and listener.open
         return listener if ours else None
@@ -349,10 +349,10 @@ class AsyncConsumer:
         return lambda core, places: plain(core, places)
 
     def _listen(self, listener: Any, places: list[TopicPartition]) -> None:
-        """Run a coroutine on the loop; the thread does what it asks for until it is over."""
+        """Run a listener's coroutine on the loop. Until it ends, the thread makes its calls."""
         loop = self._loop
         if loop is None or not loop.is_running():
-            return  # the program ends without `close`: nothing is left to report to
+            return  # the program ends without `close`, and the loop is gone
         running = _Listening(self)
 
         async def report() -> None:
@@ -371,7 +371,7 @@ class AsyncConsumer:
 
 
 class _Listening:
-    """A listener that runs on the loop, and what it has the consumer's thread do."""
+    """A listener that runs on the loop, and its calls for the consumer's thread."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self.consumer = consumer
@@ -379,7 +379,7 @@ class _Listening:
         self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def end(self, _: object) -> None:
-        """Let the thread go on; on the loop, as all that asks for something."""
+        """Let the thread continue. Called on the loop."""
         self.open = False
         self.jobs.put(None)
 
@@ -388,7 +388,7 @@ _LISTENING: ContextVar[_Listening | None] = ContextVar("krust_listening", defaul
 
 
 class AsyncAdmin:
-    """Orders and questions. Settings and errors: those of `krust.Admin`; `core` is one."""
+    """Requests to the cluster. Settings and errors: those of `krust.Admin`; `core` is one."""
 
     def __init__(
         self, config: Mapping[str, object] | None = None, /, **more: Unpack[CommonSettings]

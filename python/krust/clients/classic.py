@@ -1,4 +1,4 @@
-"""`classic.Producer`: the producer of Kafka's first years, with its queue and all its hooks.
+"""`classic.Producer`: the producer API of Kafka 0.7 and 0.8, with its queue and its hooks.
 
     with Producer({"bootstrap.servers": "localhost:9092", "producer.type": "async"},
                   callback_handler=Trace()) as producer:
@@ -6,8 +6,8 @@
         producer.send([KeyedMessage("orders", None, "shipped"), ...])
 
 sync (default)  `send` returns when the broker has acknowledged, or raises.
-async           `send` puts into a queue; one thread takes what is there, at most `batch.size`, at
-                the latest `queue.time` ms after the last batch, and hands it to the event handler.
+async           `send` puts messages into a queue. One thread takes at most `batch.size` of them, at
+                the latest `queue.time` ms after the last batch, and calls the event handler.
 
 A message of an asynchronous producer passes, in this order:
     init -> before_enqueue -> after_enqueue -> after_dequeuing_existing_data -> before_sending_data
@@ -15,8 +15,9 @@ A message of an asynchronous producer passes, in this order:
 Settings besides those of `krust.Producer`: producer.type, queue.time (5000 ms), queue.size (10000
 messages), batch.size (200 messages), queue.enqueue.timeout.ms (0: a full queue raises
 QueueFullError at once; -1: wait), topic.metadata.refresh.interval.ms (600000).
-Source: the producer API of Apache Kafka 0.7 and 0.8; Python's names, the seeds' semantics.
-Not done: compression by topic; what the handler could not send is reported, not queued again.
+Source: the producer API of Apache Kafka 0.7 and 0.8, with names in Python's style.
+Not done: compression by topic. A message that the handler could not send is reported, not queued
+    again.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ _log = logging.getLogger("krust.clients.classic")
 
 
 class QueueFullError(KrustError):
-    """The queue of an asynchronous producer has no room, and `queue.enqueue.timeout.ms` is over."""
+    """The queue of an asynchronous producer is full, and `queue.enqueue.timeout.ms` has passed."""
 
     retriable = True
 
 
 class KeyedMessage(NamedTuple, Generic[Key, Value]):
-    """What is sent. `part_key` decides the partition where it differs from the key."""
+    """A message. `part_key`, if given, decides the partition instead of the key."""
 
     topic: str
     key: Key | None
@@ -89,46 +90,46 @@ class EventHandler(Protocol):
     """Sends a batch of an asynchronous producer, on its thread."""
 
     def init(self, config: Mapping[str, object]) -> None:
-        """Before anything else."""
+        """Called first."""
 
     def handle(self, events: Messages, producer: Producer) -> None:
-        """Send the events; `producer.deliver` does what the built-in handler does."""
+        """Send the events. `producer.deliver` is the built-in way."""
 
     def close(self) -> None:
-        """After the last batch."""
+        """Called after the last batch."""
 
 
 class CallbackHandler:
-    """Hooks of an asynchronous producer; each does nothing unless it is overridden."""
+    """Hooks of an asynchronous producer. They do nothing unless they are overridden."""
 
     def init(self, config: Mapping[str, object]) -> None:
-        """Before anything else."""
+        """Called first."""
 
     def before_enqueue(self, data: KeyedMessage[Any, Any]) -> KeyedMessage[Any, Any]:
-        """What goes into the queue in place of `data`; on the thread that sends."""
+        """Returns the message that goes into the queue. Called on the thread that sends."""
         return data
 
     def after_enqueue(self, data: KeyedMessage[Any, Any], added: bool) -> None:
-        """It is in the queue, or was refused; on the thread that sends."""
+        """The message was queued or refused. Called on the thread that sends."""
 
     def after_dequeuing_existing_data(self, data: KeyedMessage[Any, Any] | None) -> Messages:
-        """What joins the batch in place of `data`; None: `queue.time` is over."""
+        """Returns the messages that join the batch. `data` None: `queue.time` has passed."""
         return [] if data is None else [data]
 
     def before_sending_data(self, data: Messages) -> Messages:
-        """What is sent in place of a batch."""
+        """Returns the messages to send instead of a batch."""
         return data
 
     def last_batch_before_close(self) -> Messages:
-        """What is sent besides, at the end."""
+        """Returns messages to send at the end."""
         return []
 
     def close(self) -> None:
-        """After everything else."""
+        """Called last."""
 
 
 class DefaultEncoder:
-    """Bytes stay as they are, text becomes UTF-8."""
+    """Encodes text as UTF-8, and keeps bytes."""
 
     def to_message(self, data: Any) -> bytes | None:
         """The bytes."""
@@ -136,20 +137,20 @@ class DefaultEncoder:
 
 
 class DefaultPartitioner:
-    """|hash of the key| modulo the partitions, with Java's hashes, so that it never moves a key."""
+    """|hash of the key| modulo the partitions, with Java's hashes: keys keep their partitions."""
 
     def partition(self, key: Any, num_partitions: int) -> int:
-        """The partition; the one hash without a positive counterpart counts as 0."""
+        """The partition. The smallest hash, which has no absolute value, counts as 0."""
         hashed = java_hash(key)
         return 0 if hashed == -(1 << 31) else abs(hashed) % num_partitions
 
 
 class Producer(Closing):
-    """See the module.
+    """A producer; see the module.
 
     config, more      settings
     encoder           of messages; key_encoder of keys, default the same
-    raises            ConfigError: a setting that does not exist or cannot be
+    raises            ConfigError: an unknown or invalid setting
     """
 
     def __init__(
@@ -206,7 +207,7 @@ class Producer(Closing):
             self._enqueue(self._hooks.before_enqueue(message))
 
     def deliver(self, messages: Messages) -> None:
-        """Write messages now and wait: what `send` does when synchronous. As `send` raises."""
+        """Write messages now and wait, as a synchronous `send`. Raises as `send`."""
         for message in messages:
             self._core.produce(
                 message.topic,
@@ -217,7 +218,7 @@ class Producer(Closing):
         self._core.flush()
 
     def close(self) -> None:
-        """Send what is queued, call the last hooks, end the thread. Idempotent."""
+        """Send the queued messages, call the last hooks, end the thread. Idempotent."""
         if self._closing:
             return
         self._closing = True
@@ -252,7 +253,7 @@ class Producer(Closing):
         return chosen
 
     def _run(self) -> None:
-        """The thread: batches from the queue, until the mark of `close`."""
+        """The thread: take batches from the queue until `close`."""
         events: Messages = []
         due = time.monotonic() + self._time_s
         while True:
@@ -287,7 +288,7 @@ class Producer(Closing):
 def java_hash(key: object) -> int:
     """Java's hashCode: of text, bytes (Arrays.hashCode), int (a Long past 32 bits), bool.
 
-    raises  TypeError: an object that Java knows nothing of
+    raises  TypeError: an object without a counterpart in Java
     """
     if isinstance(key, str):
         units = struct.unpack(f"<{len(key.encode('utf-16-le')) // 2}H", key.encode("utf-16-le"))
@@ -315,7 +316,7 @@ def _signed(number: int) -> int:
 
 
 def _timeout(given: Mapping[str, object]) -> float | None:
-    """Seconds that a full queue is waited for; None: as long as it takes."""
+    """How long to wait for a full queue, in seconds; None: without limit."""
     if str(given.get("queue.enqueue.timeout.ms", 0)) == "-1":
         return None
     return options.number(given, "queue.enqueue.timeout.ms", 0) / 1000

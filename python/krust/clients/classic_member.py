@@ -1,8 +1,9 @@
-"""A member of a classic group: it joins, and the leader shares.
+"""A member of a classic group: it joins, and the leader assigns.
 
-Eager: everything is given back before `join`. Cooperative: the leader takes a partition away in one
-rebalance and gives it to another in the next, which the member that lost it asks for.
-Source: KIP-429 (cooperative). Not done: the assignors' own user data.
+Eager: the member gives up all partitions before `join`. Cooperative: the leader takes a partition
+from a member in one rebalance. That member asks for the next rebalance, in which the partition goes
+to another member.
+Source: KIP-429 (cooperative). Not done: user data of assignors.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ REJOIN_CODES = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, MEMBE
 
 
 class ClassicMembership(Membership):
-    """See the module."""
+    """A classic membership; see the module."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class ClassicMembership(Membership):
         topics: Callable[[Any], dict[str, int]],
     ) -> None:
         super().__init__(config, options, topics)
-        # A join is answered when all have joined, anything else at once.
+        # A join is answered when all members have joined, other requests at once.
         answer_ms = config.max_poll_ms + 5000
         self._join_coordinator = CoordinatorClient(
             config.group_id, options, answer_ms, config.session_ms
@@ -52,17 +53,17 @@ class ClassicMembership(Membership):
         self._joined_topics: dict[str, int] = {}
 
     def leave(self) -> None:
-        """As every member, and end the connection of its own that joins."""
+        """Leave, and end the connection for joins."""
         self._join_coordinator.end()
         super().leave()
         self._join_coordinator.close()
 
     def wait_for_new_epoch(self, identity: MemberIdentity) -> bool:
-        """Never: a generation that is over is over."""
+        """Never: an old generation stays refused."""
         return False
 
     def send_leave(self, coordinator: CoordinatorClient) -> None:
-        """Tell the group, after `leave`; not answered is gone as well, a session later."""
+        """Send LeaveGroup, after `leave`. Without an answer the session expires later."""
         member_id, instance_id = self.identity.member_id, self.config.instance_id
         if member_id and instance_id is None:
             one = {"member_id": member_id}
@@ -106,7 +107,7 @@ class ClassicMembership(Membership):
         return answer
 
     def _send_sync(self, joined: Mapping[str, Any]) -> bool:
-        """Give out shares where this member leads, and take its own; False: join again."""
+        """Send SyncGroup, with the assignments if this member leads. False: join again."""
         is_leader = joined["leader"] == self.identity.member_id and not joined.get(
             "skip_assignment"
         )
@@ -134,7 +135,7 @@ class ClassicMembership(Membership):
         return True
 
     def _assign(self, joined: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The shares of all members, by the strategy the group elected."""
+        """The assignments of all members, by the strategy that the group chose."""
         [chosen] = [one for one in self.config.strategies if one.name == joined["protocol_name"]]
         members = {}
         for member in joined["members"]:
@@ -187,7 +188,7 @@ class ClassicMembership(Membership):
             check(code, f"group {config.group_id!r}")
 
     def _check_metadata(self) -> None:
-        """Compare what is subscribed to with what it was when this member joined."""
+        """Rejoin if the subscribed topics have changed since this member joined."""
         age_ms = self.config.metadata_ms
         if not all(self._joined_topics.values()) or not self._joined_topics:
             age_ms = min(age_ms, MISSING_AGE_MS)

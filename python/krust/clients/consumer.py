@@ -4,14 +4,14 @@
         for record in consumer:
             print(record.key, record.value)
 
-Threads: one at a time, but `wakeup` from any. A member of a group has one thread more, which says
-that it lives (`krust.clients.membership`); fetching has none: while records are handled, the next
-answer travels into the socket. Listeners are called inside `poll`.
-Positions: a partition's position is the offset behind the last record handed out. Automatic
-commits happen inside `poll`, of what was handed out before it, and in `close`; so a record counts
-as handled when the next is asked for.
-Groups: the classic protocol, or with `group.protocol=consumer` KIP-848, where the broker shares.
-Not promised: transactions of its own.
+Threads: one at a time; any thread may call `wakeup`. A member of a group has one more thread, for
+heartbeats (`krust.clients.membership`). Fetching needs no thread: while the caller handles records,
+the next response arrives in the socket. Listeners are called inside `poll`.
+Positions: the position of a partition is the offset after the last record that was returned.
+Automatic commits happen in `poll`, for records of earlier calls, and in `close`. So a record counts
+as handled when the caller asks for the next one.
+Groups: the classic protocol, or with `group.protocol=consumer` KIP-848, where the broker assigns.
+Not done: transactions.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 SETTINGS = keys(ConsumerSettings)
 COLUMNS = _krust.COLUMNS
-"""Those of Spark's Kafka source."""
+"""The columns of Spark's Kafka source."""
 UNKNOWN_TOPIC, OUT_OF_RANGE, ILLEGAL_GENERATION = 3, 1, 22
 _SLICE_S = 0.1
 REJOIN_CODES = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER, 27, 82, STALE_EPOCH})
-"""Refusals of a commit that say: the group has moved on without this member."""
+"""Errors of a commit which mean that the group has rebalanced without this member."""
 _open_consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
@@ -63,9 +63,8 @@ class Consumer(Closing):
     what  a dict of settings, and topics to subscribe to
     more  settings as keywords (`ConsumerSettings` lists them): group.id, auto.offset.reset
           (latest, earliest or none), enable.auto.commit, max.poll.records,
-          partition.assignment.strategy (names, or assignors of your own: the classes a krust
-          broker takes) ...
-    raises  ConfigError: a setting that does not exist or cannot be
+          partition.assignment.strategy (names, or your own assignors, as for a krust broker) ...
+    raises  ConfigError: an unknown or invalid setting
     """
 
     def __init__(self, *what: Mapping[str, object] | str, **more: Unpack[ConsumerSettings]) -> None:
@@ -94,7 +93,7 @@ class Consumer(Closing):
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self.buffered: deque[Record] = deque()
-        """Records that an iterator has not given yet; positions are before them."""
+        """records that the iterator has not returned yet; positions are before them"""
         self._commit_at = time.monotonic() + self._commit_s
         self.closed = self._woken = self._rejoin_after_revoke = False
         _open_consumers.add(self)
@@ -109,12 +108,12 @@ class Consumer(Closing):
         on_revoke: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Share these topics with the other members of the group, from the next `poll` on.
+        """Subscribe to topics as a member of the group, from the next `poll` on.
 
-        topics     names; one that begins with ^ is a pattern of names (Python's `re`)
-        on_assign  called with (consumer, partitions) once they are ours; it may `seek`
-        on_revoke  before they are another's; it may `commit`
-        on_lost    after they may have become another's without a word; default: on_revoke
+        topics     names; a text that begins with ^ is a pattern of names (Python's `re`)
+        on_assign  called with (consumer, partitions) after an assignment; it may `seek`
+        on_revoke  called before partitions are revoked; it may `commit`
+        on_lost    called after other members may have got the partitions; default: on_revoke
         """
         if self._config is None:
             raise ConfigError("subscribe needs a group", hint='give group_id="..."; or use assign')
@@ -129,7 +128,7 @@ class Consumer(Closing):
             self._member.request_rejoin()
 
     def unsubscribe(self) -> None:
-        """Leave the group, or give back what was assigned; whatever a listener raises."""
+        """Leave the group, or drop the assigned partitions, also if a listener raises."""
         self._usable()
         member = self._member
         with ExitStack() as whatever_is_raised:
@@ -145,13 +144,13 @@ class Consumer(Closing):
         self._member, self._topics = None, []
         member.leave()
         if self._committer is not None:
-            with suppress(UnreachableError):  # the session ends without a word, too
+            with suppress(UnreachableError):  # without a request the session expires later
                 member.send_leave(self._committer)
 
     def assign(self, partitions: Iterable[Place | tuple[str, int, int]]) -> None:
-        """Read these, without a group's say: (topic, partition) or (topic, partition, offset).
+        """Read partitions without membership: (topic, partition) or (topic, partition, offset).
 
-        Without an offset: where `group.id` has committed, else as `auto.offset.reset` says.
+        Without an offset it begins at the commit of `group.id`, or as `auto.offset.reset` says.
         """
         self._usable()
         if self._member is not None:
@@ -163,10 +162,10 @@ class Consumer(Closing):
         self._start(dict(wanted))
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
-        """Records that are here, waiting up to `timeout_ms` for the first; none: [].
+        """The records that have arrived; waits up to `timeout_ms` for the first.
 
-        raises  KafkaError: the group, a partition or an offset is refused; UnreachableError:
-                nobody could be reached for default.api.timeout.ms (the log says so at once)
+        raises  KafkaError: the group, a partition or an offset is refused; UnreachableError: no
+                broker was reachable for default.api.timeout.ms (the log says so at once)
         """
         self._usable()
         if self.buffered:
@@ -180,14 +179,14 @@ class Consumer(Closing):
         max_records: int = 65_536,
         columns: Iterable[str] = COLUMNS,
     ) -> ArrowBatch | None:
-        """What is here as one batch of Arrow columns, as `poll` gives it as objects; None: nothing.
+        """The records that have arrived, as one batch of Arrow columns; None: no records.
 
-        columns  those of Spark's Kafka source; what is left out is not decoded
-        returns  what pyarrow, polars, duckdb ... take: `pyarrow.record_batch(batch)`
+        columns  columns of Spark's Kafka source; others are not decoded
+        returns  a batch for pyarrow, polars, duckdb ...: `pyarrow.record_batch(batch)`
         raises   as `poll`
         """
         self._usable()
-        if self.buffered:  # an iterator holds these: they come again
+        if self.buffered:  # the iterator has not returned these: fetch them again
             self._discard_buffered(list(self._positions))
             for place, offset in self._positions.items():
                 self._core.seek(*place, offset)
@@ -203,7 +202,7 @@ class Consumer(Closing):
                 yield self.buffered.popleft()
 
     def wakeup(self) -> None:
-        """End a `poll` that waits, or the next one; from any thread."""
+        """End the current or the next `poll`. Any thread may call it."""
         self._woken = True
 
     def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
@@ -225,12 +224,12 @@ class Consumer(Closing):
     def _commit_as_member(
         self, committer: CoordinatorClient, places: Mapping[TopicPartition, int]
     ) -> None:
-        """Commit in the member's name, again where its epoch has moved on meanwhile."""
+        """Commit as a member; again if its epoch has changed meanwhile."""
         member = self._member
         while True:
             identity = MemberIdentity() if member is None else member.identity
             if member is not None and identity.generation < 0:
-                # A broker takes this for nobody's commit, which an empty group allows.
+                # Without a member this is a simple commit, which an empty group allows.
                 raise refused(UNKNOWN_MEMBER, f"commit to group {member.config.group_id!r}")
             try:
                 return committer.commit(places, identity)
@@ -240,27 +239,27 @@ class Consumer(Closing):
                     raise
 
     def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
-        """Where the group stands; a partition without a commit is left out."""
+        """The group's committed offsets. Partitions without a commit are left out."""
         self._usable()
         if self._committer is None:
             raise ConfigError("committed needs a group", hint='give group_id="..."')
         return self._committer.committed(TopicPartition(*one) for one in partitions)
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset of the next record that `poll` will give. KafkaError: not assigned."""
+        """The offset of the next record that `poll` returns. KafkaError: not assigned."""
         return self._consumed_positions()[self._assigned_partition(topic, partition)]
 
     def positions(self) -> dict[TopicPartition, int]:
-        """`position` of each partition that is read."""
+        """The `position` of each assigned partition."""
         return self._consumed_positions()
 
     def restore(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go back to positions, of what is read still."""
+        """Go back to positions of partitions that are still assigned."""
         for place in positions.keys() & self._positions.keys():
             self.seek(*place, positions[place])
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on from another offset. KafkaError: not assigned."""
+        """Continue at another offset. KafkaError: not assigned."""
         self._usable()
         place = self._assigned_partition(topic, partition)
         self._discard_buffered([place])
@@ -268,15 +267,15 @@ class Consumer(Closing):
         self._core.seek(topic, partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[Place] = ()) -> None:
-        """Go on from the first record there is, of these or of all."""
+        """Continue at the first record of these partitions, or of all."""
         self._seek_all(partitions, _krust.EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[Place] = ()) -> None:
-        """Go on from the next record that will be written, of these or of all."""
+        """Continue at the end of these partitions, or of all."""
         self._seek_all(partitions, _krust.LATEST)
 
     def pause(self, partitions: Iterable[Place]) -> None:
-        """Give no records of these until `resume`; they stay assigned."""
+        """Return no records of these partitions until `resume`. They stay assigned."""
         self._usable()
         places = [self._assigned_partition(*one) for one in partitions]
         self._discard_buffered(places)
@@ -284,47 +283,47 @@ class Consumer(Closing):
         self._paused.update(places)
 
     def resume(self, partitions: Iterable[Place]) -> None:
-        """Give records of these again."""
+        """Return records of these partitions again."""
         self._usable()
         places = [self._assigned_partition(*one) for one in partitions]
         self._core.resume(places)
         self._paused.difference_update(places)
 
     def paused(self) -> set[TopicPartition]:
-        """What is paused."""
+        """The paused partitions."""
         return set(self._paused)
 
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """The assigned partitions."""
         return sorted(self._positions)
 
     def subscription(self) -> list[str]:
-        """Topics and patterns subscribed to."""
+        """The subscribed topics and patterns."""
         return list(self._topics)
 
     def topics(self) -> dict[str, int]:
-        """Every topic, with its number of partitions."""
+        """All topics with their numbers of partitions."""
         self._usable()
         found = self._client.request("Metadata", {"topics": None})["topics"]
         return {topic["name"]: len(topic["partitions"]) for topic in found}
 
     def offsets_for_times(self, times: Mapping[Place, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time in ms since 1970; None: nothing that late."""
+        """The first offset at or after a time in ms since 1970; None: there is none."""
         found = self._offsets({TopicPartition(*place): at for place, at in times.items()})
         return {place: None if offset < 0 else offset for place, offset in found.items()}
 
     def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
-        """The offset of the first record there is."""
+        """The offset of the first record of each partition."""
         return self._offsets({TopicPartition(*one): _krust.EARLIEST for one in partitions})
 
     def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
-        """The offset of the next record that will be written (read_committed: be readable)."""
+        """The end of each partition (read_committed: the end of the readable records)."""
         return self._offsets({TopicPartition(*one): _krust.LATEST for one in partitions})
 
     def close(self, timeout_ms: float = 5000) -> None:
-        """Commit if that is automatic, leave the group, end thread and connections. Idempotent.
+        """Commit (if automatic), leave the group, end thread and connections. Idempotent.
 
-        timeout_ms  how long a coordinator that does not answer is waited for
+        timeout_ms  how long to wait for a coordinator that does not answer
         """
         if self.closed:
             return
@@ -397,7 +396,7 @@ class Consumer(Closing):
         self._seek_all(out_of_range, self._reset)
 
     def _poll_coordinator(self, left_s: float) -> None:
-        """Commit automatically, join the group, revoke and assign partitions, as the state asks."""
+        """Commit automatically, join, revoke and assign partitions, as the state requires."""
         member = self._member
         if self._auto and time.monotonic() >= self._commit_at:
             self._commit_quietly()
@@ -435,7 +434,7 @@ class Consumer(Closing):
         self._call_listener("assign", added)
         if self._rejoin_after_revoke:
             self._rejoin_after_revoke = False
-            member.request_rejoin()  # another member waits for what was given back
+            member.request_rejoin()  # another member waits for the revoked partitions
 
     def _on_partitions_revoked(self, places: list[TopicPartition]) -> None:
         if places:
@@ -448,7 +447,7 @@ class Consumer(Closing):
             hook(self, places)
 
     def _commit_quietly(self) -> None:
-        """An automatic commit: what it cannot do, the next one will, or another member's."""
+        """Commit automatically. If that fails, a later commit repeats it."""
         if not self._auto or not self._positions:
             return
         try:
@@ -501,7 +500,7 @@ class Consumer(Closing):
         return place
 
     def _consumed_positions(self) -> dict[TopicPartition, int]:
-        """Positions, as if the records that an iterator holds back had not come."""
+        """The positions before the records that the iterator has not returned."""
         positions = dict(self._positions)
         for record in reversed(self.buffered):
             positions[TopicPartition(record.topic, record.partition)] = record.offset
@@ -515,7 +514,7 @@ class Consumer(Closing):
         self._positions |= {place: handled[place] for place in revoked if place in handled}
 
     def _subscribed(self, client: _krust.Client) -> dict[str, int]:
-        """The topics subscribed to, with their partitions; 0: it is not there (yet)."""
+        """The subscribed topics with their numbers of partitions; 0: it does not exist (yet)."""
         names = [name for name in self._topics if not name.startswith("^")]
         patterns = [re.compile(name) for name in self._topics if name.startswith("^")]
         found = partition_counts(client, names)

@@ -1,12 +1,13 @@
 """A member of a consumer group (KIP-848): the broker assigns, the member reconciles.
 
-One request does all: it joins (epoch 0), says that the member lives, what it reads, what it owns,
-and leaves (epoch -1; a static member -2, so that its successor finds its share). What has not
-changed since the last answer is not said again; after an answer that was lost, all is.
-A share that comes while another is taken up replaces it. What was given back is told by the
-heartbeat that follows at once, since another member waits for it.
-Source: KIP-848. Topics come by id; one that this client has not heard of is looked up.
-Not done: regular expressions of the broker's (patterns are the client's, as in a classic group).
+One request does everything: it joins (epoch 0), keeps the session alive, reports the subscription
+and the owned partitions, and leaves (epoch -1; a static member -2, so that its successor gets its
+partitions). Fields that have not changed since the last response are left out. After a lost
+response all fields are sent. An assignment that arrives while another is being applied replaces it.
+After partitions are revoked a heartbeat follows at once, because another member waits for them.
+Source: KIP-848. The assignment has topic ids; the member looks up the names of unknown ids. Not
+done: the broker's regular expressions. Patterns are evaluated by the client, as in a classic
+    group.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _RENEWAL_S = 5.0
 
 
 class ConsumerMembership(Membership):
-    """See the module."""
+    """A membership in a consumer group; see the module."""
 
     def __init__(
         self,
@@ -56,20 +57,20 @@ class ConsumerMembership(Membership):
         self._last_sent: dict[str, object] = {}
 
     def on_assignment_applied(self, assignment: tuple[TopicPartition, ...]) -> None:
-        """Say that this share is taken up, unless there is another one by now."""
+        """Report that this assignment was applied, unless there is a newer one."""
         with self._changed:
             super().on_assignment_applied(assignment)
             self._owned = assignment
             self._heartbeat_now()
 
     def request_rejoin(self) -> None:
-        """Say at once what is subscribed to by now."""
+        """Report the current subscription at once."""
         with self._changed:
             self._metadata_checked_s = 0
             self._heartbeat_now()
 
     def wait_for_new_epoch(self, identity: MemberIdentity) -> bool:
-        """Whether the epoch has moved on; asks for it, and waits a few seconds."""
+        """Whether the epoch has changed; sends a heartbeat and waits a few seconds."""
         until = time.monotonic() + _RENEWAL_S
         with self._changed:
             while self.identity == identity and self._is_member():
@@ -120,7 +121,7 @@ class ConsumerMembership(Membership):
         self._changed.notify_all()
 
     def _send_heartbeat(self, owned: Mapping[str, object]) -> bool:
-        """Send a heartbeat with what is new; False: the group does not know this member."""
+        """Send a heartbeat with the changed fields. False: the group does not know this member."""
         config = self.config
         fields = {
             "instance_id": config.instance_id,
@@ -164,7 +165,7 @@ class ConsumerMembership(Membership):
         }
 
     def _resolve_assignment(self, is_new: bool) -> None:
-        """Hand the share to the loop that polls, once all of its topics have names."""
+        """Hand the assignment to the polling side once the names of all its topics are known."""
         unknown = [
             one["topic_id"] for one in self._target_assignment if one["topic_id"] not in self._ids
         ]
@@ -190,7 +191,7 @@ class ConsumerMembership(Membership):
 
 
 def _topic_names(client: Any, ids: Sequence[str]) -> dict[str, str]:
-    """Topics' names by their ids; one that is gone is left out."""
+    """Topic id -> name. Deleted topics are left out."""
     body = {"topics": [{"topic_id": one, "name": None} for one in ids]}
     topics = client.request("Metadata", body)["topics"]
     return {topic["topic_id"]: topic["name"] for topic in topics if not topic["error_code"]}
@@ -199,7 +200,7 @@ def _topic_names(client: Any, ids: Sequence[str]) -> dict[str, str]:
 def _by_topic(
     places: Sequence[TopicPartition], names: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """Partitions as they are told: each topic by its id, in order."""
+    """Partitions as the request has them: by topic id, sorted."""
     ids = {name: topic_id for topic_id, name in names.items()}
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(places):

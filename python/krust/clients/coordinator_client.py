@@ -1,8 +1,8 @@
 """Requests of a client to the coordinator of its group.
 
-The coordinator is looked up when it is needed and again when it moves, loads or does not answer.
-Offsets are asked for by topic name (OffsetFetch 9, OffsetCommit 9). Threads: one at a time; `end`
-from any.
+The coordinator is looked up at the first request, and again when it moves, loads or does not
+answer. Offset requests name topics (OffsetFetch 9, OffsetCommit 9).
+Threads: one at a time; any thread may call `end`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MOVING = frozenset({14, 15, 16})
-"""Loading, not available, not the coordinator: the answer is elsewhere or later."""
+"""Loading, not available, not the coordinator: another broker answers, or this one later."""
 OFFSET_COMMIT, OFFSET_FETCH, BY_NAME = 8, 9, 9
 PAUSE_S = 0.1
 
 
 class MemberIdentity(NamedTuple):
-    """The member that makes a request; without a group: generation -1, no member."""
+    """The member that makes a request; without membership: generation -1, no member id."""
 
     generation: int = -1
     member_id: str = ""
@@ -46,7 +46,7 @@ class CoordinatorClient(Closing):
     def __init__(
         self, group_id: str, options: Mapping[str, object], answer_ms: int, patience_ms: int
     ) -> None:
-        """One answer may take `answer_ms`; finding who answers, `patience_ms` in all."""
+        """A response may take `answer_ms`; the search for the coordinator `patience_ms` in all."""
         core = settings.core(options, settings.COMMON) | {"request.timeout.ms": answer_ms}
         self.client = _krust.Client(str(options[settings.BOOTSTRAP]), core)
         self._group_id = group_id
@@ -54,10 +54,10 @@ class CoordinatorClient(Closing):
         self._node: int | None = None
 
     def ask(self, api: str, body: dict[str, Any], newest: tuple[int, int] = (-1, 0)) -> Any:
-        """Ask; the answer says neither "not me" nor "not yet".
+        """Send a request until the coordinator has answered it.
 
-        newest  an API's key, and the version it is asked in where the broker knows newer ones
-        raises  KafkaError, UnreachableError: nobody took the question in time
+        newest  an API's key, and the newest version to use
+        raises  KafkaError, UnreachableError: no coordinator answered in time
         """
         until = time.monotonic() + self.patience_s
         while True:
@@ -77,11 +77,11 @@ class CoordinatorClient(Closing):
             self.pause()
 
     def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the group stands, of these; a partition without a commit is left out."""
+        """The committed offsets of these partitions. Those without a commit are left out."""
         return {place: commit.offset for place, commit in self.commits(places).items()}
 
     def commits(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """What the group has committed, of these; a partition without a commit is left out."""
+        """The commits of these partitions. Those without a commit are left out."""
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(partition)
@@ -114,19 +114,19 @@ class CoordinatorClient(Closing):
                 check(partition["error_code"], subject)
 
     def pause(self) -> None:
-        """Let a moment pass before the same is asked again."""
+        """Pause before a request is repeated."""
         time.sleep(PAUSE_S)
 
     def end(self) -> None:
-        """Calls that wait end with KeyboardInterrupt, now and from now on."""
+        """End waiting calls, and all later ones, with KeyboardInterrupt."""
         self.client.end()
 
     def close(self) -> None:
-        """End the connections, once a call that runs is over."""
+        """End the connections, after the current call."""
         self.client.close()
 
     def node(self) -> int:
-        """The broker that answers for the group."""
+        """The coordinator of the group."""
         if self._node is None:
             found = find(self.client, self._group_id)
             if found["error_code"] in MOVING:
@@ -137,7 +137,7 @@ class CoordinatorClient(Closing):
 
 
 def find(client: _krust.Client, group_id: str) -> dict[str, Any]:
-    """What is said of a group's coordinator: `error_code`, `node_id`."""
+    """The response about a group's coordinator: `error_code`, `node_id`."""
     body = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
     answer = client.request("FindCoordinator", body)
     found: dict[str, Any]
@@ -146,7 +146,7 @@ def find(client: _krust.Client, group_id: str) -> dict[str, Any]:
 
 
 def newest_at(client: _krust.Client, node: int, api: int, newest: int) -> int:
-    """The version of an API to use at a broker: `newest`, or its last."""
+    """The version of an API to use with a broker: `newest`, or the broker's last one."""
     served = {key: last for key, _, _, last in client.versions(node)}
     return min(newest, served.get(api, newest))
 
@@ -172,7 +172,7 @@ def commit_body(
 
 
 def moving(answer: object) -> frozenset[int]:
-    """The error codes in an answer that say: not me, or not yet."""
+    """The error codes in a response which mean that another broker answers, or this one later."""
     return MOVING.intersection(_codes(answer))
 
 
@@ -184,7 +184,7 @@ def refused(code: int, subject: str) -> KafkaError:
 
 
 def check(code: int, subject: str) -> None:
-    """Raise what a code says, if it says something."""
+    """Raise the exception of a code unless it is NONE."""
     if code:
         raise refused(code, subject)
 

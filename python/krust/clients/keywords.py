@@ -1,8 +1,8 @@
-"""THE table of what clients can be told: each setting a key, with the type of its value.
+"""The table of the clients' settings: each is a key with the type of its value.
 
-Keys are Kafka's with `_` for `.`, as keywords are written: `linger_ms` is linger.ms. Editors
-complete them, type checkers know them, and `options` reads from here which settings a client has.
-A value that is None counts as not given; numbers may come as text.
+Keys are Kafka's with `_` for `.`, as keywords: `linger_ms` is linger.ms. Editors complete them,
+type checkers know them, and `options` reads from here which settings a client has. The value None
+counts as not given. Numbers may be texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CommonSettings(TypedDict, total=False):
-    """What every client has."""
+    """Settings of every client."""
 
     bootstrap_servers: str | Sequence[str]
     client_id: str | None
@@ -29,7 +29,7 @@ class CommonSettings(TypedDict, total=False):
 
 
 class ProducerSettings(CommonSettings, total=False):
-    """Of `krust.Producer` and `krust.AsyncProducer`."""
+    """Settings of `krust.Producer` and `krust.AsyncProducer`."""
 
     acks: int | str
     allow_auto_create_topics: bool
@@ -46,7 +46,7 @@ class ProducerSettings(CommonSettings, total=False):
 
 
 class FetchSettings(CommonSettings, total=False):
-    """Of whatever reads records."""
+    """Settings of all clients that read records."""
 
     fetch_max_bytes: int
     fetch_max_wait_ms: int
@@ -56,7 +56,7 @@ class FetchSettings(CommonSettings, total=False):
 
 
 class ScanSettings(CommonSettings, total=False):
-    """Of `krust.scan` from brokers, beside its parameters."""
+    """Settings of `krust.scan` with brokers, beside its parameters."""
 
     default_api_timeout_ms: int
     fetch_max_bytes: int
@@ -66,7 +66,7 @@ class ScanSettings(CommonSettings, total=False):
 
 
 class ConsumerSettings(FetchSettings, total=False):
-    """Of `krust.Consumer` and `krust.AsyncConsumer`."""
+    """Settings of `krust.Consumer` and `krust.AsyncConsumer`."""
 
     auto_commit_interval_ms: int
     auto_offset_reset: str

@@ -1,4 +1,4 @@
-"""Who leads the partitions of a topic, as a broker tells: it may hear of a new topic late."""
+"""The leaders of a topic's partitions, as a broker knows them. It may learn of a new topic late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BETWEEN_S = 0.02
 
 
 def leaders(client: Client, topic: str) -> dict[int, int]:
-    """Each partition's leader; -1: it has none. Empty: the broker knows no such topic."""
+    """Partition -> leader; -1: none. Empty: the broker does not know the topic."""
     body = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
     return {
         partition["partition_index"]: partition["leader_id"]
@@ -22,7 +22,7 @@ def leaders(client: Client, topic: str) -> dict[int, int]:
 
 
 def wait_for_leaders(client: Client, topic: str, partitions: int, patience_s: float) -> bool:
-    """Return when so many partitions have leaders; False: they had not in that time."""
+    """Wait until `partitions` partitions have leaders. False: not in time."""
     deadline = time.monotonic() + patience_s
     while True:
         nodes = leaders(client, topic).values()

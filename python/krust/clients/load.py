@@ -1,8 +1,9 @@
-"""Records by the thousand, written and read by the core's clients: what measures a broker.
+"""Writes and reads many records with the core's clients, to measure a broker.
 
-`krust bench` and the throughput benches drive it. A client is one thread that makes real batches
-and walks real records, so its own cost is in what is measured. Nothing here keeps time: each step
-gives what it did, and whoever drives it decides when it is enough. A client is for one thread.
+`krust bench` and the throughput benchmarks use it. A client is one thread that makes real batches
+and reads real records, so its own cost is part of the measurement. It does not measure time: each
+step returns what it did, and the caller decides when to stop.
+Threads: one for each client.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 STEP = 2000
-"""Records handed over at once, so that progress and Ctrl-C have their turn."""
+"""The records of a step. Between steps the caller shows progress and handles Ctrl-C."""
 _PATTERN = b"krust measures 0123456789 "
 _FETCHED = 8 << 20
 
@@ -24,26 +25,26 @@ Span = tuple[str, int, int, int]
 
 
 def value(size: int) -> bytes:
-    """A value of so many bytes, which codecs shrink well."""
+    """A value of `size` bytes that compresses well."""
     return (_PATTERN * (size // len(_PATTERN) + 1))[:size]
 
 
 class Writer:
-    """Writes one value again and again, in full batches."""
+    """Writes one value many times, in full batches."""
 
     def __init__(self, bootstrap: str, properties: dict[str, object], topic: str) -> None:
         self._producer = _krust.Producer(bootstrap, properties | {"linger.ms": 1000})
         self._topic = topic
 
     def warm(self, data: bytes) -> None:
-        """Write one record: connections and metadata are not what is measured."""
+        """Write one record, so that connections and metadata are not part of the measurement."""
         self._producer.repeat(self._topic, data, 1)
         self.flush()
 
     def write(self, data: bytes, count: int | None) -> Iterator[int]:
-        """Write `count` records, or without end: the size of each step, once it is handed over.
+        """Write `count` records (None: without end). Yields the size of each step.
 
-        raises  what a batch failed with
+        raises  the error of a failed batch
         """
         sent = 0
         while count is None or sent < count:
@@ -65,7 +66,7 @@ class Writer:
 
 
 def spans(asked: _krust.Client, topic: str, partitions: Iterable[int]) -> list[Span]:
-    """What the partitions of a topic hold now."""
+    """The offset ranges of a topic's partitions."""
     numbers = list(partitions)
     starts = asked.list_offsets([(topic, number, _krust.EARLIEST) for number in numbers])
     ends = asked.list_offsets([(topic, number, _krust.LATEST) for number in numbers])
@@ -74,7 +75,7 @@ def spans(asked: _krust.Client, topic: str, partitions: Iterable[int]) -> list[S
 
 
 class Reader:
-    """Walks the records of spans, again from their start whenever it is told."""
+    """Reads the records of spans; each call starts again."""
 
     def __init__(self, bootstrap: str, properties: dict[str, object], what: list[Span]) -> None:
         own = {"max.partition.fetch.bytes": _FETCHED}
@@ -82,7 +83,7 @@ class Reader:
         self._what = what
 
     def read(self) -> Iterator[tuple[int, int]]:
-        """Read all of it from the start: records and bytes of the batches, step by step."""
+        """Read all spans. Yields the records and bytes of each step."""
         self._consumer.assign([(name, number, at, end) for name, number, at, end in self._what])
         while not self._consumer.done():
             yield self._consumer.count(500)

@@ -1,7 +1,8 @@
-"""Members of groups, as a coordinator describes them, in one shape whichever protocol they speak.
+"""Descriptions of group members in one form for both protocols.
 
-A dict of member_id, instance_id, client_id, host, rack; `subscribed`, a list of topics, and
-`assigned`, a list of (topic, partition): None where that is of no consumer, or cannot be read.
+A dict of member_id, instance_id, client_id, host, rack, `subscribed` (a list of topics) and
+`assigned` (a list of (topic, partition)). The last two are None if the member is no consumer, or if
+they cannot be decoded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from krust.coordinator import consumer_protocol
 
 
 def consumer_member(member: dict[str, Any]) -> dict[str, Any]:
-    """A member of a consumer group, in the shape of any."""
+    """The description of a member of a consumer group."""
     pattern = member["subscribed_topic_regex"]
     assigned, target = (
         sorted(
@@ -37,7 +38,7 @@ def consumer_member(member: dict[str, Any]) -> dict[str, Any]:
 
 
 def classic_member(member: dict[str, Any], protocol_type: str) -> dict[str, Any]:
-    """A member, with what it subscribes to and has; None where that cannot be read."""
+    """The description of a member of a classic group."""
     read: dict[str, Any] = {
         "member_id": member["member_id"],
         "instance_id": member.get("group_instance_id"),
@@ -56,6 +57,6 @@ def classic_member(member: dict[str, Any], protocol_type: str) -> dict[str, Any]
             subscription = consumer_protocol.read_subscription(member["member_metadata"])
             read["subscribed"] = sorted(subscription.topics)
             read["rack"] = subscription.rack
-    except ValueError:  # another protocol under the consumers' name: shown without it
+    except ValueError:  # another protocol under the protocol type of consumers
         pass
     return read

@@ -1,4 +1,4 @@
-"""The membership of a consumer in its group, of either protocol: a thread and a state.
+"""The membership of a consumer in its group, for both protocols: a thread and a state.
 
 The thread joins the group and sends heartbeats. The polling side decides when partitions are
 revoked and assigned, and calls the listeners.
@@ -101,7 +101,7 @@ class Membership(ABC):
         self._last_poll_s = time.monotonic()
 
     def join(self, owned: Sequence[TopicPartition]) -> None:
-        """Enter the group, or its next generation, holding `owned` still."""
+        """Join the group or its next generation. The member still owns `owned`."""
         with self._changed:
             self._owned = tuple(owned)
             self.state = PREPARING_REBALANCE
@@ -152,7 +152,7 @@ class Membership(ABC):
 
     @abstractmethod
     def wait_for_new_epoch(self, identity: MemberIdentity) -> bool:
-        """Whether what was refused in the name of `identity` may be asked again by now."""
+        """Whether a request that was refused for `identity` may be repeated."""
 
     @abstractmethod
     def _join(self) -> None:
@@ -193,9 +193,9 @@ class Membership(ABC):
         return self.identity.generation >= 0 and self.state not in (UNJOINED, LOST)
 
     def _left_after_poll_timeout(self) -> bool:
-        """Leave where the application has not come for records for too long.
+        """Leave the group if the application has not polled for too long.
 
-        What was owned is lost before the group hears of it, and may give it to another.
+        The partitions count as lost before the group gives them to another member.
         """
         if time.monotonic() - self._last_poll_s <= self.config.max_poll_ms / 1000:
             return False
@@ -215,8 +215,8 @@ class Membership(ABC):
             self._changed.notify_all()
 
     def _on_unreachable(self, error: UnreachableError) -> None:
-        """The coordinator does not answer: no error until a session has passed, or while joining
-        the time that a call may take.
+        """The coordinator does not answer. This is no error until the session timeout has passed,
+        or while joining the timeout of a call.
         """
         patience_ms = self.config.session_ms
         if self.state == PREPARING_REBALANCE:
@@ -231,7 +231,7 @@ class Membership(ABC):
             self._changed.wait(0.1)
 
     def _transition_to(self, state: str, *leaving: str) -> None:
-        """Change the state, only from those of `leaving` where any is named."""
+        """Change the state; if `leaving` names states, only from these."""
         with self._changed:
             if not leaving or self.state in leaving:
                 self.state = state
@@ -242,7 +242,7 @@ class Membership(ABC):
 
 
 def partition_counts(client: Any, names: Sequence[str]) -> dict[str, int]:
-    """How many partitions topics have; 0: it does not exist."""
+    """Topic -> number of partitions; 0: it does not exist."""
     if not names:
         return {}
     body = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}

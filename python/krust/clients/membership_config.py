@@ -1,4 +1,4 @@
-"""The membership config: the settings of a consumer that its group gets to know."""
+"""The membership config: the settings of a consumer that concern its group."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ SETTINGS_OF_OTHER_PROTOCOL = {
         "session.timeout.ms",
     },
 }
-"""By group.protocol: settings that hold under the other one only."""
+"""group.protocol -> settings that only the other protocol has."""
 COOPERATIVE = "cooperative-sticky"
 API_MS = 60_000
 """default.api.timeout.ms"""
 
 
 def coordinator_client(config: MembershipConfig, given: Mapping[str, object]) -> CoordinatorClient:
-    """What asks the group's coordinator on behalf of the application, not of the member."""
+    """The client for the application's own requests to the coordinator."""
     answer_ms = options.number(given, "request.timeout.ms", 30_000)
     patience_ms = options.number(given, "default.api.timeout.ms", API_MS)
     return CoordinatorClient(config.group_id, given, min(answer_ms, patience_ms), patience_ms)
 
 
 def membership_config(given: Mapping[str, object]) -> MembershipConfig | None:
-    """What a member tells its group; None: there is no group."""
+    """The config; None: there is no group."""
     protocol = options.choice(given, "group.protocol", "classic", "consumer")
     for name in sorted(SETTINGS_OF_OTHER_PROTOCOL[protocol] & given.keys()):
         hint = "leave it out, or set the other group.protocol"
@@ -72,7 +72,7 @@ def _strategies(given: object) -> tuple[AssignmentStrategy, ...]:
 
 
 def _strategy(given: object) -> AssignmentStrategy:
-    """A name, an assignor or its class; one of the user's own may say `cooperative = True`."""
+    """The strategy of a name, an assignor or its class, which may set `cooperative = True`."""
     try:
         if isinstance(given, str):
             name = given.strip()

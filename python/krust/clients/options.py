@@ -1,7 +1,7 @@
-"""How clients are told their settings, and by which other names people know them.
+"""Reads the settings of clients, and knows other names of them.
 
-Given as a dict in Kafka's keys, as keywords with `_` for `.`, or both; the keyword wins. A key that
-is not supported is an error, never silence.
+Settings are a dict with Kafka's keys, keywords with `_` for `.`, or both; a keyword wins. A key
+that is not supported is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRODUCER = keys(ProducerSettings)
 FETCH = keys(FetchSettings)
 _TELLER = "krust.report.reachability"
 _NUMBERS = count(1)
-"""A number for each client: in its name the core has "krust.clients.reach" tell who is away."""
+"""A number for each client, with which the core names it to "krust.clients.reach"."""
 ALIASES = {
     "auto.commit": "auto.commit.enable",
     "metadata.broker.list": BOOTSTRAP,
@@ -33,7 +33,7 @@ ALIASES = {
     "request.required.acks": "acks",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
-"""librdkafka's names of the same settings, and those of the clients of 2013."""
+"""The names of these settings in librdkafka and in the clients of 2013."""
 _NO_TRANSACTIONS = "krust has no transactions yet: leave it out"
 _ABSENT = {"transactional.id": _NO_TRANSACTIONS, "transaction.timeout.ms": _NO_TRANSACTIONS}
 """Settings of Kafka's clients that this client does not have, and what to do about each."""
@@ -46,12 +46,12 @@ def read(
     *,
     named: bool = True,
 ) -> dict[str, object]:
-    """The settings given, by Kafka's keys; `bootstrap.servers` is among them, where it is needed.
+    """The given settings by Kafka's keys, including `bootstrap.servers` if it is needed.
 
-    config  Kafka's keys, or librdkafka's, with dots
-    more    the same with `_`
+    config  settings by the keys of Kafka or librdkafka, with dots
+    more    settings by the same keys with `_`
     named   whether a broker has to be named
-    raises  ConfigError: one that is not supported, or no broker is named
+    raises  ConfigError: a setting that is not supported, or no broker is named
     """
     given = dict(config or {}) | {name.replace("_", "."): value for name, value in more.items()}
     options: dict[str, object] = {_TELLER: next(_NUMBERS)}
@@ -76,7 +76,7 @@ def read(
 
 
 def core(options: Mapping[str, object], known: frozenset[str]) -> dict[str, object]:
-    """Those of the settings that the native core takes, as it takes them."""
+    """The settings of the native core."""
     return {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in options.items()
@@ -85,7 +85,7 @@ def core(options: Mapping[str, object], known: frozenset[str]) -> dict[str, obje
 
 
 def number(options: Mapping[str, object], name: str, default: int) -> int:
-    """A setting that is a number. ConfigError: it is none, or below zero."""
+    """The value of a number setting. ConfigError: it is no number, or negative."""
     value = options.get(name, default)
     try:
         parsed = int(str(value))
@@ -97,7 +97,7 @@ def number(options: Mapping[str, object], name: str, default: int) -> int:
 
 
 def switch(options: Mapping[str, object], name: str, default: bool) -> bool:
-    """A setting that is true or false."""
+    """The value of a boolean setting."""
     text = str(options.get(name, default)).lower()
     if text not in ("true", "false"):
         raise ConfigError(f"{name}: {text!r} is neither true nor false")
@@ -105,7 +105,7 @@ def switch(options: Mapping[str, object], name: str, default: bool) -> bool:
 
 
 def choice(options: Mapping[str, object], name: str, default: str, *others: str) -> str:
-    """A setting that is one of some words."""
+    """The value of a setting with a fixed set of values."""
     text = str(options.get(name, default)).lower()
     if text not in (default, *others):
         raise ConfigError.choice(name, (default, *others), text)

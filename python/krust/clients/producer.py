@@ -1,15 +1,15 @@
-"""`krust.Producer`: records to any Kafka, delivered by a thread that never meets the interpreter.
+"""`krust.Producer`: writes records to any Kafka. A native thread delivers them.
 
     with krust.Producer(bootstrap_servers="localhost:9092") as producer:
         producer.produce("orders", b"value", key=b"key")             # waits only when it is full
         where = producer.send("orders", b"value").result()           # where.offset
 
-Threads: any may produce. What is to be called on delivery is called on the thread that calls
-`poll`, `flush`, `close`, or a `produce` that has to wait: nothing comes out of the blue.
-Promised: records of one partition arrive in the order of the calls, once each (idempotence is on
-unless `enable.idempotence=false`); `with`, `close` and the end of the interpreter send what is
-left; a record that could not be written is an error of its delivery, else of the next `flush`.
-Not promised: transactions; that a record whose delivery failed by timeout was not written.
+Threads: any thread may produce. Delivery callbacks run on a thread that calls `poll`, `flush`,
+`close`, or a `produce` that has to wait, and never at another time. Promised: the records of a
+partition arrive in the order of the calls, once each (idempotence is on unless
+`enable.idempotence=false`). `with`, `close` and the end of the interpreter send the remaining
+records. The error of a record is reported by its delivery, or by the next `flush`. Not promised:
+transactions; that a record whose delivery timed out was not written.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from krust.clients.keywords import ProducerSettings
 
 DELIVERY_MS, BLOCK_MS = 120_000, 60_000
-"""Kafka's; a producer that waits less for a delivery does not wait longer for a topic either."""
+"""Kafka's defaults. With a shorter delivery timeout the wait for a topic is not longer either."""
 _SLICE_S = 0.05
 _living: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 class Delivery:
-    """What becomes of one record that `send` took."""
+    """The delivery of a record that `send` accepted."""
 
     __slots__ = ("_error", "_producer", "_where")
 
@@ -52,15 +52,15 @@ class Delivery:
         self._where: Delivered | None = None
 
     def __call__(self, error: KrustError | None, where: Delivered) -> None:
-        """Settle it; what the producer calls."""
+        """Set the result. The producer calls it."""
         self._error, self._where = error, where
 
     def done(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether the result is known."""
         return self._where is not None
 
     def result(self, timeout_ms: float | None = None) -> Delivered:
-        """Wait for the delivery: where the record is.
+        """Wait for the delivery. Returns the record's topic, partition and offset.
 
         raises  KafkaError, UnreachableError: it was not written, or not in `timeout_ms`
         """
@@ -78,7 +78,7 @@ class Delivery:
 
 
 def _wait(descriptor: int, seconds: float) -> None:
-    """Until there is something to read, at most so long. (`select` knows 1,024 descriptors.)"""
+    """Wait until a descriptor can be read. (`select` would be limited to 1,024 descriptors.)"""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     poll.poll(seconds * 1000)
@@ -96,7 +96,7 @@ class Producer(_krust.Sender):
     _delivery_ms: int
     _pid: int
     open: bool = False
-    """Whether it takes records."""
+    """whether it accepts records"""
 
     def __new__(
         cls, config: Mapping[str, object] | None = None, /, **more: Unpack[ProducerSettings]
@@ -117,7 +117,7 @@ class Producer(_krust.Sender):
     def __init__(
         self, config: Mapping[str, object] | None = None, /, **more: Unpack[ProducerSettings]
     ) -> None:
-        """`__new__` has done it."""
+        """Nothing: `__new__` does the work."""
 
     def send(
         self,
@@ -129,13 +129,13 @@ class Producer(_krust.Sender):
         timestamp_ms: int | None = None,
         headers: _Headers | None = None,
     ) -> Delivery:
-        """Add a record, as `produce` does, and follow it."""
+        """Add a record as `produce` does. Returns its delivery."""
         delivery = Delivery(self)
         self.produce(topic, value, key, partition, delivery, timestamp_ms, headers)
         return delivery
 
     def poll(self, timeout_ms: float = 0) -> int:
-        """Call what waits for deliveries, waiting for the first; how many batches had news."""
+        """Run the callbacks of deliveries; waits for the first. Returns the number of batches."""
         served = self.serve()
         if not served and timeout_ms > 0:
             _wait(self.fileno(), timeout_ms / 1000)
@@ -143,7 +143,7 @@ class Producer(_krust.Sender):
         return served
 
     def flush(self, timeout_ms: float | None = None) -> int:
-        """Send all and wait for the answers: how many batches are left after `timeout_ms`.
+        """Send all records and wait. Returns the number of batches left after `timeout_ms`.
 
         raises  KafkaError, UnreachableError: records without `on_delivery` were not written
         """

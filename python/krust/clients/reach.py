@@ -1,8 +1,7 @@
-"""What a client says in the log of brokers that it cannot reach: a line when that begins, and one
-when it is over; nothing for the attempts in between.
+"""Logs brokers that a client cannot reach: one line when that begins, one line when it ends.
 
-Logger: `krust.clients` (so `logging.getLogger("krust")` has it). Threads: any.
-Limit: MOST lines' subjects are remembered; a client that is gone leaves its own there until then.
+Logger: `krust.clients` (`logging.getLogger("krust")` has it too). Threads: any.
+Limit: MOST brokers are remembered, including those of clients that have ended.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ _away: dict[tuple[int, str], None] = {}
 
 
 def tell(client: int, address: str, reason: str | None) -> None:
-    """Log that a client cannot reach a broker, or (no reason) that it answers again.
+    """Log that a client cannot reach a broker, or (reason None) that the broker answers again.
 
-    A client has several connections; each of them tells, and one line is written.
+    Each connection of a client reports it, and one line is written.
     """
     key = (client, address)
     with _lock:

@@ -1,15 +1,15 @@
-"""`SimpleConsumer`: one broker, asked for exactly what the caller says; no group, no leader search.
+"""`SimpleConsumer`: reads from one broker exactly what the caller asks for, without a group.
 
     with SimpleConsumer("localhost:9092") as consumer:
         [begin] = consumer.get_offsets_before("orders", 0, EARLIEST)
         for record in consumer.fetch(FetchRequest("orders", 0, begin)):
             print(record.offset, record.value)
 
-A request is one round trip. What the broker says of a partition (it moved: 6, that offset is gone:
-1) is told and not mended; the caller decides, as with Kafka's own of 2013.
-Offsets go through the offset manager: whichever broker coordinates the group, found when needed.
-Threads: one at a time. Source: the simple consumer of Apache Kafka 0.8, in Python's names.
-Not promised: transactions are not hidden (Fetch 4 and newer give what read_uncommitted gives).
+A request is one round trip. The errors of a partition (6: it moved, 1: the offset does not exist)
+are returned, and the caller decides what to do, as with Kafka's simple consumer of 2013. Offset
+requests go to the coordinator of the group, which is looked up when it is needed. Threads: one at a
+time. Source: the simple consumer of Apache Kafka 0.8, with names in Python's style. Not done:
+hiding aborted transactions (it reads as read_uncommitted).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LIST_OFFSETS = 2
 
 
 class FetchRequest(NamedTuple):
-    """What is wanted of one partition: from `offset` on, about `max_bytes` (one batch at least)."""
+    """A request for one partition: from `offset`, about `max_bytes`, at least one batch."""
 
     topic: str
     partition: int
@@ -54,13 +54,13 @@ class FetchRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a broker gave of one partition; iterating gives its records, or raises `error`."""
+    """The response for one partition. Iterating yields its records, or raises `error`."""
 
     topic: str
     partition: int
     error: KafkaError | None
     high_watermark: int
-    """The offset that the next committed record gets; -1 with an error."""
+    """the offset after the last committed record; -1: there is an error"""
     records: list[Record] = field(repr=False)
 
     def __iter__(self) -> Iterator[Record]:
@@ -73,7 +73,7 @@ class Fetched:
 
 
 class SimpleConsumer(Closing):
-    """Reads from the broker it is given.
+    """Reads from one broker.
 
     broker  "host:port"
     more    client.id, request.timeout.ms, ... as keywords; see `CommonSettings`
@@ -90,7 +90,7 @@ class SimpleConsumer(Closing):
     ) -> Fetched:
         """Records of one partition, waiting up to `max_wait_ms` until there are `min_bytes`.
 
-        raises  KafkaError: the partition is not here, or the offset is not in it
+        raises  KafkaError: the broker does not lead the partition, or the offset is out of range
         """
         [fetched] = self.multifetch([request], max_wait_ms=max_wait_ms, min_bytes=min_bytes)
         if fetched.error is not None:
@@ -100,10 +100,10 @@ class SimpleConsumer(Closing):
     def multifetch(
         self, requests: Sequence[FetchRequest], *, max_wait_ms: int = 500, min_bytes: int = 1
     ) -> list[Fetched]:
-        """Records of several partitions in one round trip, in the order asked.
+        """Records of several partitions in one round trip, in the order of the requests.
 
-        One that fails has its `error`, beside the others' records.
-        raises  ConfigError: a partition is asked for twice, in two ways
+        A partition that fails has an `error`, beside the records of the others.
+        raises  ConfigError: a partition has two different requests
         """
         topics: dict[str, dict[int, FetchRequest]] = {}
         for request in requests:
@@ -132,11 +132,11 @@ class SimpleConsumer(Closing):
     def get_offsets_before(
         self, topic: str, partition: int, time: int = LATEST, max_offsets: int = 1
     ) -> list[int]:
-        """Offsets at which segments begin that are older than `time` (ms, LATEST or EARLIEST).
+        """The first offsets of segments that are older than `time` (ms, LATEST or EARLIEST).
 
-        They descend, at most `max_offsets`. A broker that dropped ListOffsets 0 (Kafka from 4 on)
-        knows one: of the first record at or after `time`; none so late: [].
-        raises  KafkaError: the partition is not here
+        They descend, at most `max_offsets`. A broker without ListOffsets 0 (Kafka from 4 on) gives
+        one offset, of the first record at or after `time`, or none.
+        raises  KafkaError: the broker does not lead the partition
         """
         wanted = {"partition_index": partition, "timestamp": time, "max_num_offsets": max_offsets}
         body = {"replica_id": -1, "topics": [{"name": topic, "partitions": [wanted]}]}
@@ -151,7 +151,7 @@ class SimpleConsumer(Closing):
     def commit_offsets(
         self, group_id: str, offsets: Mapping[tuple[str, int], int], metadata: str = ""
     ) -> None:
-        """Store how far a group has read, with a word of the caller's own.
+        """Commit offsets of a group, with metadata.
 
         raises  KafkaError: the first refusal; a group with members refuses (25)
         """
@@ -161,12 +161,12 @@ class SimpleConsumer(Closing):
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, Committed]:
-        """How far a group has read; a partition without a commit is left out."""
+        """The commits of a group. Partitions without a commit are left out."""
         places = [TopicPartition(*place) for place in partitions]
         return self._manager(group_id).commits(places)
 
     def close(self) -> None:
-        """End the connections; calls that wait end, now and from now on. Idempotent."""
+        """End the connections and all waiting calls. Idempotent."""
         self._client.end()
         self._client.close()
         for manager in self._managers.values():

@@ -1,16 +1,16 @@
-"""The connector: a member of a group that lives in ZooKeeper, and its thread.
+"""The connector: a member of a group that is kept in ZooKeeper, and its thread.
 
-The thread owns the session with ZooKeeper: it registers the member, watches members, brokers and
-topics, and after every change shares anew (`sharing`). What is another's is stopped, committed and
-let go; what is ours is claimed (`owners`) and read from the stored offset (`offsets`). What another
-member still has is tried again when that has gone, or after `rebalance.backoff.ms`.
-
-    a session that ends: everything is given up, the member registers anew and shares
-    no word from ZooKeeper for as long as a session lasts: streams rest until it is back
-
-Source: `ZookeeperConsumerConnector` of Apache Kafka 0.8.2; what stays with a member is read on
-without a pause here. Not done: `roundrobin`, decoders, TLS and passwords towards ZooKeeper.
-Not promised: each record once where a member dies between handing it out and committing.
+The thread owns the session with ZooKeeper. It registers the member, watches members, brokers and
+topics, and computes the assignment after every change (`sharing`). It stops reading partitions of
+other members, commits their offsets and releases them. It claims its own partitions (`owners`) and
+reads them from the stored offset (`offsets`). If another member still has a partition, the thread
+tries again when that changes, or after `rebalance.backoff.ms`.
+    the session expires: all partitions are given up, the member registers again and rebalances
+    ZooKeeper is silent for a session timeout: the streams pause until it answers
+Source: `ZookeeperConsumerConnector` of Apache Kafka 0.8.2. Difference: partitions that stay with a
+    member are read without a pause.
+Not done: `roundrobin`, decoders, TLS and passwords for ZooKeeper.
+Not promised: each record once, if a member dies after it returned the record and before the commit.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ _living: weakref.WeakSet[ConsumerConnector] = weakref.WeakSet()
 
 
 class RebalanceFailedError(KrustError):
-    """Others kept what is ours for longer than `rebalance.max.retries`; it is tried on."""
+    """Other members kept our partitions for `rebalance.max.retries`. It keeps trying."""
 
     retriable = True
 
 
 class ConsumerConnector(Closing):
-    """See the module, and `krust.clients.zookeeper.settings` for what may be set.
+    """A member; see the module, and `krust.clients.zookeeper.settings` for its settings.
 
     config, more  settings: group.id, zookeeper.connect, auto.commit.enable, auto.offset.reset
                   (largest or smallest), offsets.storage (zookeeper or kafka), ...
-    raises        ConfigError: a setting that does not exist or cannot be, or no kazoo;
-                  ServerError: no ZooKeeper answers
+    raises        ConfigError: an unknown or invalid setting, or no kazoo;
+                  ServerError: ZooKeeper does not answer
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
@@ -75,9 +75,9 @@ class ConsumerConnector(Closing):
         self._member: ConsumerMember | None = None
         self._streams: dict[tuple[str | None, str], KafkaStream] = {}
         self._owned: dict[TopicPartition, str] = {}
-        """what is read, by which thread"""
+        """partition -> the thread that reads it"""
         self._unstored: dict[TopicPartition, int] = {}
-        """where partitions stood that are let go"""
+        """the positions of released partitions that are not committed yet"""
         self._bootstrap = ""
         self._registered = self._ended = False
         self._stale, self._away = True, False
@@ -89,9 +89,9 @@ class ConsumerConnector(Closing):
         self._thread = threading.Thread(target=self._run, name="krust-zookeeper", daemon=True)
 
     def create_message_streams(self, topics: Mapping[str, int]) -> dict[str, list[KafkaStream]]:
-        """Join the group and read topics, each with so many streams; once a connector.
+        """Join the group and read topics, each with a number of streams. Callable once.
 
-        raises  RebalanceFailedError: others keep what is ours; ConfigError: it was called before
+        raises  RebalanceFailedError: others keep our partitions; ConfigError: it was called before
         """
         if not topics or any(count < 1 for count in topics.values()):
             raise ConfigError("name a topic, and at least one stream of each")
@@ -108,9 +108,9 @@ class ConsumerConnector(Closing):
     def create_message_streams_by_filter(
         self, topics: TopicFilter, streams: int = 1
     ) -> list[KafkaStream]:
-        """Join the group and read all topics that a filter allows, also those yet to come.
+        """Join the group and read all topics that a filter allows, also future ones.
 
-        raises  RebalanceFailedError: others keep what is ours; ConfigError: it was called before
+        raises  RebalanceFailedError: others keep our partitions; ConfigError: it was called before
         """
         if streams < 1:
             raise ConfigError("there is at least one stream")
@@ -123,9 +123,9 @@ class ConsumerConnector(Closing):
         return made
 
     def commit_offsets(self) -> None:
-        """Store how far every stream has come.
+        """Commit the positions of all streams.
 
-        raises  KafkaError, UnreachableError, AwayError: it is not stored
+        raises  KafkaError, UnreachableError, AwayError: they are not committed
         """
         self._usable()
         if self._member is None:
@@ -138,7 +138,7 @@ class ConsumerConnector(Closing):
         order.result()
 
     def shutdown(self) -> None:
-        """Commit, if that is automatic, end the streams and leave the group. Idempotent."""
+        """Commit (if automatic), end the streams and leave the group. Idempotent."""
         if self._ended:
             return
         if os.getpid() != self._pid:
@@ -180,7 +180,7 @@ class ConsumerConnector(Closing):
         self._thread.start()
         self._first.result()
 
-    # From here on: the thread.
+    # Methods of the connector's thread.
 
     def _run(self) -> None:
         failure: BaseException | None = None
@@ -201,7 +201,7 @@ class ConsumerConnector(Closing):
                 self._first.set_exception(failure or ConfigError("this connector is shut down"))
 
     def _turn(self) -> None:
-        """Hear what happened, then do what is due; what cannot be done now is tried again."""
+        """Handle events, then do what is due. What fails is tried again later."""
         self._hear(self._idle_s())
         if self._stale and not self._away and time.monotonic() >= self._again_s:
             self._stale = False
@@ -212,7 +212,7 @@ class ConsumerConnector(Closing):
         self._commit_what_is_due(time.monotonic())
 
     def _idle_s(self) -> float:
-        """How long there is nothing to do, unless something happens."""
+        """The seconds until something is due."""
         now = time.monotonic()
         if self._ended or self._orders:
             return 0.0
@@ -231,7 +231,7 @@ class ConsumerConnector(Closing):
                 self._stale, self._again_s = True, 0.0
 
     def _turned(self, state: SessionState) -> None:
-        """The session is in another state."""
+        """The state of the session changed."""
         self._away = state is not SessionState.CONNECTED
         if state is SessionState.CONNECTED:
             self._stale, self._again_s = True, 0.0
@@ -253,7 +253,7 @@ class ConsumerConnector(Closing):
             stream.halt(halted)
 
     def _failed(self, error: KrustError) -> None:
-        """Try again later; who waits for the first time hears when that was often enough."""
+        """Try again later. A caller that waits for the first rebalance gets the error at last."""
         self._stale = True
         self._tries += 1
         self._again_s = time.monotonic() + self._config.backoff_s
@@ -265,7 +265,7 @@ class ConsumerConnector(Closing):
             _log.error("%s cannot share its group: %s", self._config.member, error)
 
     def _rebalance(self) -> None:
-        """Bring what is read to what is ours."""
+        """Compute the assignment; release and claim partitions."""
         self._let_go()
         if not self._register():
             self._failed(RebalanceFailedError(f"a member {self._config.member} is there already"))
@@ -285,7 +285,7 @@ class ConsumerConnector(Closing):
             self._first.set_result(None)
 
     def _begin(self, claimed: Mapping[TopicPartition, str]) -> None:
-        """Read what is ours by now, from the stored offsets."""
+        """Read claimed partitions from the stored offsets."""
         try:
             stored = self._offsets.fetch(claimed.keys())
         except KrustError:
@@ -300,11 +300,11 @@ class ConsumerConnector(Closing):
             stream.take(offsets)
 
     def _reader(self, topic: str, thread: str) -> KafkaStream:
-        """The stream of one of our threads."""
+        """The stream of one of the member's threads."""
         return self._streams.get((topic, thread)) or self._streams[None, thread]
 
     def _register(self) -> bool:
-        """Make our node among the group's members; False: another has our name."""
+        """Register the member. False: another member has its name."""
         if self._registered or self._member is None:
             return True
         path = znodes.consumer_member(self._config.group, self._config.member)
@@ -318,7 +318,7 @@ class ConsumerConnector(Closing):
         return True
 
     def _share(self) -> dict[TopicPartition, str]:
-        """What is ours and by which thread, as everything stands now, watched."""
+        """Read the group, with watches. Returns our partitions and their threads."""
         tree, config = self._tree, self._config
         brokers = tree.children(znodes.BROKERS, watch=True)
         if not self._connected(brokers):
@@ -349,7 +349,7 @@ class ConsumerConnector(Closing):
             return {}
 
     def _partitions(self, topics: Iterable[str]) -> dict[str, range]:
-        """The partitions of topics that exist."""
+        """The partitions of existing topics."""
         paths = {znodes.topic(name): name for name in topics}
         found = {}
         for path, node in self._tree.read(paths, watch=True).items():
@@ -359,7 +359,7 @@ class ConsumerConnector(Closing):
         return found
 
     def _connected(self, brokers: Iterable[str]) -> bool:
-        """Ask the brokers that there are from now on; False: there is none."""
+        """Use the brokers that exist now. False: there is none."""
         bootstrap = self._config.bootstrap
         if bootstrap is None:
             paths = [f"{znodes.BROKERS}/{name}" for name in brokers]
@@ -381,7 +381,7 @@ class ConsumerConnector(Closing):
         return bool(bootstrap)
 
     def _release(self, places: Iterable[TopicPartition]) -> None:
-        """Stop reading, store how far that was, and let others have them."""
+        """Stop reading partitions, commit their positions, and release them."""
         gone = {*places}
         for stream in {self._reader(place.topic, self._owned[place]) for place in gone}:
             self._unstored |= stream.drop(gone)
@@ -391,7 +391,7 @@ class ConsumerConnector(Closing):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Store how far that was what is ours no more, then let others have it."""
+        """Commit the positions of released partitions, then delete their owner nodes."""
         try:
             if self._config.commit_s is not None:
                 self._offsets.commit(self._unstored)
@@ -426,7 +426,7 @@ class ConsumerConnector(Closing):
         return {place: at for place, at in found.items() if place in self._owned}
 
     def _leave(self) -> None:
-        """The last things: nobody reads any more, then the offsets are stored, then all is free."""
+        """Leave: stop all reading, commit the offsets, then release all partitions."""
         for stream in {*self._streams.values()}:
             stream.close()
         self._hear(0.0)
@@ -439,7 +439,7 @@ class ConsumerConnector(Closing):
             self._orders.popleft().set_exception(ConfigError("this connector is shut down"))
 
     def _bad(self, path: str, error: object) -> None:
-        """A node costs a line, once."""
+        """Log a bad node, once."""
         if path not in self._faults:
             self._faults.add(path)
             _log.error("%s is passed over: %s", path, error)

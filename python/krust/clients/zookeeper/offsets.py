@@ -1,7 +1,8 @@
-"""Where a group in ZooKeeper has its offsets: there, in Kafka's offsets topic, or in both.
+"""The offsets of a group in ZooKeeper: stored there, in Kafka's offsets topic, or in both.
 
-`dual.commit.enabled` writes both and reads the larger: so a group moves from ZooKeeper to Kafka
-(and back) with its members restarted one by one, first with both, then with the new place alone.
+With `dual.commit.enabled` both are written, and the larger offset is read. So a group can move from
+ZooKeeper to Kafka (and back): its members are restarted one by one, first with both stores, then
+with the new one only.
 Threads: the connector's.
 """
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from krust.coordinator.consumer_protocol import TopicPartition
 
 PATIENCE_MS = 5000
-"""how long the group's coordinator is looked for"""
+"""how long to look for the group's coordinator"""
 
 
 class Offsets:
-    """See the module."""
+    """The offsets of one group; see the module."""
 
     def __init__(self, settings: Settings, tree: Tree) -> None:
         self._settings = settings
@@ -33,7 +34,7 @@ class Offsets:
         self._known: dict[TopicPartition, int] = {}
 
     def connect(self, bootstrap: str) -> None:
-        """Ask other brokers from now on."""
+        """Use other brokers from now on."""
         self.close()
         if self._settings.in_kafka:
             given = {**self._settings.given, options.BOOTSTRAP: bootstrap}
@@ -42,9 +43,9 @@ class Offsets:
             )
 
     def fetch(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """How far the group has read; a partition without an offset is left out.
+        """The committed offsets. Partitions without an offset are left out.
 
-        raises  AwayError, UnreachableError, KafkaError: it cannot be known now
+        raises  AwayError, UnreachableError, KafkaError: they cannot be read now
         """
         found: dict[TopicPartition, int] = {}
         if self._coordinator is not None and places:
@@ -56,7 +57,7 @@ class Offsets:
         return found
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Store positions, those that are others than at the last time. As `fetch` raises."""
+        """Commit the positions that have changed. Raises as `fetch`."""
         new = {place: at for place, at in positions.items() if self._known.get(place) != at}
         if not new:
             return
@@ -67,12 +68,12 @@ class Offsets:
         self._known |= new
 
     def close(self) -> None:
-        """End the connections; `connect` makes others."""
+        """End the connections. `connect` makes new ones."""
         if self._coordinator is not None:
             self._coordinator.close()
             self._coordinator = None
 
     def forget(self, places: Collection[TopicPartition]) -> None:
-        """These are another's."""
+        """Forget partitions that another member has."""
         for place in places:
             self._known.pop(place, None)

@@ -1,7 +1,7 @@
-"""Which partitions are ours: an ephemeral node each, `/consumers/G/owners/T/P`, names the thread.
+"""The owned partitions: each has an ephemeral node `/consumers/G/owners/T/P` with its thread.
 
-A node is ours if its owner is our session. What should be let go and could not be (no connection)
-is remembered, and goes before anything is claimed again; another's node is never touched.
+A node is ours if our session created it. A node that could not be deleted (no connection) is
+remembered, and deleted before a partition is claimed again. Nodes of other members stay.
 Threads: the connector's.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Owners:
-    """See the module."""
+    """The owner nodes of one member; see the module."""
 
     def __init__(self, group: str, tree: Tree) -> None:
         self._group = group
@@ -28,10 +28,10 @@ class Owners:
         self._leaving: set[TopicPartition] = set()
 
     def claim(self, wanted: Mapping[TopicPartition, str]) -> set[TopicPartition]:
-        """Those of these that are ours from now on; the others' nodes are watched.
+        """Claim partitions. Returns those that are ours now; the nodes of the others are watched.
 
-        wanted  partition -> name of the thread that is to read it
-        raises  AwayError: it is not known; nothing is claimed
+        wanted  partition -> the name of the thread that will read it
+        raises  AwayError: no answer; nothing is claimed
         """
         try:
             return self._claim(wanted)
@@ -40,17 +40,17 @@ class Owners:
             raise
 
     def leave(self, places: Iterable[TopicPartition]) -> None:
-        """These are to be let go."""
+        """Note partitions that have to be released."""
         self._leaving |= {*places}
 
     def let_go(self) -> None:
-        """What is to be let go is free from now on. AwayError: not yet."""
+        """Release the noted partitions. AwayError: not possible now."""
         ours = self._ours(self._leaving)
         self._tree.each([Delete(self._path(place))] for place in ours)
         self._leaving.clear()
 
     def forget(self) -> None:
-        """The session is over, and all nodes with it."""
+        """The session has ended, and all nodes are deleted."""
         self._leaving.clear()
 
     def _claim(self, wanted: Mapping[TopicPartition, str]) -> set[TopicPartition]:
@@ -70,7 +70,7 @@ class Owners:
                 if isinstance(stat, Stat) and stat.owner == tree.store.session:
                     tree.ask(SetData(self._path(place), wanted[place].encode()))
                     claimed.add(place)
-            taken = [place for place in taken if found[place] is Refusal.NO_NODE]  # free by now
+            taken = [place for place in taken if found[place] is Refusal.NO_NODE]  # now free
         return claimed
 
     def _ours(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:

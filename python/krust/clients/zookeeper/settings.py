@@ -1,4 +1,4 @@
-"""Settings of a ConsumerConnector, by the names they had in 2013."""
+"""The settings of a ConsumerConnector, with their names of 2013."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ SETTINGS = options.FETCH | {
 
 
 class Settings(NamedTuple):
-    """What a connector was told."""
+    """The settings of one connector."""
 
     group: str
     member: str
     """its name in the group: `<group>_<host>-<ms>-<8 hex>`"""
     ensemble: Ensemble
     bootstrap: str | None
-    """None: the brokers are those that ZooKeeper knows"""
+    """None: the brokers in ZooKeeper"""
     protocol: str
     given: Mapping[str, object]
     commit_s: float | None
-    """None: nothing is committed by itself"""
+    """the interval of automatic commits; None: there are none"""
     reset: int
     patience_s: float | None
     internal: bool
     in_kafka: bool
-    """offsets lie in Kafka"""
+    """whether offsets are stored in Kafka"""
     in_zookeeper: bool
-    """offsets lie in ZooKeeper, too or alone"""
+    """whether offsets are stored in ZooKeeper"""
     backoff_s: float
     retries: int
 
 
 def read(config: Mapping[str, object] | None, more: Mapping[str, object]) -> Settings:
-    """What is meant by the settings given. ConfigError: one does not exist or cannot be."""
+    """Read the given settings. ConfigError: an unknown or invalid one."""
     given = options.read(SETTINGS, config, more, named=False)
     group, connect = (_text(given, name) for name in ("group.id", "zookeeper.connect"))
     kind = options.choice(given, "offsets.storage", "zookeeper", "kafka")

@@ -1,8 +1,8 @@
-"""Who reads what in a group that lives in ZooKeeper: a pure function of what stands there.
+"""The assignment of a group in ZooKeeper: a pure function of the nodes there.
 
-Each member computes it for itself and takes its own part, so all must come to the same: threads are
-sorted as Java sorts strings (`c-10` before `c-2`), partitions by number, and each thread gets its
-run of a topic's partitions, the first ones one more where it does not come out even.
+Each member computes the assignment and takes its own part, so all must get the same result. Threads
+are sorted as Java sorts strings (`c-10` before `c-2`), partitions by number. Each thread gets a
+range of a topic's partitions; the first threads get one more if the division has a remainder.
 Source: the range assignor of Apache Kafka 0.8.2. Not done: `roundrobin`.
 """
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from krust.metadata.contents import ConsumerMember
 
 STATIC, WHITE, BLACK = "static", "white_list", "black_list"
-"""What the names in a member's subscription are: topics, or a pattern of topics (not) wanted."""
+"""The kinds of names in a subscription: topics, or a pattern of topics to read or not to read."""
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 @dataclass(frozen=True)
 class TopicFilter:
-    """Topics by a pattern of their whole name: `Whitelist`, or `Blacklist` for all the others.
+    """A pattern of whole topic names: `Whitelist`, or `Blacklist` for all other topics.
 
-    expression  Python's `re`; a comma is taken for `|`, blanks and quotes around it are dropped
-    raises      ConfigError: it is no pattern
+    expression  Python's `re`; a comma counts as `|`, blanks and quotes around it are dropped
+    raises      ConfigError: an invalid pattern
     """
 
     expression: str
@@ -44,11 +44,11 @@ class TopicFilter:
 
     @property
     def regex(self) -> str:
-        """The pattern as it is used, and as it stands in ZooKeeper."""
+        """The pattern, as it is used and stored in ZooKeeper."""
         return self.expression.replace(",", "|").replace(" ", "").strip("\"'")
 
     def allows(self, topic: str, *, internal: bool = False) -> bool:
-        """Whether a topic is wanted; those of the brokers themselves only with `internal`."""
+        """Whether a topic is read; an internal topic only with `internal`."""
         if topic in INTERNAL and not internal:
             return False
         return (re.fullmatch(self.regex, topic) is not None) == (self.pattern == WHITE)
@@ -67,11 +67,11 @@ class Blacklist(TopicFilter):
 def threads(
     member_id: str, member: ConsumerMember, topics: Collection[str], *, internal: bool = False
 ) -> dict[str, list[str]]:
-    """The threads of a member, by the topic that they read.
+    """Topic -> the threads of a member that read it.
 
-    topics    all there are, for patterns
-    internal  whether patterns mean the brokers' own topics too
-    raises    ConfigError: its pattern is none
+    topics    all topics, for patterns
+    internal  whether patterns match internal topics too
+    raises    ConfigError: an invalid pattern
     """
     wanted = dict(member.subscription)
     if member.pattern != STATIC:
@@ -89,10 +89,10 @@ def threads(
 def share(
     readers: Iterable[Mapping[str, Iterable[str]]], topics: Mapping[str, Collection[int]]
 ) -> dict[TopicPartition, str]:
-    """The thread that reads each partition; one that nobody asks for is left out.
+    """Partition -> the thread that reads it. Partitions without a reader are left out.
 
-    readers  of each member: its threads by topic, as `threads` gives them
-    topics   their partitions
+    readers  for each member: its threads by topic, as `threads` returns them
+    topics   topic -> its partitions
     """
     asked: dict[str, set[str]] = {}
     for each in readers:
@@ -113,5 +113,5 @@ def share(
 
 
 def _java(text: str) -> bytes:
-    """What orders texts as Java does: by the halves of UTF-16."""
+    """The sort key of Java's strings: UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")

@@ -1,9 +1,9 @@
-"""A stream of a ConsumerConnector: an iterator of records, for a thread of the application.
+"""A stream of a ConsumerConnector: an iterator of records for one thread of the application.
 
-The connector's thread gives it partitions and takes them away; both happen between two fetches,
-which are as short as SLICE_S. A record counts as consumed when it is handed out, as with Kafka's
-own of 0.8: what is committed is behind it, whether it was handled or not.
-Threads: `next` from one at a time, all else from the connector's.
+The connector's thread gives it partitions and takes them away between two fetches, which last at
+most SLICE_S. As in Kafka 0.8, a record counts as consumed when it is returned, so a commit may
+include a record that the application has not handled yet.
+Threads: one thread at a time calls `next`, the connector's thread all other methods.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _LIMIT = 500
 
 
 class ConsumerTimeoutError(KrustError):
-    """`consumer.timeout.ms` passed without a record; the stream may be read on."""
+    """No record came in `consumer.timeout.ms`. The stream can be read again."""
 
     retriable = True
 
 
 class KafkaStream:
-    """See the module.
+    """A stream; see the module.
 
     core      options of `_krust.Consumer`
-    reset     where to begin without an offset, or with one that is gone: `_krust.LATEST`, EARLIEST
-    patience  seconds that `next` waits for a record; None: as long as it takes
+    reset     where to begin without a valid offset: `_krust.LATEST`, EARLIEST
+    patience  how long `next` waits for a record, in seconds; None: without limit
     """
 
     def __init__(self, core: Mapping[str, object], reset: int, patience_s: float | None) -> None:
@@ -63,7 +63,7 @@ class KafkaStream:
         return self
 
     def __next__(self) -> Record:
-        """The next record; ends when the connector is shut down.
+        """The next record. The iterator ends when the connector is shut down.
 
         raises  ConsumerTimeoutError: none in time; KafkaError: a partition is refused for good
         """
@@ -100,11 +100,11 @@ class KafkaStream:
 
     @property
     def places(self) -> set[TopicPartition]:
-        """What it reads."""
+        """The partitions of the stream."""
         return {*self._positions, *self._fresh}
 
     def connect(self, bootstrap: str, client: Mapping[str, object]) -> None:
-        """Ask other brokers from now on."""
+        """Use other brokers from now on."""
         with self._between():
             self._disconnect()
             self._core = _krust.Consumer(bootstrap, self._options)
@@ -114,7 +114,7 @@ class KafkaStream:
             self._core.assign([(*place, at, None) for place, at in self._positions.items()])
 
     def take(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Read these too, from an offset, or from where `auto.offset.reset` says."""
+        """Add partitions, with an offset, or None: as `auto.offset.reset` says."""
         with self._between():
             known = {place: at for place, at in offsets.items() if at is not None}
             self._positions |= known
@@ -123,7 +123,7 @@ class KafkaStream:
                 self._core.assign([(*place, at, None) for place, at in known.items()], keep=True)
 
     def drop(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Read these no more; where each stood."""
+        """Remove partitions. Returns their positions."""
         with self._between():
             gone = self.places & {*places}
             self._fresh -= gone
@@ -135,17 +135,17 @@ class KafkaStream:
             return found
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset behind the last record handed out, by partition."""
+        """Partition -> the offset after the last record that was returned."""
         with self._calm:
             return dict(self._positions)
 
     def halt(self, halted: bool) -> None:
-        """Hand nothing out while `halted`: the partitions may be another's."""
+        """Return no record while `halted`, because another member may have the partitions."""
         with self._between():
             self._halted = halted
 
     def close(self, failure: BaseException | None = None) -> None:
-        """End the iterator and its connections; whoever goes on is told of a failure."""
+        """End the iterator and its connections. After a failure `next` raises it."""
         with self._between():
             self._closed, self._failure = True, failure
             self._disconnect()
@@ -162,7 +162,7 @@ class KafkaStream:
 
     @contextmanager
     def _between(self) -> Iterator[None]:
-        """While nothing is fetched or handed out."""
+        """Hold the stream while no fetch runs and no record is returned."""
         with self._calm:
             self._wanted += 1
             try:
@@ -176,14 +176,14 @@ class KafkaStream:
     def _next(self) -> Record:
         record = self._rest.popleft()
         self._positions[_place(record)] = record.offset + 1
-        if not self._rest:  # what lies behind the last record and is none
+        if not self._rest:  # offsets after the last record that have no records
             for topic, partition, offset in self._ahead:
                 self._positions[TopicPartition(topic, partition)] = offset
             self._ahead = []
         return record
 
     def _fetch(self, core: _krust.Consumer, client: _krust.Client) -> None:
-        """Get records, while `_busy`, which keeps everybody else away."""
+        """Fetch records. `_busy` keeps other threads out."""
         out_of_range = [
             TopicPartition(topic, partition) for topic, partition, _ in core.out_of_range()
         ]

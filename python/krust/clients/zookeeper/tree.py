@@ -1,8 +1,8 @@
-"""A session with ZooKeeper for a thread that waits for its answers, and what a group keeps there.
+"""A session with ZooKeeper whose calls wait for answers, and the nodes of a group.
 
-What comes besides answers (watches, changes of the session) is kept for `news`, in order. A tree
-that cannot be asked now raises AwayError: the news will tell when it is back.
-Threads: one; `wake` and `hurry` from any.
+Other events (watches, changes of the session) are kept for `news`, in order. Without a connection a
+call raises AwayError, and `news` tells when it is back.
+Threads: one; any thread may call `wake` and `hurry`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class AwayError(KrustError):
 
 
 class Tree:
-    """See the module.
+    """A session; see the module.
 
-    bad     is called for a node whose content makes no sense
-    raises  ConfigError: no kazoo, or no address; ServerError: nobody answers in time
+    bad     called for a node with invalid content
+    raises  ConfigError: no kazoo, or no address; ServerError: no answer in time
     """
 
     def __init__(self, ensemble: Ensemble, bad: Callable[[str, object], None]) -> None:
@@ -69,17 +69,17 @@ class Tree:
         self.store = open_store(ensemble, self._woken.set)
 
     def wake(self) -> None:
-        """Let `news` return."""
+        """Make `news` return."""
         self._called = True
         self._woken.set()
 
     def hurry(self, seconds: float) -> None:
-        """From now on wait for answers so long in all."""
+        """Limit the time for all further answers together."""
         self._until = time.monotonic() + seconds
         self.wake()
 
     def news(self, seconds: float) -> list[Watched | SessionChanged]:
-        """What happened, waiting so long for something unless `wake` was called."""
+        """The events; waits for the first unless `wake` was called."""
         until = time.monotonic() + seconds
         while True:
             self._woken.clear()
@@ -92,13 +92,13 @@ class Tree:
             self._woken.wait(min(left_s, self.store.due_s()))
 
     def ask(self, *operations: Operation) -> Answer:
-        """The answer to one list. AwayError: there is none now."""
+        """The answer to one list. AwayError: no connection."""
         return self.each([operations])[0]
 
     def each(self, lists: Iterable[Sequence[Operation]]) -> list[Answer]:
-        """The answers to several lists that travel together.
+        """The answers to several lists, which are sent together.
 
-        raises  AwayError: one has none now, or there is news of the session that nobody heard yet
+        raises  AwayError: no connection, or the session has changed and `news` was not called yet
         """
         self._unchanged()
         answers: dict[int, Answer | None] = {}
@@ -123,7 +123,7 @@ class Tree:
         return found
 
     def _unchanged(self) -> None:
-        """What was known of the session holds: nothing is done in the name of one that ended."""
+        """Raise AwayError if the session has changed, so that no write uses old knowledge."""
         if any(isinstance(each, SessionChanged) for each in self._news):
             raise AwayError("the connection to ZooKeeper is another")
 
@@ -136,7 +136,7 @@ class Tree:
         return min(left_s, self.store.due_s())
 
     def children(self, path: str, *, watch: bool = False) -> tuple[str, ...]:
-        """The names of a node's children; a node that is not there has none, and is watched too."""
+        """The names of a node's children. A missing node has none, and is watched too."""
         while True:
             [found] = self.ask(Children(path, watch))
             if type(found) is tuple:
@@ -145,7 +145,7 @@ class Tree:
                 return ()
 
     def read(self, paths: Iterable[str], *, watch: bool = False) -> dict[str, Node]:
-        """Nodes by path; what is not there is left out, and watched too."""
+        """Path -> node. Missing nodes are left out, and watched too."""
         found: dict[str, Node] = {}
         open_ones = [*paths]
         while open_ones:
@@ -160,7 +160,7 @@ class Tree:
         return found
 
     def put(self, contents: Mapping[str, bytes]) -> None:
-        """Set nodes' data; what is missing, and what is above it, is made."""
+        """Set the data of nodes. Missing nodes and their parents are created."""
         answers = self.each([SetData(path, data)] for path, data in contents.items())
         missing = [
             path
@@ -174,7 +174,7 @@ class Tree:
             self.each([SetData(path, contents[path])] for path in again)
 
     def make(self, paths: Iterable[str]) -> None:
-        """Make nodes, with what is above them; those that are there stay."""
+        """Create nodes and their parents. Existing nodes stay."""
         wanted = dict.fromkeys(
             "/".join(parts[:end])
             for parts in (path.split("/") for path in paths)
@@ -183,7 +183,7 @@ class Tree:
         self.each([Create(path)] for path in wanted)
 
     def decoded(self, path: str, data: bytes, decode: Callable[[bytes], object]) -> object:
-        """The content of a node; None: it makes no sense, which is reported to `bad`."""
+        """The content of a node; None: it is invalid, and `bad` was called."""
         try:
             return decode(data)
         except BadZnodeError as error:
@@ -191,7 +191,7 @@ class Tree:
             return None
 
     def offsets(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """How far a group has read; a partition without an offset is left out."""
+        """The committed offsets of a group. Partitions without an offset are left out."""
         paths = {znodes.consumer_offset(group, *place): place for place in places}
         found = {}
         for path, node in self.read([*paths]).items():
@@ -201,7 +201,7 @@ class Tree:
         return found
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write how far a group has read."""
+        """Commit offsets of a group."""
         self.put(
             {
                 znodes.consumer_offset(group, *place): str(offset).encode()
@@ -210,10 +210,10 @@ class Tree:
         )
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go."""
+        """End the session, which deletes its ephemeral nodes."""
         self.store.close()
 
 
 def _is(result: Result) -> bool:
-    """Whether a node is there."""
+    """Whether a node exists."""
     return not isinstance(result, Refusal)
