@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,6 +33,9 @@ OURS = {  # no settings of the broker
     "KRUST_OLD_SPARKS",
     "KRUST_POWER_CUTS",
     "KRUST_POWER_SEED",
+    "KRUST_REPLICATED_BURST",
+    "KRUST_REPLICATED_ROUNDS",
+    "KRUST_REPLICATED_SEED",
     "KRUST_SPARK_ALL",
     "KRUST_SPARK_JARS",
     "KRUST_SPARK_TABLES",
@@ -62,6 +65,8 @@ class Served:
 
     settings  Kafka's keys, with `_` for `.` or as they are (in `options`)
     limit     called in the child before it becomes krust, to set resource limits
+    port      of the listener; None: the options name listeners
+    within    the words before the command, such as those that enter a network namespace
     """
 
     def __init__(
@@ -69,12 +74,14 @@ class Served:
         data_dir: Path,
         *flags: str,
         options: dict[str, object] | None = None,
-        port: int = 0,
+        port: int | None = 0,
         limit: Callable[[], None] | None = None,
+        within: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         ready, child = os.pipe()
-        command = [sys.executable, "-m", "krust", "serve", "--port", str(port)]
+        command = [*within, sys.executable, "-m", "krust", "serve"]
+        command += [] if port is None else ["--port", str(port)]
         command += ["--data-dir", str(data_dir), "--ready-fd", str(child), "--exit-on-stdin-close"]
         for key, value in (options or {}).items():
             command += ["-o", f"{key}={value}"]

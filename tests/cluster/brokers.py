@@ -20,6 +20,7 @@ from krust._krust import Client
 from krust.errors import KrustError
 from krust.metadata.ensemble import Credentials, Ensemble
 from krust.metadata.zookeeper import end_session
+from tests.cluster.network import Network
 from tests.peers.zookeeper import LONG_MS
 from tests.ports import free_ports
 from tests.serving import Served
@@ -31,15 +32,27 @@ class Cluster:
 
     connect  their ZooKeeper, as the test itself reaches it
     through  as the brokers reach it, if that differs
+    replicas  the replication factor of the topics that `create` makes
+    network   the namespaces that the brokers run in, if they do
     """
 
     def __init__(
-        self, folder: Path, connect: str, count: int = 3, *, through: str = "", **settings: Any
+        self,
+        folder: Path,
+        connect: str,
+        count: int = 3,
+        *,
+        through: str = "",
+        replicas: int = 1,
+        network: Network | None = None,
+        **settings: Any,
     ) -> None:
         self.connect = through or connect
         self.count = count
         self._folder = folder
         self._settings = settings
+        self._replicas = replicas
+        self._network = network
         self._ports = dict(enumerate(free_ports(count), 1))
         self.brokers: dict[int, Served] = {}
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
@@ -63,8 +76,13 @@ class Cluster:
             **self._settings,
         }
         flags = ("--zookeeper", self.connect, "--node-id", str(number))
-        port = self._ports[number]
-        served = Served(self._folder / str(number), *flags, options=options, port=port)
+        port: int | None = self._ports[number]
+        within: list[str] = []
+        if self._network is not None:
+            options |= self._network.settings(number)
+            port, within = None, self._network.command(number)
+        folder = self._folder / str(number)
+        served = Served(folder, *flags, options=options, port=port, within=within)
         self.brokers[number] = served
         return served
 
@@ -150,6 +168,14 @@ class Cluster:
                 return [one["leader_id"] for one in parts]
         return []
 
+    def in_sync(self, topic: str, number: int) -> list[list[int]]:
+        """The in-sync replicas of each partition, as a broker names them."""
+        for each in self.view(number).get("topics", ()):
+            if each["name"] == topic:
+                parts = sorted(each["partitions"], key=lambda one: one["partition_index"])
+                return [sorted(one["isr_nodes"]) for one in parts]
+        return []
+
     def agree(self, topic: str, true: Callable[[list[int]], bool]) -> list[int]:
         """Wait until all running brokers name the same leaders, and `true` holds for them."""
 
@@ -184,7 +210,9 @@ class Cluster:
         while True:
             # One that has been refused by a former controller would go on asking it.
             admin = AdminClient({"bootstrap.servers": through or self.bootstrap()})
-            made = admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name]
+            made = admin.create_topics([NewTopic(name, partitions, self._replicas, config=config)])[
+                name
+            ]
             try:
                 made.result(WAIT_S)
                 return
