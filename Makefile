@@ -18,7 +18,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
-	chaos-groups chaos-zookeeper chaos-cluster spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster chaos-replicated spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -189,6 +189,9 @@ chaos-zookeeper: $(DEV) ## a group in ZooKeeper, Apache's and krust's members, f
 
 chaos-cluster: $(DEV) ## faults of three brokers and three ZooKeepers, KRUST_CLUSTER_ROUNDS times (300)
 	KRUST_CLUSTER_ROUNDS=$${KRUST_CLUSTER_ROUNDS:-300} $(BIN)/python -m pytest -s tests/cluster/test_chaos.py $(ARGS)
+
+chaos-replicated: $(DEV) ## faults of three brokers and their links with replication factor 3, KRUST_REPLICATED_ROUNDS times (200)
+	KRUST_REPLICATED_ROUNDS=$${KRUST_REPLICATED_ROUNDS:-200} $(BIN)/python -m pytest -s tests/cluster/test_replicated_chaos.py $(ARGS)
 
 spark: $(DEV) $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
 	KRUST_SPARK_ALL=1 KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)

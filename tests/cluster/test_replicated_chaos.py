@@ -27,7 +27,11 @@ from tests.peers import zookeeper as peer
 from tests.serving import NotReadyError
 from tests.waiting import until
 
-pytestmark = pytest.mark.java
+pytestmark = [
+    pytest.mark.java,
+    # kafka-python forgets sockets that it could not connect.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 SESSION_MS = 1500
 PARTITIONS = 3
