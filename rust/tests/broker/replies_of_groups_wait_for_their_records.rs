@@ -22,7 +22,17 @@ fn in_sync(fixture: &mut TestBroker, isr: &[i32]) {
 }
 
 /// The same, and who leads and is in sync with the partition of [`OTHER`].
-fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, &[i32])) {
+fn but_the_other(fixture: &mut TestBroker, isr: &[i32], other: (i32, &[i32])) {
+    change(fixture, isr, other, 1);
+}
+
+/// The same, with `min.insync.replicas`.
+fn change(
+    fixture: &mut TestBroker,
+    isr: &[i32],
+    (leader, others): (i32, &[i32]),
+    min_insync_replicas: i32,
+) {
     let before =
         fixture.broker.image().topic(GROUPS).map(|topic| topic.partitions[0].state.clone());
     let partition_epoch = before.map_or(0, |state| state.partition_epoch + 1);
@@ -38,7 +48,11 @@ fn but_the_other(fixture: &mut TestBroker, isr: &[i32], (leader, others): (i32, 
     let topic = TopicDelta {
         id: TopicId([9; 16]),
         internal: true,
-        settings: TopicSettings { log: groups_topic().config, ..TopicSettings::default() },
+        settings: TopicSettings {
+            log: groups_topic().config,
+            min_insync_replicas,
+            ..TopicSettings::default()
+        },
         partitions: (0..).zip(partitions).collect(),
     };
     fixture.apply(Delta { topics: vec![(GROUPS.into(), Some(topic))], ..Delta::default() });
@@ -102,6 +116,23 @@ fn a_commit_waits_no_longer_than_its_timeout() {
         fixture.turn(&mut [&mut conn]);
         assert_eq!(codes(version, &conn.reply(&request)), [15]);
     }
+}
+
+#[test]
+fn commits_are_refused_while_too_few_replicas_are_in_sync() {
+    let mut fixture = fixture();
+    change(&mut fixture, &[0, 1], (0, &[0, 1]), 2);
+    let mut conn = fixture.connect();
+    let request = commit(8, GROUP.0, &[(0, 1, -1, None)]);
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    assert!(conn.is_waiting());
+    change(&mut fixture, &[0], (0, &[0]), 2);
+    fixture.turn(&mut [&mut conn]);
+    assert_eq!(codes(8, &conn.reply(&request)), [15], "the set shrank under it");
+    let end = |fixture: &TestBroker| fixture.log(GROUPS, GROUP.1).len();
+    let before = end(&fixture);
+    assert_eq!(codes(8, &fixture.ask(&mut conn, &request)), [15]);
+    assert_eq!(end(&fixture), before, "nothing was appended");
 }
 
 #[test]
