@@ -1,8 +1,8 @@
 """The `krust` command: parses, calls, prints. One table of commands, one place for errors.
 
-A command's module is imported when the command is called, and not for the list of commands; on the
-way to it only click and the standard library are loaded (a test holds that). Each module offers
-`command`. Data goes to stdout; progress, notes and errors to stderr.
+A command's module is imported when the command is called, not for the list of commands. Before that
+only click and the standard library are imported (a test checks it). Each module has a `command`.
+Data goes to stdout; progress, notes and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from krust.cli.options import Options
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and its line in `krust --help`."""
+    """The module of a command, and its line in `krust --help`."""
 
     module: str
     line: str
@@ -33,30 +33,28 @@ COMMANDS = {
     "topic": Entry("krust.cli.topic", "List, create, describe, delete and alter topics."),
     "produce": Entry("krust.cli.produce", "Write records."),
     "consume": Entry("krust.cli.consume", "Read records."),
-    "group": Entry(
-        "krust.cli.group", "Look into consumer groups, move their offsets; try assignors."
-    ),
+    "group": Entry("krust.cli.group", "Show consumer groups, move their offsets; try assignors."),
     "config": Entry("krust.cli.config", "Show and change settings of brokers, topics and groups."),
     "quotas": Entry("krust.cli.quotas", "Show and change what users and clients may use."),
     "cluster": Entry("krust.cli.cluster", "Show a cluster and its health; move leaders, metadata."),
-    "pipeline": Entry("krust.cli.pipeline", "Carry topics into tables, exactly once, on Spark."),
-    "log": Entry("krust.cli.log", "Look into a log directory, without a broker."),
-    "retention": Entry("krust.cli.retention", "Try what lets old segments go."),
+    "pipeline": Entry("krust.cli.pipeline", "Write topics to tables, exactly once, with Spark."),
+    "log": Entry("krust.cli.log", "Inspect and repair a log directory, without a broker."),
+    "retention": Entry("krust.cli.retention", "Show what retention policies would delete."),
     "bench": Entry("krust.cli.bench", "Measure producing and consuming."),
-    "completion": Entry("krust.cli.completion", "Print the script that completes in a shell."),
+    "completion": Entry("krust.cli.completion", "Print the completion script of a shell."),
 }
-"""THE table of commands."""
+"""The table of commands."""
 
 
 class ReaderLeftError(Exception):
-    """Whoever read our output has closed it. click would call that exit 1."""
+    """The reader of stdout has closed it. click would exit with 1."""
 
 
 class Root(click.Group):
-    """A group that knows its commands by name before it imports them."""
+    """A group that imports a command when it is called."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command that was named."""
+        """Run a command."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -77,7 +75,7 @@ class Root(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which name was probably meant."""
+        """Find a command, or suggest a similar name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             from difflib import get_close_matches
 
@@ -97,15 +95,15 @@ class Root(click.Group):
 @options.client
 @click.pass_context
 def root(ctx: click.Context) -> None:
-    """Run and use Kafka brokers, krust's own or any other."""
+    """Run krust brokers; use any Kafka brokers."""
     ctx.ensure_object(Options)
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run one command line and leave with its exit code (`exits.Exit`)."""
+    """Run one command line and exit with its code (`exits.Exit`)."""
     try:
         code = _outcome(args)
-    except KeyboardInterrupt:  # a second one, while the first was dealt with
+    except KeyboardInterrupt:  # the second Ctrl-C, while the first was handled
         code = Exit.INTERRUPTED
     sys.exit(int(code))
 
@@ -115,13 +113,13 @@ def _outcome(args: list[str] | None) -> int:
     try:
         code = root.main(args, "krust", standalone_mode=False, obj=settings)
         sys.stdout.flush()
-    except (BrokenPipeError, ReaderLeftError):  # the reader has seen enough
+    except (BrokenPipeError, ReaderLeftError):  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = Exit.OK
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         from krust.cli.interrupts import Terminated
 
-        cause = error.__cause__ or error  # click turns what came into Abort
+        cause = error.__cause__ or error  # click wraps the exception in Abort
         code = Exit.TERMINATED if isinstance(cause, Terminated) else Exit.INTERRUPTED
     except click.ClickException as error:
         error.show()
@@ -132,7 +130,7 @@ def _outcome(args: list[str] | None) -> int:
 
 
 def _report(error: Exception, settings: Options) -> Exit:
-    """Write an error as one line what, one line what to do; what is not ours shows its trace."""
+    """Write what happened and what to do, a line each. A bug shows its traceback."""
     from krust.errors import KrustError
 
     if settings.debug or not isinstance(error, (KrustError, OSError)):

@@ -1,4 +1,4 @@
-"""Kafka's names of all its APIs by key, those too that krust does not serve: another broker may."""
+"""The names of all of Kafka's APIs by key, including those that only other brokers serve."""
 
 from __future__ import annotations
 

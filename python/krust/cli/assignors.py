@@ -1,4 +1,4 @@
-"""`krust group assignors` and `krust group simulate`: what an assignor does, without a broker."""
+"""`krust group assignors` and `krust group simulate`: try assignors without a broker."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ COLUMNS = ("step", "members", "partitions", "least", "most", "moved", "orphaned"
 @shared.client
 @click.pass_obj
 def list_(options: Options) -> None:
-    """List the ways to share partitions: built-in ones, and those of installed packages."""
+    """List assignors: built-in ones, and those of installed packages."""
     plugins.show(options, ASSIGNORS)
 
 
 @click.command()
-@click.option("--assignor", "name", required=True, metavar="NAME|MODULE:CLASS", help="Which one.")
+@click.option(
+    "--assignor", "name", required=True, metavar="NAME|MODULE:CLASS", help="The assignor."
+)
 @click.option("--members", type=click.IntRange(1, MOST_MEMBERS), default=3, show_default=True)
 @click.option(
     "--topics",
@@ -44,30 +46,30 @@ def list_(options: Options) -> None:
     default="a:12",
     show_default=True,
     metavar="T:P,..",
-    help="With partitions.",
+    help="Topics and their partitions.",
 )
 @click.option(
     "--steps", default="-1,+1,+2,-2", show_default=True, metavar="-N|+N|T:P,..",
-    help="Oldest leave, new ones join, a topic grows.",
+    help="Steps: the oldest member leaves, members join, a topic grows.",
 )  # fmt: skip
 @click.option("--racks", default="", metavar="R,..", help="Racks of members, and of replicas.")
 @click.option("--weights", default="", metavar="N,..", help="Members' weights, in turn.")
 @click.option(
     "--deadline", "deadline_ms", type=shared.Duration(), metavar="TIME",
     default=simulation.DEADLINE_MS,
-    help="Longest time for an answer. [5s, the broker's for large groups]",
+    help="Longest time for a call. [5s, as for large groups on a broker]",
 )  # fmt: skip
 @click.option("--lag", "seed", type=int, help="Give partitions random lag, from this seed.")
 @shared.client
 @click.pass_obj
 def simulate(options: Options, /, name: str, members: int, steps: str, **how: Any) -> None:
-    """Show how an assignor shares partitions, and what moves as members come and go.
+    """Show how an assignor assigns partitions, and what moves when members join and leave.
 
     \b
-    moved       partitions taken from a member that is still there
+    moved       partitions taken from a member that is still in the group
     orphaned    partitions of members that left: they had to move
 
-    Exit 9: the assignor breaks a rule, is late, or leaves partitions to nobody.
+    Exit 9: the assignor breaks a rule, is late, or leaves partitions unassigned.
     """  # noqa: D301, click wants the character
     assignor = plugins.chosen(ASSIGNORS, name)
     made: list[Rebalance] = []
@@ -100,7 +102,7 @@ def simulate(options: Options, /, name: str, members: int, steps: str, **how: An
 
 @contextmanager
 def _late() -> Iterator[None]:
-    """No answer in time is a rule that an assignor breaks."""
+    """Report a late assignor as one that breaks a rule."""
     try:
         yield
     except simulation.LateError as error:

@@ -1,7 +1,7 @@
-"""`krust bench`: how fast a broker takes and gives records, asked by krust's own client.
+"""`krust bench`: measures how fast a broker accepts and serves records, with krust's client.
 
-The client is one thread that makes real batches and walks real records, so its own cost is in the
-figures; figures of one machine are for comparing brokers and settings, not for quoting.
+The client is one thread that makes real batches and reads real records, so the figures include its
+cost. Use them to compare brokers and settings on one machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from krust.cli.produce import CODECS
 from krust.clients import load
 
 RECORDS = 1_000_000
-"""Written where neither --count nor --duration says how many."""
+"""The number of records without --count and --duration."""
 
 
 @click.group(no_args_is_help=True)
@@ -29,7 +29,9 @@ def command() -> None:
 
 @command.command()
 @click.argument("topic", shell_complete=completion.topics)
-@click.option("--size", type=click.IntRange(1), default=100, show_default=True, help="Bytes each.")
+@click.option(
+    "--size", type=click.IntRange(1), default=100, show_default=True, help="Bytes of each value."
+)
 @click.option(
     "--count", type=click.IntRange(1), help=f"[{RECORDS:,}, or as many as fit in --duration]"
 )
@@ -45,13 +47,15 @@ def command() -> None:
     show_default=True,
 )
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("--idempotent", is_flag=True, help="Five batches of a partition in flight.")
+@click.option(
+    "--idempotent", is_flag=True, help="Idempotent: five batches of a partition in flight."
+)
 @shared.client
 @click.pass_obj
 def produce(options: Options, /, topic: str, **how: Any) -> None:
     """Write many records of one size to TOPIC.
 
-    With --duration it ends then; counted is what was delivered, also of what was on its way.
+    With --duration it stops then. It counts all delivered records, including those still in flight.
     """
     count: int | None = how["count"]
     if count is None and how["duration"] is None:
@@ -82,14 +86,14 @@ def _kept(how: dict[str, Any]) -> dict[str, object]:
 
 @command.command()
 @click.argument("topic", shell_complete=completion.topics)
-@click.option("--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this number of records.")
 @click.option("--duration", type=Duration(), help="Stop after this time, e.g. 10s.")
 @shared.client
 @click.pass_obj
 def consume(options: Options, topic: str, count: int | None, duration: int | None) -> None:
-    """Read TOPIC from its start to its end; bytes are those of the batches.
+    """Read TOPIC from its start to its end. Bytes are those of the batches.
 
-    With --duration it is read again from its start until then.
+    With --duration it reads the topic again and again until then.
     """
     asked = session.client(options)
     found = session.topics(asked, [topic], options.bootstrap)[topic]

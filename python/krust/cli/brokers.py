@@ -1,8 +1,8 @@
-"""What the brokers of a cluster say of themselves, and what is wrong with it: for `krust cluster`.
+"""The state and the problems of a cluster's brokers, for `krust cluster`.
 
-Every broker that the metadata names is asked; one that does not answer costs a line, not the rest.
-A problem is what costs records, writes or safety now. A notice is what an operator should know:
-leaders that are not spread, partitions that move.
+It asks every broker in the metadata. A broker that does not answer is reported in a line. A problem
+costs records, writes or safety now. A notice is something that an operator should know: leaders
+that are not spread, partitions that move.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from krust.cli.replica_health import PartitionHealth
 
 BROKER = 4
-"""Kafka's number of what has settings."""
+"""Kafka's number of the config resource."""
 NOBODY = -1
 IMBALANCE_PERCENT = 10
-"""of its preferred leaderships that a broker may miss: leader.imbalance.per.broker.percentage"""
+"""The share of its preferred leaderships that a broker may lack, as
+leader.imbalance.per.broker.percentage."""
 _MOMENT_MS = 2000
 _NAMED = 3
-"""topics that a notice names"""
+"""the most topics that a notice names"""
 _ASKED = ("advertised.listeners", "listeners", "krust.disk.reserve.bytes")
 
 
@@ -37,13 +38,13 @@ class Directory(NamedTuple):
     path: str
     error_code: int
     bytes: int
-    """of the partitions in it"""
+    """the size of its partitions"""
     usable_bytes: int
-    """of its disk; -1: the broker is too old to say"""
+    """of its disk; -1: the broker is too old to tell"""
 
 
 class BrokerAnswers(NamedTuple):
-    """What one broker says; `why` it does not."""
+    """The answers of one broker; `why`: the reason if it does not answer."""
 
     settings: Mapping[str, str | None]
     directories: tuple[Directory, ...]
@@ -51,7 +52,7 @@ class BrokerAnswers(NamedTuple):
 
 
 class View:
-    """One look at a cluster. As `krust._krust.Client.request` raises where nobody answers."""
+    """The state of a cluster at one moment. Raises as `krust._krust.Client.request`."""
 
     def __init__(self, options: Options) -> None:
         self._asked = session.client(options)
@@ -66,7 +67,7 @@ class View:
         self.partitions: Sequence[PartitionHealth] = replica_health.look(self._each, topics)
 
     def answers(self, node: int) -> BrokerAnswers:
-        """What a broker says."""
+        """The answers of a broker."""
         resource = {"resource_type": BROKER, "resource_name": str(node)}
         resource |= {"configuration_keys": list(_ASKED)}
         try:
@@ -79,7 +80,7 @@ class View:
         return BrokerAnswers(settings, tuple(map(directory, dirs)))
 
     def _ask(self, node: int, api: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-        """The results; none where the broker refuses, or is too old for that."""
+        """The results; empty: the broker refuses, or is too old."""
         try:
             results: list[dict[str, Any]] = self._each.request(api, body, broker=node)["results"]
         except KafkaError:
@@ -87,7 +88,7 @@ class View:
         return results
 
     def row(self, broker: Mapping[str, Any]) -> dict[str, Any]:
-        """A broker, as `krust cluster brokers` shows it."""
+        """A broker's row in `krust cluster brokers`."""
         node = int(broker["node_id"])
         answers = self.answers(node)
         listeners = answers.settings.get("advertised.listeners") or answers.settings.get(
@@ -119,7 +120,7 @@ class View:
         return None
 
     def problems(self) -> list[dict[str, Any]]:
-        """What is wrong: `problem` in a word, `subject`, and `detail` for people."""
+        """The problems: `problem` is a word, `subject` its subject, `detail` a text."""
         found = []
         if self.controller == NOBODY:
             found.append(_problem("no controller", "cluster", "nobody is the controller"))
@@ -134,7 +135,7 @@ class View:
         return found
 
     def notices(self) -> list[dict[str, Any]]:
-        """What is no problem and yet worth knowing, in the same form."""
+        """The notices, in the same form."""
         found = []
         prefer: dict[int, list[PartitionHealth]] = {}
         for each in self.partitions:
@@ -193,7 +194,7 @@ def _of_partitions(
     by_lacking: dict[tuple[int, ...], list[PartitionHealth]] = {}
     for each in partitions:
         lacking = each.lacking
-        if each.is_unavailable:  # nobody has changed its ISR since
+        if each.is_unavailable:  # its ISR is not up to date
             lacking = tuple(sorted(set(each.replicas) - alive))
         by_lacking.setdefault(lacking, []).append(each)
     found = []
@@ -212,7 +213,7 @@ def _of_partitions(
 
 
 def _why(lacking: Sequence[int], alive: set[int]) -> str:
-    """Which brokers are away, and which are there and behind."""
+    """Which brokers are down, and which are alive and behind."""
     parts = []
     for nodes, how in (
         ([node for node in lacking if node not in alive], "away"),
@@ -236,7 +237,7 @@ def _are(partitions: Sequence[PartitionHealth]) -> str:
 
 
 def _topics(partitions: Sequence[PartitionHealth]) -> str:
-    """The topics, a few by name."""
+    """The number of topics, and the first names."""
     names = list(dict.fromkeys(each.topic for each in partitions))
     if len(names) > _NAMED:
         return counted(len(names), "topic")

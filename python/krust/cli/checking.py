@@ -1,11 +1,11 @@
-"""`krust serve --check`: whether a broker could start here, without starting one.
+"""`krust serve --check`: checks whether a broker could start, without starting it.
 
-Everything is looked at, and every problem is told with what to do about it: the settings; plug-ins
-are imported, made and given their parameters; ZooKeeper is connected to; each log directory must
-be writable, free and this broker's; each listener is bound and let go again. Nothing is written: a
-directory that is missing stays so.
-Not promised: that a start a moment later finds things the same.
-Threads: the main thread. A plug-in's code runs in this process, as long as it likes.
+It checks everything and reports each problem with what to do: the settings; plug-ins, which are
+imported, created and configured; the connection to ZooKeeper; the log directories, which must be
+writable, not in use and this broker's; the listeners, which are bound and released. It writes
+nothing and creates no directory.
+Not promised: that a start a moment later succeeds.
+Threads: the main thread. The code of plug-ins runs in this process, without a time limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOCK = ".lock"
 
 
 def problems(config: Config) -> Iterator[KrustError]:
-    """Whatever keeps a broker with these settings from starting, or from doing what they say."""
+    """The problems that keep a broker with these settings from starting or from following them."""
     yield from _plug_ins(config)
     dirs, broken = config.log_dirs(), False
     for each in dirs:
@@ -55,7 +55,7 @@ def problems(config: Config) -> Iterator[KrustError]:
 
 
 def _plug_ins(config: Config) -> Iterator[KrustError]:
-    sys.path.insert(0, "")  # as the processes that run them
+    sys.path.insert(0, "")  # as in the processes that run plug-ins
     given = {name: setup.text for name, setup in config.given().items()}
     offered = config["group.consumer.assignors"]
     named = {place for _, place in settings.rules(ASSIGNORS, config.text(ASSIGNORS) or "")}
@@ -68,7 +68,7 @@ def _plug_ins(config: Config) -> Iterator[KrustError]:
 def _kind(
     plugins: Plugins[Any], setting: str, places: list[str], given: dict[str, dict[str, str]]
 ) -> Iterator[KrustError]:
-    """Make every plug-in of a kind, as the broker would."""
+    """Create every plug-in of a kind, as the broker does."""
     unnamed = False
     names = {one.name for one in plugins.known()} | set(places)
     for place in places:
@@ -87,7 +87,7 @@ def _kind(
 
 
 def _directory(folder: Path) -> Iterator[KrustError]:
-    """Whether a log directory can be had, or be made."""
+    """Problems of a log directory, which may be missing if it can be created."""
     whole = folder.absolute()
     there = next(place for place in (whole, *whole.parents) if place.exists())
     if not there.is_dir():
@@ -115,20 +115,20 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _owner(config: Config, dirs: list[Path], *, answers: bool) -> Iterator[KrustError]:
-    """Whether the directories are this broker's."""
+    """Problems if the directories belong to another broker."""
     alone = not config.text("zookeeper.connect")
     try:
         if alone:
             provenance.refuse_cluster(dirs[0])
         if not alone and config.whole("broker.id") < 0 and not answers:
-            return  # a number would be asked for there
+            return  # the id would be generated there
         identity.check(config, dirs)
     except KrustError as error:
         yield error
 
 
 def _zookeeper(config: Config) -> Iterator[KrustError]:
-    """Connect, and leave."""
+    """Problems of a connection to ZooKeeper."""
     logging.getLogger("krust.zookeeper").setLevel(logging.CRITICAL)
     try:
         metadata.beside(config, lambda: None).close()
@@ -140,7 +140,7 @@ def _zookeeper(config: Config) -> Iterator[KrustError]:
 
 
 def _listeners(config: Config) -> Iterator[KrustError]:
-    """Bind every listener, all of them at once, as the broker does."""
+    """Problems of binding all listeners at once, as the broker does."""
     held: list[socket.socket] = []
     try:
         for name, host, port in settings.listeners(str(config.text("listeners"))):
@@ -169,7 +169,7 @@ def _listeners(config: Config) -> Iterator[KrustError]:
 
 
 def _reason(error: OSError) -> str:
-    """Why a port cannot be bound, in the words of a start (`rust/src/net/listener.rs`)."""
+    """Why a port cannot be bound, in the same words as at a start (`rust/src/net/listener.rs`)."""
     reasons = {
         errno.EADDRINUSE: "the port is in use by another process",
         errno.EACCES: "not permitted (ports below 1024 need it)",

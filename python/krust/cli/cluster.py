@@ -1,6 +1,4 @@
-"""`krust cluster`: which brokers there are and how they are, what they serve, who leads what, and
-where their metadata lies.
-"""
+"""`krust cluster`: brokers and their health, APIs, leaders, and moves of the metadata."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ _BETWEEN_S = 0.5
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a cluster's brokers, how it is and what it serves; move leaders, replicas, metadata."""
+    """Show a cluster's brokers, health and APIs; move leaders, replicas, metadata."""
 
 
 command.add_command(elect)
@@ -83,9 +81,9 @@ def info(options: Options) -> None:
 @shared.client
 @click.pass_obj
 def brokers(options: Options) -> None:
-    """Show each broker: what it leads and has, its listeners, the bytes in its log directories.
+    """Show each broker: its leaderships and replicas, listeners, bytes in its log directories.
 
-    One that does not answer shows why; the command fails only where nobody answers.
+    A broker that does not answer shows why. The command fails only if no broker answers.
     """
     view = View(options)
     columns = ("node_id", "host", "port", "rack", "controller", "leads", "replicas", "log_bytes")
@@ -102,9 +100,9 @@ def brokers(options: Options) -> None:
 @shared.client
 @click.pass_obj
 def controller(options: Options) -> None:
-    """Show which broker is the controller; a cluster of KRaft names any broker.
+    """Show the controller. A KRaft cluster names any broker.
 
-    Exit 5: nobody is.
+    Exit 5: there is none.
     """
     view = View(options)
     for broker in view.brokers:
@@ -119,13 +117,17 @@ def controller(options: Options) -> None:
 
 @command.command()
 @click.option(
-    "--wait", "wait_ms", type=shared.Duration(), default=0, help="Look again until it is healthy."
+    "--wait",
+    "wait_ms",
+    type=shared.Duration(),
+    default=0,
+    help="Check again until the cluster is healthy.",
 )
 @click.option("--strict", is_flag=True, help="A notice counts as a problem.")
 @shared.client
 @click.pass_obj
 def health(options: Options, wait_ms: int, strict: bool) -> None:
-    """Say whether anything is wrong: one screen, exit 9 if there is, else 0.
+    """Check the cluster. Exit 9: there are problems.
 
     Problems: no controller that serves, a broker that does not answer, a log directory offline, a
     disk down to krust.disk.reserve.bytes, partitions without a leader, under or at min ISR, or
@@ -171,7 +173,7 @@ def health(options: Options, wait_ms: int, strict: bool) -> None:
 
 
 def _talks(options: Options) -> bool:
-    """Whether people read the answer."""
+    """Whether the output is for people."""
     return options.output in ("table", "wide")
 
 
@@ -201,12 +203,12 @@ def _mover(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             *("-o", "--set", "pairs"), multiple=True, type=shared.KeyValue(), help="A setting."
         ),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
-        click.option("--force", is_flag=True, help="Write over a side that is newer."),
+        click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing."),
+        click.option("--force", is_flag=True, help="Replace a side that is newer."),
         click.option(
-            "--keep", is_flag=True, help="Leave settings, quotas and topics that others set there."
+            "--keep", is_flag=True, help="Keep settings, quotas and topics that others set there."
         ),
-        click.option("--replace", is_flag=True, help="Write over what others set there."),
+        click.option("--replace", is_flag=True, help="Replace what others set there."),
         shared.client,
         click.pass_obj,
     )
@@ -220,10 +222,10 @@ def _mover(function: Callable[..., None]) -> Callable[..., None]:
 def export(options: Options, /, **how: Any) -> None:
     """Move a broker's metadata from its data directory into a ZooKeeper.
 
-    Topics with their ids, settings, leader epochs, producer ids, the cluster's id: afterwards
-    `krust serve --zookeeper`, or a Kafka up to 3.9, takes the directory over. The broker is
-    stopped. What the ZooKeeper has already and was not written from here is named and refused,
-    unless --keep or --replace says what becomes of it.
+    It moves topics with their ids, settings, leader epochs, producer ids and the cluster id. Then
+    `krust serve --zookeeper`, or a Kafka up to 3.9, can take over the directory. Stop the broker
+    first. If the ZooKeeper has settings, quotas or topics that others set, the command names them
+    and stops, unless --keep or --replace decides about them.
     """
     _move(options, "export", **how)
 
@@ -233,15 +235,14 @@ def export(options: Options, /, **how: Any) -> None:
 def take(options: Options, /, **how: Any) -> None:
     """Move a cluster's metadata from a ZooKeeper into the data directory of its only broker.
 
-    Afterwards `krust serve` needs no ZooKeeper, and the directory may be a Kafka's. Brokers are
-    stopped.
+    Then `krust serve` needs no ZooKeeper. The directory may be a Kafka's. Stop the brokers first.
     """
     _move(options, "take", **how)
 
 
 _COLUMNS = ("subject", "there", "becomes", "set_by_others")
 _LISTED = 200
-"""differences that are shown"""
+"""the most differences that are shown"""
 
 
 def _move(

@@ -1,7 +1,7 @@
-"""`krust completion`, and what a shell completes: names of topics and groups, asked of the broker.
+"""`krust completion`, and the completion of topic and group names, which the broker lists.
 
-A broker that does not answer within WAIT_MS costs the names, and nothing is said: a prompt is no
-place for errors. Options that stand before the word count (`krust -b host:1 topic describe <TAB>`).
+If the broker does not answer within WAIT_MS, no names are completed and no error is shown. Options
+before the word are used (`krust -b host:1 topic describe <TAB>`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command(short_help="Print the script that completes commands in a shell.")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 def command(shell: str | None) -> None:
-    """Print a script for SHELL that completes commands, options, topics and groups.
+    """Print a script that completes commands, options, topics and groups in SHELL.
 
-    Without SHELL it is that of $SHELL.
+    The default is $SHELL.
 
     \b
     bash  echo 'eval "$(krust completion bash)"' >> ~/.bashrc
@@ -51,12 +51,12 @@ def command(shell: str | None) -> None:
 
 
 def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Topics whose names begin so."""
+    """The topics whose names begin with the text."""
     return [name for name in _asked(ctx, _topics) if name.startswith(incomplete)]
 
 
 def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Groups whose names begin so."""
+    """The groups whose names begin with the text."""
     return [name for name in _asked(ctx, _groups) if name.startswith(incomplete)]
 
 

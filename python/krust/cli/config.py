@@ -1,7 +1,7 @@
-"""`krust config`: settings of brokers, topics and groups as a running cluster has them.
+"""`krust config`: settings of brokers, topics and groups of a running cluster.
 
-Without `--topic`, `--group` or `--broker`: of the broker that answers; `set` and `unset` then
-change the default of all brokers, as `kafka-configs --entity-default` does.
+Without `--topic`, `--group` or `--broker` it shows the settings of the broker that answers, and
+`set` and `unset` change the default of all brokers, as `kafka-configs --entity-default` does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT = 5
 
 
 class Whose(NamedTuple):
-    """Whose settings are meant: of one of these, or of the broker that answers."""
+    """Whose settings: one of these, or the broker that answers."""
 
     topic: str | None
     group: str | None
@@ -47,12 +47,12 @@ def command() -> None:
 
 
 def _resource(function: Callable[..., None]) -> Callable[..., None]:
-    whom = click.option("--broker", type=int, metavar="N", help="Of this broker.")
+    whom = click.option("--broker", type=int, metavar="N", help="The settings of this broker.")
     what = click.option(
-        "--topic", metavar="T", help="Of this topic.", shell_complete=completion.topics
+        "--topic", metavar="T", help="The settings of this topic.", shell_complete=completion.topics
     )
     who = click.option(
-        "--group", metavar="G", help="Of this group.", shell_complete=completion.groups
+        "--group", metavar="G", help="The settings of this group.", shell_complete=completion.groups
     )
 
     def asked(options: Options, /, **more: Any) -> None:
@@ -67,7 +67,7 @@ def _resource(function: Callable[..., None]) -> Callable[..., None]:
 
 @command.command()
 @click.option("-a", "--all", "everything", is_flag=True, help="Defaults too.")
-@click.option("--source", is_flag=True, help="Where each value comes from.")
+@click.option("--source", is_flag=True, help="The source of each value.")
 @_resource
 def show(options: Options, whose: Whose, everything: bool, source: bool) -> None:
     """List settings that are not at their default."""
@@ -103,7 +103,7 @@ def get(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True, type=KeyValue())
 @_resource
 def set_(options: Options, whose: Whose, settings: tuple[tuple[str, str], ...]) -> None:
-    """Change settings; they hold at once."""
+    """Change settings. They take effect at once."""
     _alter(options, whose, [(key, SET, value) for key, value in settings], "changed")
 
 
@@ -111,7 +111,7 @@ def set_(options: Options, whose: Whose, settings: tuple[tuple[str, str], ...]) 
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @_resource
 def unset(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
-    """Let settings have their default again."""
+    """Reset settings to their defaults."""
     _alter(options, whose, [(key, DELETE, None) for key in keys], "unset")
 
 
@@ -120,7 +120,7 @@ def unset(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
 @shared.client
 @click.pass_obj
 def explain(options: Options, key: str | None) -> None:
-    """Say what a setting does; without KEY, list all. No broker is asked."""
+    """Explain a setting; without KEY, list all. Needs no broker."""
     from krust.settings import BROKER as BROKER_TABLE
     from krust.settings import TOPIC as TOPIC_TABLE
 
@@ -189,7 +189,7 @@ def _entries(
 def _target(
     asked: _krust.Client, options: Options, whose: Whose
 ) -> tuple[tuple[int, str], int | None]:
-    """The resource, and the broker that must be asked about it."""
+    """The resource, and the broker to ask about it; None: any."""
     if whose.topic is not None:
         session.topics(asked, [whose.topic], options.bootstrap)
         return (TOPIC, whose.topic), None

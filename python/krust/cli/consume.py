@@ -1,8 +1,8 @@
-r"""`krust consume`: records of topics on stdout.
+r"""`krust consume`: writes records of topics to stdout.
 
-Bytes leave as they came; notes and errors go to stderr. With `--output json` or `ndjson`, one JSON
-object a line. Ends at `-n` records, at the end of the range, or with `-e` where the log ended when
-the command began; otherwise it waits for more.
+Bytes are written unchanged; notes and errors go to stderr. `--output json` and `ndjson` write one
+JSON object a line. The command ends after `-n` records, at the end of the range, or with `-e` at
+the end that the log had at the start. Otherwise it waits for more.
 """
 
 from __future__ import annotations
@@ -47,26 +47,32 @@ _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
     "-o", "--offset", "where", default="start", metavar="SPEC", show_default=True,
     help="start, end, 10, +3, -3, 10:20, :end, @-1h:end, @2026-11-01.",
 )  # fmt: skip
-@click.option("-n", "--num", type=click.IntRange(0), help="Stop after so many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop where the log ends now.")
+@click.option("-n", "--num", type=click.IntRange(0), help="Stop after this number of records.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the current end of the log.")
 @click.option(
     "-g", "--group", metavar="GROUP", shell_complete=completion.groups,
-    help="Share the work, go on where it was left.",
+    help="Read as a member of this group, from its commits.",
 )  # fmt: skip
 @click.option("-p", "--partitions", metavar="0,2,5-7", help="Only these partitions.")
 @click.option("-f", "--format", "form", default=r"%v\n", show_default=True, help="See below.")
-@click.option("--key", "key", type=click.Choice(DECODERS), default="string", help="How to show.")
+@click.option(
+    "--key",
+    "key",
+    type=click.Choice(DECODERS),
+    default="string",
+    help="How to show keys or values.",
+)
 @click.option("--value", "value", type=click.Choice(DECODERS), default="string")
-@click.option("--grep", metavar="RE", help="Only where key or value match.")
-@click.option("--meta-only", is_flag=True, help="Sizes and places, no keys and values.")
-@click.option("--read-committed", is_flag=True, help="Nothing of open or aborted transactions.")
+@click.option("--grep", metavar="RE", help="Only records whose key or value match.")
+@click.option("--meta-only", is_flag=True, help="Sizes and offsets, no keys and values.")
+@click.option("--read-committed", is_flag=True, help="Skip open and aborted transactions.")
 @shared.client
 @click.pass_obj
 def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     """Print records of topics.
 
-    With -g, the group's offsets say where to begin (-o does for what it never read), and what is
-    printed is committed. Ctrl-C and SIGTERM commit and leave the group.
+    With -g it begins at the group's commits (without a commit, at -o) and commits what it has
+    printed. Ctrl-C and SIGTERM commit and leave the group.
 
     \b
     Verbs of -f:
@@ -165,7 +171,7 @@ def _assign(
 
 
 class _Printer:
-    """Writes records until there are enough."""
+    """Writes records up to a limit."""
 
     def __init__(
         self,
@@ -177,14 +183,14 @@ class _Printer:
         self._counter = 0
 
     def room(self) -> int:
-        """How many records to ask for; 0: there are enough."""
+        """How many more records to read; 0: the limit is reached."""
         if self._limit is None:
             return 1000
         left = self._limit - self._counter
         return 1000 if self._pattern and left else min(1000, left)
 
     def write(self, records: list[Record]) -> int:
-        """Write those that match; how many were looked at before there were enough."""
+        """Write the records that match. Returns how many were checked before the limit."""
         lines: list[bytes] = []
         looked = 0
         for record in records:
@@ -209,7 +215,7 @@ def _run(consumer: _krust.Consumer, printer: _Printer) -> None:
 
 
 def _member(options: Options, group_id: str, given: dict[str, object]) -> Consumer:
-    """A member that commits only what `_Share` says was written."""
+    """A group member without automatic commits. `_Share` commits what was written."""
     from krust.clients.consumer import Consumer
 
     ours = {
@@ -224,10 +230,10 @@ def _member(options: Options, group_id: str, given: dict[str, object]) -> Consum
 
 
 class _Share:
-    """What the group gives us. A record is committed after it was written, never before.
+    """The partitions of a group member. A record is committed only after it was written.
 
-    A coordinator that does not answer is no error until the session is over.
-    assign  says of partitions where to begin in what the group never read, and where to end
+    A coordinator that does not answer is no error until the session has expired.
+    assign  returns where to begin in partitions without a commit, and where to end
     """
 
     def __init__(self, member: Consumer, names: Sequence[str], assign: Assign) -> None:
@@ -241,7 +247,7 @@ class _Share:
         )
 
     def over(self) -> bool:
-        """Whether there is an end, and all that is ours has come to it."""
+        """Whether all assigned partitions have reached their end."""
         ours = self._member.assignment()
         over = {place for place in ours if self._member.position(*place) >= self._end(place)}
         self._member.pause(over - self._member.paused())
@@ -255,7 +261,7 @@ class _Share:
             for record in records[: printer.write(records)]:
                 self._written[record.topic, record.partition] = record.offset + 1
         if time.monotonic() >= self._commit_at:
-            with suppress(UnreachableError):  # the next one will, or giving back tells
+            with suppress(UnreachableError):  # the next commit or the revocation will report it
                 self._commit()
             self._commit_at = time.monotonic() + COMMIT_S
 
@@ -284,7 +290,7 @@ class _Share:
 
         try:
             self._member.commit(self._written)
-        except KafkaError as error:  # what another member has by now is its own affair
+        except KafkaError as error:  # another member may have the partitions now
             if error.code not in REJOIN_CODES:
                 raise
         self._written.clear()

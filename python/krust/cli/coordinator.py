@@ -1,8 +1,8 @@
-"""Questions and orders that belong to a group's coordinator, whichever broker that is.
+"""Requests to the coordinators of groups.
 
-The coordinator is looked up for each group and asked again while it moves or loads; the wait is
-`--timeout` in all. Offsets are asked for by topic name (OffsetFetch 9, OffsetCommit 9), because
-a committed topic that is deleted has a name and no id any more.
+The coordinator is looked up for each group. While it moves or loads, the request is repeated, for
+`--timeout` in all. Offset requests name topics (OffsetFetch 9, OffsetCommit 9), because a deleted
+topic with commits has a name but no id.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Place = tuple[str, int]
 
 
 class Group(NamedTuple):
-    """A group as its coordinator describes it; `state` is DEAD for one that is not there."""
+    """A group as its coordinator describes it. `state` DEAD: it does not exist."""
 
     group_id: str
     coordinator: int
@@ -52,9 +52,9 @@ class Group(NamedTuple):
     protocol: str
     members: list[dict[str, Any]]
     history: list[dict[str, Any]] | None = None
-    """its last rebalances, oldest first; None: this broker keeps none"""
+    """its last rebalances, oldest first; None: the broker keeps none"""
     type: str = "classic"
-    """or `consumer`: then `protocol` is the assignor's name"""
+    """or `consumer`; then `protocol` is the name of the assignor"""
     epoch: int | None = None
 
 
@@ -69,7 +69,7 @@ class Coordinators:
     def ask(
         self, group_id: str, api: str, body: dict[str, Any], version: int | None = None
     ) -> dict[str, Any]:
-        """Ask the group's coordinator; its answer says neither "not me" nor "not yet"."""
+        """Send a request until the group's coordinator has answered it."""
         until = time.monotonic() + self._options.timeout_ms / 1000
         while True:
             broker = self.of(group_id)
@@ -83,7 +83,7 @@ class Coordinators:
             time.sleep(PAUSE_S)
 
     def of(self, group_id: str) -> int:
-        """The broker that keeps a group."""
+        """The coordinator of a group."""
         until = time.monotonic() + self._options.timeout_ms / 1000
         while group_id not in self._known:
             found = find(self.client, group_id)
@@ -96,7 +96,7 @@ class Coordinators:
         return self._known[group_id]
 
     def groups(self, states: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Every group of every broker, by name; `states` in any case, none: all."""
+        """All groups of all brokers, sorted; `states`: only groups in these states."""
         found: list[dict[str, Any]] = []
         wanted = {state.lower() for state in states}
         for broker in session.metadata(self.client, [])["brokers"]:
@@ -110,7 +110,7 @@ class Coordinators:
         return sorted(found, key=lambda group: str(group["group_id"]))
 
     def describe(self, group_id: str) -> Group:
-        """State and members; members of consumers have their subscription and assignment read."""
+        """The state and the members of a group, with decoded subscriptions and assignments."""
         body = {"groups": [group_id], "krust_history": True}
         answer = self.ask(group_id, "DescribeGroups", body)
         [group] = answer["groups"]
@@ -118,7 +118,7 @@ class Coordinators:
             session.check(group, f"group {group_id!r}")
         kind = group["protocol_type"]
         state = group["group_state"] or DEAD
-        if state == DEAD:  # another type's groups are known to the list alone
+        if state == DEAD:  # DescribeGroups does not know groups of the other type
             listed = {one["group_id"]: one for one in self.groups()}.get(group_id, {})
             if (listed.get("group_type") or "").lower() == CONSUMER:
                 return self._describe_consumer(group_id)
@@ -129,7 +129,7 @@ class Coordinators:
         return Group(*fields, history=group.get("krust_history"))
 
     def _describe_consumer(self, group_id: str) -> Group:
-        """A group whose members speak the protocol of KIP-848."""
+        """Describe a consumer group (KIP-848)."""
         body = {"group_ids": [group_id], "krust_history": True}
         [group] = self.ask(group_id, "ConsumerGroupDescribe", body)["groups"]
         session.check(group, f"group {group_id!r}")
@@ -140,7 +140,7 @@ class Coordinators:
         return Group(*fields, group["assignor_name"], members, epoch=group["group_epoch"], **more)
 
     def committed(self, group_id: str) -> dict[Place, int]:
-        """Every offset a group has committed."""
+        """All committed offsets of a group."""
         version = newest_at(self.client, self.of(group_id), OFFSET_FETCH, BY_NAME)
         one = {"group_id": group_id, "topics": None}
         answer = self.ask(group_id, "OffsetFetch", {**one, "groups": [one]}, version)
@@ -155,7 +155,7 @@ class Coordinators:
         }
 
     def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, int]:
-        """Commit from outside the group; error codes by place."""
+        """Commit without membership. Returns partition -> error code."""
         body = commit_body(group_id, offsets.items(), MemberIdentity())
         version = newest_at(self.client, self.of(group_id), OFFSET_COMMIT, BY_NAME)
         answer = self.ask(group_id, "OffsetCommit", body, version)
@@ -166,7 +166,7 @@ class Coordinators:
         }
 
     def existing(self, places: Iterable[Place]) -> list[Place]:
-        """Those of the places that are partitions with a leader."""
+        """The partitions among these that exist and have a leader."""
         wanted = list(places)
         names = sorted({topic for topic, _ in wanted})
         if not names:
@@ -180,15 +180,13 @@ class Coordinators:
         return [place for place in wanted if place in there]
 
     def offsets(self, places: Sequence[Place], timestamp: int) -> dict[Place, int]:
-        """Where partitions that exist are at a time: LATEST, EARLIEST, milliseconds."""
+        """The offsets of existing partitions at a time: LATEST, EARLIEST, milliseconds."""
         moments = [(topic, partition, timestamp) for topic, partition in places]
         found = self.client.list_offsets(moments) if moments else []
         return {(topic, partition): offset for topic, partition, _, offset, _ in found}
 
     def written(self, first: Mapping[Place, int]) -> dict[Place, int]:
-        """When the records at these offsets were written, ms since 1970, of those that are read
-        within a moment.
-        """
+        """The timestamps of the records at these offsets that can be read in a moment."""
         found: dict[Place, int] = {}
         if not first:
             return found
@@ -203,7 +201,7 @@ class Coordinators:
         return found
 
     def missing(self, group_id: str) -> Exception:
-        """The error for a group that does not exist, with the name that was probably meant."""
+        """The error for a group that does not exist. It suggests a similar name."""
         from difflib import get_close_matches
 
         near = get_close_matches(group_id, [group["group_id"] for group in self.groups()], 1)
@@ -213,7 +211,7 @@ class Coordinators:
 
 
 def stopped(group: Group) -> None:
-    """Refuse what is not possible while members read: they would commit over it."""
+    """Raise if the group has members, because they would overwrite the offsets."""
     if group.state not in WITHOUT_MEMBERS or group.members:
         text = f"group {group.group_id!r} is {group.state} and has {len(group.members)} members"
         hint = f"stop them first; who they are: krust group describe {group.group_id} --members"

@@ -1,9 +1,10 @@
-"""`krust topic delete-records`: delete what lies before an offset, partition by partition.
+"""`krust topic delete-records`: deletes the records before an offset of each partition.
 
-Which offset: as arguments, TOPIC:PARTITION:OFFSET, or in the JSON file that Kafka's
+The offsets are arguments, TOPIC:PARTITION:OFFSET, or in the JSON file that Kafka's
 `kafka-delete-records.sh --offset-json-file` reads:
-{"partitions": [{"topic": "orders", "partition": 0, "offset": 100}], "version": 1}. `end`, -1:
-all that is there. Records go for consumers at once; their bytes go with their segments.
+{"partitions": [{"topic": "orders", "partition": 0, "offset": 100}], "version": 1}. `end` and -1
+stand for all records. Consumers cannot read deleted records; the bytes are deleted with their
+segments.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ END = -1
 
 
 class Cut(NamedTuple):
-    """Records of a partition before `offset` are to go; END: all."""
+    """The records of a partition before `offset`; END: all."""
 
     topic: str
     partition: int
@@ -39,12 +40,12 @@ class Cut(NamedTuple):
     "places", metavar="TOPIC:PARTITION:OFFSET...", nargs=-1, shell_complete=completion.topics
 )
 @click.option(
-    "--file", type=click.Path(path_type=Path), help="Read them from Kafka's JSON file too."
+    "--file", type=click.Path(path_type=Path), help="Read more of them from Kafka's JSON file."
 )
 @shared.client
 @click.pass_obj
 def delete_records(options: Options, places: tuple[str, ...], file: Path | None) -> None:
-    """Delete records before an offset (end: all); asks first on a terminal (--yes: no)."""
+    """Delete records before an offset (end: all). Asks first on a terminal unless --yes."""
     cuts = [*map(_read, places), *([] if file is None else _read_file(file))]
     if not cuts:
         raise click.UsageError("nothing to delete; give TOPIC:PARTITION:OFFSET, or --file")
@@ -75,7 +76,7 @@ def delete_records(options: Options, places: tuple[str, ...], file: Path | None)
 
 
 def _ask(asked: _krust.Client, options: Options, topic: str, cuts: list[Cut]) -> list[Any]:
-    """What the leaders answer of each partition, or the error of one that has no leader."""
+    """The responses of the leaders, or the error of a partition without a leader."""
     described = session.topics(asked, [topic], options.bootstrap)[topic]
     leader = {one["partition_index"]: one["leader_id"] for one in described["partitions"]}
     found: dict[int, Any] = {}

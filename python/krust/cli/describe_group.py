@@ -1,8 +1,8 @@
-"""`krust group describe`: a group's state, members, offsets and lag, and why it rebalanced last.
+"""`krust group describe`: a group's state, members, offsets and lag, and its last rebalance.
 
-Lag in time is the age of the first record that is not committed, as its timestamp has it; None
-where nothing is left to read, or that record cannot be had. `--watch` looks again and again, on a
-terminal in the same place; a program gets one JSON document, or lines, each time.
+The lag in time is the age of the first uncommitted record by its timestamp; None: there is no lag,
+or the record cannot be read. `--watch` repeats the output, on a terminal in the same place; in JSON
+it writes a document each time.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MEMBER = ("member", "instance", "client", "host", "assigned")
 @click.argument(
     "names", metavar="GROUP...", nargs=-1, required=True, shell_complete=completion.groups
 )
-@click.option("--members", is_flag=True, help="Members and what they have, not offsets.")
-@click.option("--lag-only", is_flag=True, help="Only partitions with something left to read.")
-@click.option("--history", "past", is_flag=True, help="All rebalances that are remembered (20).")
-@click.option("--watch", type=click.FloatRange(0.1), metavar="S", help="Again every S seconds.")
+@click.option("--members", is_flag=True, help="Members and their partitions, not offsets.")
+@click.option("--lag-only", is_flag=True, help="Only partitions with lag.")
+@click.option("--history", "past", is_flag=True, help="The last 20 rebalances.")
+@click.option("--watch", type=click.FloatRange(0.1), metavar="S", help="Repeat every S seconds.")
 @zookeeper.option
 @shared.client
 @click.pass_obj
@@ -55,7 +55,7 @@ def describe(
 ) -> None:
     """Show state, members, offsets and lag of groups, and why they rebalanced last.
 
-    A group that lives in ZooKeeper too, or there alone, is shown as it is there.
+    A group in ZooKeeper is shown too.
     """
     asked = Coordinators(options)
     old = zookeeper.found(options, asked.client, connect)
@@ -66,7 +66,7 @@ def describe(
             with many.item():
                 described += _described(asked, old, name, lag_only=lag_only)
         if watch is not None:
-            click.clear()  # nothing, where no terminal is
+            click.clear()  # does nothing without a terminal
         _show(options, described, members=members, past=past)
         if watch is None:
             many.leave()
@@ -95,7 +95,7 @@ def _show(
 def _described(
     asked: Coordinators, old: OldGroups | None, name: str, *, lag_only: bool
 ) -> list[dict[str, Any]]:
-    """A group as Kafka has it, and as ZooKeeper has it: where it is."""
+    """The group in Kafka and the group in ZooKeeper, as far as they exist."""
     found = []
     for keeper in (asked, old):
         group = None if keeper is None else keeper.describe(name)

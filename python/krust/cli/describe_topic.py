@@ -33,7 +33,9 @@ _SOMETIMES = ("adding", "removing", "offline")
 
 @click.command()
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=completion.topics)
-@click.option("-a", "--all", "everything", is_flag=True, help="Every setting, not only changed.")
+@click.option(
+    "-a", "--all", "everything", is_flag=True, help="All settings, not only changed ones."
+)
 @click.option(
     "--under-replicated", is_flag=True, help="Only partitions that have too few in-sync replicas."
 )

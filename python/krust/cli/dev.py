@@ -1,4 +1,4 @@
-"""`krust dev`: a cluster on one machine, for as long as the command runs."""
+"""`krust dev`: runs a cluster on this machine until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     default=9092,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port of broker 0, the others have the next ones; 0 takes free ones.",
+    help="Port of broker 0; the others have the next ports. 0: free ports.",
 )
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 100),
-    help="Replicas of a topic that is created without a number.  [default: 1]",
+    help="Replicas of topics that are created without a number.  [default: 1]",
 )
-@click.option("--data-dir", metavar="DIR", help="Where all of it lies. [a temporary directory]")
+@click.option("--data-dir", metavar="DIR", help="Directory of the cluster. [a temporary directory]")
 @click.option("--zookeeper", metavar="HOSTS[/CHROOT]", help="Metadata in this ZooKeeper.")
 @click.option(
     *("-o", "--set", "pairs"),
@@ -41,14 +41,16 @@ if TYPE_CHECKING:
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Start though the metadata is damaged or missing, with what the directories show.",
+    help="Start although the metadata is damaged or missing, with what the directories show.",
 )
 @click.option(
-    "--ready-file", type=click.Path(path_type=Path), help="Write one JSON object when all serve."
+    "--ready-file",
+    type=click.Path(path_type=Path),
+    help="Write one JSON object when all brokers are ready.",
 )
 @click.option(
     "--log-level", type=click.Choice(serve.LEVELS), default="warning", show_default=True,
-    help="Least important log line to write.",
+    help="Lowest level of log lines to write.",
 )  # fmt: skip
 @shared.general
 @click.pass_obj
@@ -105,7 +107,7 @@ def command(
 
 
 def _banner(cluster: Cluster, data_dir: str | None, zookeeper: str | None) -> None:
-    """Where they listen, where their data is, how to connect and how to stop."""
+    """Write the listeners, the directory, how to connect and how to stop."""
     from krust import __version__
 
     running = cluster.brokers

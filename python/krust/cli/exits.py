@@ -1,6 +1,6 @@
-"""THE table of exit codes, and the one place that turns an error into one.
+"""The table of exit codes, and the function that maps an error to its code.
 
-Promised: the numbers. Not promised: the texts that go with them.
+Promised: the numbers. Not promised: the texts of errors.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the process tells its parent."""
+    """The exit codes of commands."""
 
     OK = 0
     FAILED = 1
     """the operation failed"""
     USAGE = 2
-    """the command line cannot be understood"""
+    """the command line is invalid"""
     NOT_STARTED = 3
     """the server did not start: port or data directory taken, unwritable, of another cluster"""
     UNREACHABLE = 4
@@ -23,7 +23,7 @@ class Exit(IntEnum):
     NOT_FOUND = 5
     """no such topic, group or key"""
     EXISTS = 6
-    """the thing to create is there already"""
+    """the thing to create exists already"""
     REFUSED = 7
     """authentication or authorisation"""
     PARTIAL = 8
@@ -33,7 +33,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
     """Ctrl-C"""
     TERMINATED = 143
-    """SIGTERM, where it ends a command in order"""
+    """SIGTERM ended the command cleanly"""
 
 
 BY_ERROR_NAME = {
@@ -51,7 +51,7 @@ BY_ERROR_NAME = {
     "CLUSTER_AUTHORIZATION_FAILED": Exit.REFUSED,
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Exit.REFUSED,
 }
-"""Kafka's error name -> exit code; a name that is not here is FAILED."""
+"""Kafka's error name -> exit code; other names: FAILED."""
 
 BY_ERROR_CLASS = {
     "ServerError": Exit.NOT_STARTED,
@@ -62,11 +62,11 @@ BY_ERROR_CLASS = {
     "FileNotFoundError": Exit.NOT_FOUND,
     "FileExistsError": Exit.EXISTS,
 }
-"""Python's own errors by the name of the class, or of one above it -> exit code."""
+"""The class name of a Python error, or of a base class -> exit code."""
 
 
 def exit_of(error: BaseException) -> Exit:
-    """The exit code of an error: its own `.exit`, its Kafka name, its class, else FAILED."""
+    """The exit code of an error: by its `.exit`, its Kafka name, its class, else FAILED."""
     own = getattr(error, "exit", None)
     if isinstance(own, int):
         return Exit(own)

@@ -1,7 +1,7 @@
-"""`krust group`: list, describe, seek and delete consumer groups; assignors, without a broker.
+"""`krust group`: list, describe, seek and delete consumer groups; try assignors.
 
-What changes offsets or groups shows its plan first. It is done with `--yes`, or after a question
-on a terminal; otherwise the plan is all.
+A command that changes offsets or groups shows its plan first. It carries the plan out with `--yes`,
+or after a question on a terminal. Otherwise it only shows the plan.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOVED = ("topic", "partition", "old", "new", "lag", "moved")
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Look into consumer groups and move their offsets; try assignors."""
+    """Show consumer groups and move their offsets; try assignors."""
 
 
 command.add_command(describe_group.describe)
@@ -60,7 +60,7 @@ def list_(
 ) -> None:
     """List groups, all or those that match PATTERN (* and ?).
 
-    Those that live in ZooKeeper have the type zookeeper.
+    Groups in ZooKeeper have the type zookeeper.
     """
     from fnmatch import fnmatchcase
 
@@ -89,7 +89,7 @@ STATES = (
 
 
 def _state(given: str) -> str:
-    """A state as Kafka spells it; which case is given does not matter."""
+    """A state in Kafka's spelling, from any case."""
     found = [state for state in STATES if state.lower() == given.lower()]
     if not found:
         raise click.BadParameter(f"there is no state {given!r}: {', '.join(STATES)}")
@@ -102,20 +102,24 @@ def _state(given: str) -> str:
 @click.option(
     "--to-group",
     metavar="GROUP",
-    help="Where another group stands.",
+    help="The offsets of another group.",
     shell_complete=completion.groups,
 )
 @click.option(
     "--to-file", type=click.File("r"), help="Lines of TOPIC PARTITION OFFSET; - is stdin."
 )
 @click.option(
-    "--topic", "topics", multiple=True, metavar="T[:P,..]", help="Only these, or new ones."
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T[:P,..]",
+    help="Only these topics, known to the group or not.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show old and new offsets.")
 @shared.client
 @click.pass_obj
 def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) -> None:
-    """Move a group's committed offsets; its members must have stopped."""
+    """Move a group's committed offsets. Stop its members first."""
     if sum(how[way] is not None for way in ("to", "to_group", "to_file")) != 1:
         raise click.UsageError("give one of --to SPEC, --to-group GROUP and --to-file FILE")
     asked = Coordinators(options)
@@ -149,7 +153,7 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
 def _places(
     asked: Coordinators, options: Options, topics: Iterable[str], known: Iterable[Place]
 ) -> list[Place]:
-    """What `--topic` names; without it, what is known already."""
+    """The partitions that `--topic` names; without it, those with commits."""
     chosen: list[Place] = []
     for text in topics:
         name, partitions = session.partitions_of(text)
@@ -172,7 +176,7 @@ def _by_spec(asked: Coordinators, text: str, places: Sequence[Place]) -> dict[Pl
     new = {}
     for place in places:
         if place not in starts:
-            new[place] = -1  # told by the caller: there is no such partition
+            new[place] = -1  # the caller reports that there is no such partition
             continue
         at = {moment: found[place] for moment, found in timed.items()}
         offset, _ = wanted.resolve(starts[place], ends[place], at)
@@ -181,7 +185,9 @@ def _by_spec(asked: Coordinators, text: str, places: Sequence[Place]) -> dict[Pl
 
 
 def _read(lines: Iterable[str]) -> dict[Place, int]:
-    """`TOPIC PARTITION OFFSET` a line, or with commas between; empty lines and # are skipped."""
+    """Lines of `TOPIC PARTITION OFFSET`, separated by blanks or commas. Empty lines and lines with
+    # are skipped.
+    """
     found: dict[Place, int] = {}
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].replace(",", " ").split()
@@ -215,11 +221,11 @@ def _plan(
 @click.argument(
     "names", metavar="GROUP...", nargs=-1, required=True, shell_complete=completion.groups
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @shared.client
 @click.pass_obj
 def delete(options: Options, names: tuple[str, ...], dry_run: bool) -> None:
-    """Delete groups with their committed offsets; their members must have stopped."""
+    """Delete groups with their committed offsets. Stop their members first."""
     asked = Coordinators(options)
 
     def plan(name: str) -> dict[str, Any]:
@@ -246,11 +252,11 @@ def delete(options: Options, names: tuple[str, ...], dry_run: bool) -> None:
     required=True,
     shell_complete=completion.topics,
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @shared.client
 @click.pass_obj
 def drop_offsets(options: Options, name: str, topics: tuple[str, ...], dry_run: bool) -> None:
-    """Forget a group's offsets of topics that its members do not read."""
+    """Delete a group's offsets of topics that its members do not read."""
     asked = Coordinators(options)
     committed = asked.committed(name)
     if not committed and asked.describe(name).state == DEAD:
@@ -283,7 +289,7 @@ def _plan_and_act(
     steps: tuple[Callable[[str], dict[str, Any]], Callable[[dict[str, Any]], None]],
     how: tuple[bool, str, str],
 ) -> None:
-    """Make a row of each item, show them, and do each if that is agreed; `how` ends in a column."""
+    """Show a row for each item, and after confirmation do each item."""
     (plan, act), (dry_run, question, column) = steps, how
     many = session.Many(len(items))
     rows: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
-"""A group's last rebalances, as `krust group describe` shows them: when, who, why, what failed.
+"""Shows a group's last rebalances for `krust group describe`: when, who, why, what failed.
 
-krust's coordinator keeps them (`coordinator/history.py`) and tells whoever asks in DescribeGroups;
-other brokers do not know the question, and the answer then says so.
+krust's coordinator keeps them (`coordinator/history.py`) and returns them in DescribeGroups if the
+request asks for them. Other brokers ignore that field, and then the history is unknown.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _SHOWN = 5
-"""Reasons of the last rebalance that are listed without `--history`."""
+"""The most reasons of the last rebalance without `--history`."""
 
 
 def plain(history: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """The history as JSON has it: what is not known is null."""
+    """The history for JSON; unknown values are null."""
     if history is None:
         return None
     return [
@@ -32,9 +32,9 @@ def plain(history: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] |
 
 
 def lines(group: Mapping[str, Any], now_ms: float, *, all_of_it: bool) -> Iterator[str]:
-    """Text for people: the last rebalance, or all, the newest last.
+    """Lines for people: the last rebalance, or all, the newest last.
 
-    A group that nobody ever joined is kept for its offsets alone: it has no protocol type.
+    A group without a protocol type has never had a member and exists only for its offsets.
     """
     history: Sequence[Mapping[str, Any]] | None = group["history"]
     if history is None and not group["members"] and not group["protocol_type"]:
@@ -69,7 +69,7 @@ def _head(one: Mapping[str, Any], now_ms: float, *, last: bool) -> str:
 
 
 def span(milliseconds: float) -> str:
-    """A time in one unit."""
+    """A duration in one unit."""
     seconds = milliseconds / 1000
     if seconds < 1:
         return f"{milliseconds:.0f} ms"

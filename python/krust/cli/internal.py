@@ -1,11 +1,10 @@
-"""Records of Kafka's own topics, for people: `__consumer_offsets` and `__transaction_state`.
+"""Decodes records of the internal topics `__consumer_offsets` and `__transaction_state`.
 
-Format: key and value each begin with a version (int16). The key's says what kind of record it is;
-what follows are the fields of the table, classic (not flexible) encoding. Sources: Kafka's
-OffsetCommit*, GroupMetadata* and TransactionLog* of `coordinator.*.generated`.
-
-Not promised: kinds and versions that the table lacks (KIP-848's groups, flexible values); they, and
-bytes that do not fit, are None: the caller then shows the bytes themselves.
+Format: key and value each begin with a version (int16). The key's version is the type of the
+record. The fields of the table follow, in classic (not flexible) encoding. Source: Kafka's
+OffsetCommit*, GroupMetadata* and TransactionLog* of `coordinator.*.generated`. Not promised: types
+and versions that the table lacks (KIP-848's groups, flexible values). For them and for invalid
+bytes the result is None, and the caller shows the bytes.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any
 
 INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 MOST = 1 << 20
-"""Elements of an array; a record holds no more."""
+"""The most elements of an array."""
 
 Fields = tuple[tuple[str, Any], ...]
-"""Name and type: a key of INTEGERS, string, bytes, or a list of one type or of Fields."""
+"""Name and type: a key of INTEGERS, string, bytes, or a list with one type or Fields."""
 
 _OFFSET: Fields = (("offset", "int64"),)
 _COMMIT: Fields = (("metadata", "string"), ("commit_timestamp_ms", "int64"))
@@ -71,11 +70,11 @@ TABLE: dict[str, dict[int, tuple[str, Fields, dict[int, Fields]]]] = {
         0: ("transaction", (("transactional_id", "string"),), {0: _TRANSACTION}),
     },
 }
-"""Topic -> the key's version -> kind, the key's fields, the value's fields by its version."""
+"""topic -> version of the key -> type, fields of the key, fields of the value by its version"""
 
 
 def decoded(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
-    """A record as {"kind", the key's fields, "value": fields or None for a tombstone}."""
+    """A record as {"kind", the fields of the key, "value": fields, or None for a tombstone}."""
     try:
         version, at = _integer(key or b"", 0, "int16")
         kind, fields, values = TABLE[topic][version]

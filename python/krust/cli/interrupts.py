@@ -1,7 +1,6 @@
-"""Ctrl-C and SIGTERM: both end a command in order, and neither between two things that belong
-together.
+"""Ctrl-C and SIGTERM: both end a command cleanly, and never between two steps that belong together.
 
-Promised: a second Ctrl-C acts at once, whatever is going on. Threads: the main one.
+Promised: a second Ctrl-C acts at once. Threads: the main thread.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """SIGTERM arrived."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -24,12 +23,12 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 ACTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _terminate}
-"""what a signal does where it may interrupt"""
+"""the handlers of signals that may interrupt"""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends what is done in here as Ctrl-C does, by an exception: Terminated."""
+    """Inside, SIGTERM raises Terminated, as Ctrl-C raises KeyboardInterrupt."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
@@ -39,7 +38,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def whole() -> Iterator[None]:
-    """What is done in here is done whole, then KeyboardInterrupt is raised if one was due."""
+    """Delay signals until the end of the block. Then KeyboardInterrupt is raised if one arrived."""
     acting = [number for number, acts in ACTS.items() if signal.getsignal(number) is acts]
     came: list[int] = []
 

@@ -1,4 +1,4 @@
-"""`krust log`: log files as they lie on disk, without a broker. Only `repair --yes` writes."""
+"""`krust log`: inspects log files on disk, without a broker. Only `repair --yes` writes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FLAGS = ("transactional", "control", "log_append_time", "delete_horizon")
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Look into a log directory, without a broker."""
+    """Inspect and repair a log directory, without a broker."""
 
 
 @command.command()
 @click.argument("path")
 @click.option("-o", "--offset", "where", metavar="SPEC", help="Only offsets such as 10:20.")
-@click.option("--records", is_flag=True, help="The records too.")
-@click.option("--headers", is_flag=True, help="The records with their headers.")
+@click.option("--records", is_flag=True, help="Show records too.")
+@click.option("--headers", is_flag=True, help="Show records with their headers.")
 @shared.client
 @click.pass_obj
 def dump(options: Options, path: str, where: str | None, records: bool, headers: bool) -> None:
@@ -46,10 +46,10 @@ def dump(options: Options, path: str, where: str | None, records: bool, headers:
 @shared.client
 @click.pass_obj
 def verify(options: Options, directories: tuple[str, ...]) -> None:
-    """Check all files of partitions, or of a whole data directory; exit 9 if damaged.
+    """Check all files of partitions, or of a whole data directory. Exit 9: damaged.
 
-    Of each problem: the file, the place in it, what it means, what to do. Run it while no broker
-    uses the directory. Where a broker was killed, files of its last segments may lag.
+    It shows the file and position of each problem, what it means and what to do. Stop the broker
+    first. After a kill, files of the last segments may be behind the log.
     """
     partitions = [
         found for directory in directories for found in logfacts.directories(Path(directory))
@@ -122,11 +122,11 @@ def tail(options: Options, path: str, count: int) -> None:
 @shared.client
 @click.pass_obj
 def repair(options: Options, directories: tuple[str, ...]) -> None:
-    """Cut logs at their first bad batch; says what that is, and does it with --yes.
+    """Cut logs at their first bad batch. Shows the cuts, and makes them with --yes.
 
-    What is cut is kept beside the segment, in a file that ends in .cut. Records behind a bad batch
-    go as well: fetch them from another replica, or from the .cut file. Of a log that lost its end
-    nothing is cut: from then on its offsets go on where it ends now.
+    The bytes are kept beside the segment, in a file that ends in .cut. Records behind a bad batch
+    are cut too: get them from another replica, or from the .cut file. A log that has lost its end
+    is not cut. Its offsets continue at its current end.
     """
     rows: list[dict[str, object]] = []
     for partition in (path for each in directories for path in logfacts.partitions(Path(each))):
@@ -153,11 +153,11 @@ def repair(options: Options, directories: tuple[str, ...]) -> None:
 
 @command.command()
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True)
-@click.option("--dry-run", is_flag=True, help="Only count; a broker does the work.")
+@click.option("--dry-run", is_flag=True, help="Only count. A broker compacts.")
 @shared.client
 @click.pass_obj
 def compact(options: Options, directories: tuple[str, ...], *, dry_run: bool) -> None:
-    """Count what compaction would leave of all but the active segment. Needs --dry-run."""
+    """Count what compaction would leave of the sealed segments. Needs --dry-run."""
     if not dry_run:
         raise click.UsageError("a log is compacted by its broker; --dry-run shows what that does")
     found = [
@@ -225,7 +225,7 @@ def _batches(files: list[Path], *, records: bool) -> Iterator[dict[str, Any]]:
 
 
 def _topic(batch: dict[str, Any]) -> str:
-    """The topic whose directory a batch's file lies in."""
+    """The topic of a batch, from the directory of its file."""
     return Path(batch["file"]).absolute().parent.name.rpartition("-")[0]
 
 
@@ -256,7 +256,7 @@ def _show(
     *,
     headers: bool,
 ) -> None:
-    """Print batches, with those of their records that are wanted; exit 9 if one is damaged."""
+    """Print batches, and records if asked for. Exit 9: a batch is damaged."""
     bad = 0
     for batch in batches:
         bad += not logfacts.is_good(batch)

@@ -1,10 +1,10 @@
-"""What can be told of a partition's directory by reading it: its shape, and what compaction would
-leave of it. Nothing is written or locked; of a live directory the last batch may look cut.
+"""Reads a partition's directory: its segments and batches, and what compaction would leave.
 
-A directory `topic-N.<32 hex>-future` is a copy on its way to replace the partition's own, so that
-it may end anywhere; `-stray` is kept of a partition that is not this broker's any more, `-delete`
-goes.
-Checkpoints: `topic partition offset` lines in the data directory above; missing ones are None.
+Nothing is written or locked. In the directory of a running broker the last batch may look cut.
+A directory `topic-N.<32 hex>-future` is a copy that will replace the partition's directory, and may
+end anywhere. `-stray` belongs to a partition that this broker no longer has, `-delete` is being
+deleted.
+Checkpoints: lines of `topic partition offset` in the data directory; a missing one is None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME = re.compile(r"(?P<owner>.+-\d+?)(?:\.[0-9a-f]{32}-(?P<kind>future|stray|d
 
 
 def metadata_problems(directories: Iterable[str]) -> list[dict[str, object]]:
-    """What is wrong with the metadata in data directories; those without any have nothing."""
+    """The problems of the metadata in data directories. A directory without metadata has none."""
     from krust.metadata.saved import verify
     from krust.runtime.metadata import FILE
 
@@ -44,12 +44,12 @@ def metadata_problems(directories: Iterable[str]) -> list[dict[str, object]]:
 
 
 class Bad(NamedTuple):
-    """The first place of a partition that is no good batch."""
+    """The first position of a partition without a good batch."""
 
     file: Path
     position: int
     offset: int
-    """one past the last good offset before it"""
+    """the offset after the last good batch before it"""
     problem: str
 
 
@@ -59,21 +59,23 @@ def segments(partition: Path) -> list[Path]:
 
 
 def owner(partition: Path) -> str:
-    """The partition that a directory is of: `topic-N`."""
+    """The partition of a directory: `topic-N`."""
     name = partition.absolute().name
     found = _NAME.fullmatch(name)
     return found["owner"] if found else name
 
 
 def kind(partition: Path) -> str:
-    """`live`, or what else a partition's directory is: `future`, `stray`, `delete`."""
+    """The kind of a partition's directory: `live`, `future`, `stray`, `delete`."""
     found = _NAME.fullmatch(partition.absolute().name)
     return (found and found["kind"]) or "live"
 
 
 def partitions(directory: Path, *, every: bool = False) -> list[Path]:
-    """The directories of partitions in a data directory, or this one if it is a partition's; but
-    for `every` only those that a broker serves. FileNotFoundError: it is no directory.
+    """The partitions' directories in a data directory, or this one if it is a partition's.
+
+    every   also those that a broker does not serve
+    raises  FileNotFoundError: it is no directory
     """
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory} is not a directory")
@@ -84,7 +86,7 @@ def partitions(directory: Path, *, every: bool = False) -> list[Path]:
 
 
 def directories(directory: Path) -> list[Path]:
-    """The same as `partitions`, and those that have no `.log` file (any more)."""
+    """As `partitions`, and those without a `.log` file."""
     found = partitions(directory)
     if found == [directory]:
         return found
@@ -93,19 +95,19 @@ def directories(directory: Path) -> list[Path]:
 
 
 def batches(file: Path, *, records: bool = False) -> Iterator[dict[str, Any]]:
-    """Every batch of a file as `LogDump` tells it."""
+    """The batches of a file, as `LogDump` describes them."""
     opened = _krust.LogDump(file)
     while found := opened.read(100, records=records):
         yield from found
 
 
 def is_good(batch: dict[str, Any]) -> bool:
-    """Whether it is a batch, whole and with the right checksum."""
+    """Whether it is a whole batch with the right checksum."""
     return "problem" not in batch and bool(batch.get("crc_ok"))
 
 
 def checkpoints(partition: Path) -> dict[str, int | None]:
-    """What the data directory remembers of the partition; of what is not live it knows nothing."""
+    """The checkpoints of a live partition."""
     topic, _, number = owner(partition).rpartition("-")
     found: dict[str, int | None] = dict.fromkeys(CHECKPOINTS)
     if kind(partition) != "live":
@@ -116,7 +118,7 @@ def checkpoints(partition: Path) -> dict[str, int | None]:
 
 
 def read_checkpoint(path: Path) -> dict[tuple[str, str], int]:
-    """(topic, partition) -> offset; empty where there is no such file."""
+    """(topic, partition) -> offset; empty: there is no such file."""
     try:
         lines = path.read_text().splitlines()[2:]
     except FileNotFoundError:
@@ -126,7 +128,7 @@ def read_checkpoint(path: Path) -> dict[tuple[str, str], int]:
 
 
 def shape(partition: Path) -> dict[str, object]:
-    """Sizes, offsets, times and codecs of a partition, and where it stops being whole."""
+    """The sizes, offsets, times and codecs of a partition, and its first bad position."""
     files = segments(partition)
     codecs: Counter[str] = Counter()
     count = records = end = 0
@@ -159,7 +161,7 @@ def shape(partition: Path) -> dict[str, object]:
 
 
 def first_bad(partition: Path) -> Bad | None:
-    """Where the log stops being whole: nothing behind it can be trusted to belong there."""
+    """The first bad position of the log. Nothing behind it can be trusted."""
     end = 0
     for file in segments(partition):
         base = int(file.stem)
@@ -179,8 +181,8 @@ def first_bad(partition: Path) -> Bad | None:
 
 
 def lost_end(partition: Path) -> Bad | None:
-    """Where a whole log ends, if the checkpoints say that there was more of it: a broker serves
-    what there is and appends nothing, so that no offset is used twice.
+    """The end of a whole log if the checkpoints prove that it was longer. A broker serves such a
+    log and appends nothing, so that no offset is used twice.
     """
     files, remembered = segments(partition), checkpoints(partition)
     point, high = remembered["recovery_point"] or 0, remembered["high_watermark"]
@@ -195,9 +197,10 @@ def lost_end(partition: Path) -> Bad | None:
 
 
 def compacted(partition: Path) -> dict[str, object]:
-    """What a cleaning of everything but the active segment would find, by last offset of each key.
+    """What compaction of the sealed segments would leave, by the last offset of each key.
 
-    Counts tombstones and control records apart: when they go depends on when they were met first.
+    Tombstones and control records are counted separately: when they are removed depends on when
+    compaction saw them first.
     """
     last: dict[bytes, int] = {}
     total = tombstones = keyless = control = 0

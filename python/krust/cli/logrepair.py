@@ -1,12 +1,12 @@
-"""Repairing a partition offline: what lies behind its first bad batch is put aside, not lost.
+"""Repairs a partition offline: the bytes behind its first bad batch are moved to side files.
 
-Order: what will be cut is copied to side files and synced; checkpoints are lowered, so that the
-next start takes the shorter log for whole; then files are cut. Killed in between, it can be done
-again. Side files: `<segment>.log.<position>.cut`; brokers leave them alone.
-The data directory's `.lock` is held, as a broker holds it: a running broker's is not repaired.
-A log that lost its end (`logfacts.lost_end`) has nothing to be cut: its checkpoints are lowered, so
-that the next start appends where it ends now.
-Not promised: that what was cut is bad; behind a bad batch nothing tells where the next begins.
+Order: the bytes are copied to side files and synced; the checkpoints are lowered, so that the next
+start accepts the shorter log; the files are cut. After a kill the repair can be repeated. Side
+files are named `<segment>.log.<position>.cut`; brokers ignore them. The data directory's `.lock` is
+held, so the directory of a running broker is not repaired. A log that has lost its end
+(`logfacts.lost_end`) is not cut: its checkpoints are lowered, so that the next start appends at its
+current end. Not promised: that the cut bytes are bad. Behind a bad batch nothing shows where the
+next one begins.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _COPY = 1 << 20
 
 
 def plan(bad: logfacts.Bad) -> list[tuple[Path, int]]:
-    """The files to be cut, and where: the bad one and all that come after it."""
+    """The files to cut and their positions: the bad file and all later ones."""
     later = [file for file in logfacts.segments(bad.file.parent) if file.stem > bad.file.stem]
     return [(bad.file, bad.position), *((file, 0) for file in later)]
 
 
 def repair(bad: logfacts.Bad) -> list[Path]:
-    """Cut the log at the bad place; the side files that hold what was cut."""
+    """Cut the log at the bad position. Returns the side files."""
     folder = bad.file.absolute().parent
     with locked(folder.parent):
         cuts = plan(bad)
@@ -57,7 +57,7 @@ def repair(bad: logfacts.Bad) -> list[Path]:
 
 @contextmanager
 def locked(data: Path, what: str = "repair") -> Iterator[None]:
-    """Hold the data directory's lock to do `what`. KrustError: a broker has it."""
+    """Hold the lock of the data directory for `what`. KrustError: a broker has it."""
     import fcntl
 
     with (data / ".lock").open("a+b") as lock:
@@ -83,7 +83,7 @@ def _keep(file: Path, position: int) -> Path | None:
 
 
 def _lower(partition: Path, offset: int) -> None:
-    """No checkpoint tells of anything above `offset`, nor of a shutdown in order."""
+    """Lower the checkpoints to `offset`, and remove the clean-shutdown marker."""
     data = partition.parent
     topic, _, number = partition.name.rpartition("-")
     (data / CLEAN_MARKER).unlink(missing_ok=True)

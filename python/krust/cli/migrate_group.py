@@ -1,7 +1,7 @@
-"""`krust group migrate`: a group's offsets from ZooKeeper to Kafka, or back, where it does not run.
+"""`krust group migrate`: copies a stopped group's offsets from ZooKeeper to Kafka, or back.
 
-The newer of both wins, as with `dual.commit.enabled`: an offset that is larger there already stays.
-What is moved stays where it was, so members of the old kind can still be started again.
+The larger offset wins, as with `dual.commit.enabled`. The old offsets stay, so members with the old
+store can be started again.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _COLUMNS = ("topic", "partition", "old", "new", "moved")
     "--to",
     type=click.Choice(("kafka", "zookeeper")),
     required=True,
-    help="Where its members will look.",
+    help="The store that its members will use.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show old and new offsets.")
 @zookeeper.option
 @shared.client
 @click.pass_obj
 def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_run: bool) -> None:
-    """Carry a group's offsets from ZooKeeper to Kafka, or back; its members must have stopped.
+    """Copy a group's offsets from ZooKeeper to Kafka, or back. Stop its members first.
 
-    An offset that is larger in the new place already stays. For a group that must not stop:
-    offsets.storage and dual.commit.enabled of its members.
+    A larger offset in the new store stays. For a group that must not stop, set offsets.storage and
+    dual.commit.enabled of its members.
     """
     asked = Coordinators(options)
     old = zookeeper.found(options, asked.client, connect)
@@ -74,7 +74,7 @@ def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_ru
 def _moved(
     asked: Coordinators, old: OldGroups, name: str, to: str, rows: list[dict[str, Any]]
 ) -> dict[Place, int]:
-    """Store the new offsets; error codes by place."""
+    """Store the new offsets. Returns partition -> error code."""
     new = {(row["topic"], row["partition"]): row["new"] for row in rows}
     if to == "kafka":
         return asked.commit(name, new)

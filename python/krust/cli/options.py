@@ -1,8 +1,8 @@
-"""Options that every command understands, and where their values live.
+"""The options that all commands have, and their values.
 
-They may stand before the command or after it (`krust -b host:1 topic list`, `krust topic list -b
-host:1`); the one nearer to the end wins. Root and leaves therefore share one `Options` object,
-found on click's context (`@click.pass_obj`), and none of these arrives as a function argument.
+They may come before or after the command (`krust -b host:1 topic list`, `krust topic list -b
+host:1`); the later one wins. So all commands share one `Options` object in click's context
+(`@click.pass_obj`), and these options are no function arguments.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Options:
-    """What the global options say.
+    """The values of the global options.
 
     bootstrap   "host:port,host:port"
     properties  client settings by Kafka's name (`-X`)
     output      one of FORMATS
-    timeout_ms  how long one answer may take
+    timeout_ms  how long a response may take
     quiet, verbose, yes, debug, color  switches; color is off for NO_COLOR and without a terminal
     """
 
@@ -56,7 +56,7 @@ class Duration(click.ParamType[int]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Milliseconds; a value that is a number already passes."""
+        """Milliseconds. A number is returned unchanged."""
         if isinstance(value, int):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", str(value))
@@ -66,14 +66,14 @@ class Duration(click.ParamType[int]):
 
 
 class Bytes(click.ParamType[int]):
-    """`500k`, `10M`, `1.5G`, `64Mi` or a bare number of bytes; k, M, G count in thousands."""
+    """`500k`, `10M`, `1.5G`, `64Mi` or a bare number of bytes; k, M, G are powers of 1,000."""
 
     name = "bytes"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Bytes; a value that is a number already passes."""
+        """Bytes. A number is returned unchanged."""
         if isinstance(value, int):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?", str(value))
@@ -91,7 +91,7 @@ class KeyValue(click.ParamType[tuple[str, str]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """The pair; a value that is a pair already passes."""
+        """The pair. A pair is returned unchanged."""
         if isinstance(value, tuple):
             return str(value[0]), str(value[1])
         key, equals, text = str(value).partition("=")
@@ -132,20 +132,20 @@ _CLIENT = (
     ),
     _option("output", "--output", type=click.Choice(FORMATS), help="Form of the result."),
     _option("output", "--json", "json_output", flag_value="json", help="Short for --output json."),
-    _option("timeout_ms", "--timeout", type=Duration(), help="Longest wait for an answer. [5s]"),
-    _option("yes", "--yes", is_flag=True, help="Ask nothing."),
+    _option("timeout_ms", "--timeout", type=Duration(), help="Longest wait for a response. [5s]"),
+    _option("yes", "--yes", is_flag=True, help="Do not ask for confirmation."),
 )
 
 
 def general(command: F) -> F:
-    """Give a command the options about its own talk: -q, -v, --debug, --no-color."""
+    """Give a command the options of its output: -q, -v, --debug, --no-color."""
     for option in reversed(_GENERAL):
         command = option(command)
     return command
 
 
 def client(command: F) -> F:
-    """Give a command everything in `general`, and those about whom to ask and how to answer."""
+    """Give a command the options of `general`, and those of the cluster and the result's format."""
     command = general(command)
     for option in reversed(_CLIENT):
         command = option(command)

@@ -1,6 +1,7 @@
-"""Results on stdout: a table for people, or json, ndjson, csv with raw values for programs.
+"""Writes results to stdout: a table for people, or json, ndjson, csv for programs.
 
-Promised: the names and types of fields in json, ndjson and csv. Not promised: the table's look.
+Promised: the names and types of fields in json, ndjson and csv. Not promised: the form of the
+table.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ NAMES = frozenset(
     }
 )
 _NAMES_END = ("_id", "_offset", "_epoch", "port", "_code")
-"""Columns whose numbers are names (of brokers, partitions, offsets, ...): written without commas.
-All other numbers count or measure something."""
+"""Columns whose numbers are ids or offsets, which are written without commas. Other numbers are
+counts or sizes."""
 
 
 def rows(options: Options, columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None:
-    """Write rows: in a table and csv these columns, in json every field."""
+    """Write rows. A table and csv have these columns, json has all fields."""
     if options.output == "json":
         click.echo(to_json(list(found)))
     elif options.output == "ndjson":
@@ -41,7 +42,7 @@ def rows(options: Options, columns: Sequence[str], found: Sequence[Mapping[str, 
 
 
 def one(options: Options, fields: Mapping[str, object]) -> None:
-    """Write one thing: its fields one a line, or one JSON object."""
+    """Write one thing: a line for each field, or one JSON object."""
     if options.output in ("json", "ndjson"):
         click.echo(to_json(fields, compact=options.output == "ndjson"))
     elif options.output == "csv":
@@ -53,7 +54,7 @@ def one(options: Options, fields: Mapping[str, object]) -> None:
 
 
 def table(columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None:
-    """Write aligned columns; numbers stand to the right."""
+    """Write aligned columns. Numbers are right-aligned."""
     head = [column.upper().replace("_", " ") for column in columns]
     cells = [[cell(row.get(column), column) for column in columns] for row in found]
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
@@ -70,7 +71,7 @@ def table(columns: Sequence[str], found: Sequence[Mapping[str, object]]) -> None
 
 
 def cell(value: object, column: str = "") -> str:
-    """One value for people; numbers that are names stand without commas."""
+    """A value for people. Ids and offsets have no commas."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""`krust pipeline`: topics into tables by a file that says how; Spark does the work.
+"""`krust pipeline`: writes topics to tables with Spark, as a file describes.
 
-`check`, `list` and `status` need no Spark. What a file may say is in docs/pipelines.md.
+`check`, `list` and `status` need no Spark. docs/pipelines.md describes the file.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
     from krust.spark.recipe import Pipeline
 TRIES = 4
-"""How often a task is tried; Spark's own default everywhere but in one machine."""
+"""How often Spark tries a task: its default, except on one machine."""
 FILE = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Carry topics into tables, exactly once, on Spark."""
+    """Write topics to tables, exactly once, with Spark."""
 
 
 @command.command(no_args_is_help=True)
 @FILE
 @click.option("--local", "cores", is_flag=False, flag_value="*", metavar="[N]",
-              help="Spark in this machine, on N cores. The default, on all.")  # fmt: skip
+              help="Spark on this machine, with N cores. [all cores]")  # fmt: skip
 @click.option("--spark", "master", metavar="MASTER", help="A cluster: spark://host:7077, yarn, ..")
-@click.option("--once", is_flag=True, help="Read what is there now, then end.")
+@click.option("--once", is_flag=True, help="Read to the current end, then stop.")
 @shared.client
 @click.pass_obj
 def run(options: Options, /, file: Path, cores: str | None, master: str | None, once: bool) -> None:
-    """Run FILE: first all there is, then what comes, until Ctrl-C.
+    """Run FILE: read all existing records, then new ones, until Ctrl-C.
 
-    Each micro-batch is in the table once, whatever dies. Run it again, it goes on where it was.
+    Each micro-batch is in the table exactly once, after any crash. A new run continues where the
+    last one ended.
     """
     if cores and master:
         raise click.UsageError("--local and --spark say different places")
@@ -75,9 +76,9 @@ def run(options: Options, /, file: Path, cores: str | None, master: str | None, 
 @shared.client
 @click.pass_obj
 def check(options: Options, file: Path, sample: int) -> None:
-    """Look whether FILE could run: brokers, topics, schemas, the table. Exit 9: it could not.
+    """Check whether FILE could run: brokers, topics, schemas, the table. Exit 9: it could not.
 
-    A transformation is tried without records, for which Spark starts in this machine.
+    A transformation is tried without records, for which Spark starts on this machine.
     """
     made = _read(options, file)
     rows: list[dict[str, object]] = []
@@ -100,7 +101,7 @@ def check(options: Options, file: Path, sample: int) -> None:
 @shared.client
 @click.pass_obj
 def list_(options: Options, folder: Path) -> None:
-    """List the pipelines whose files lie in FOLDER."""
+    """List the pipelines whose files are in FOLDER."""
     rows = [_listed(options, path) for path in _files(folder)]
     output.rows(options, ("name", "source", "sink", "place", "state", "file"), rows)
 
@@ -110,7 +111,7 @@ def list_(options: Options, folder: Path) -> None:
 @shared.client
 @click.pass_obj
 def status(options: Options, file: Path) -> None:
-    """Show how far the pipeline of FILE has come, and what its table has."""
+    """Show the progress of FILE's pipeline, and its table."""
     from krust.spark import positions
 
     made = _read(options, file)
@@ -142,7 +143,7 @@ def status(options: Options, file: Path) -> None:
 @shared.client
 @click.pass_obj
 def compact(options: Options, file: Path) -> None:
-    """Write the small files of FILE's table together, and remove old orphans. Needs no Spark."""
+    """Merge the small files of FILE's table, and remove old orphans. Needs no Spark."""
     made = _read(options, file)
     if made.sink == "topic":
         raise click.UsageError(f"{file}: the sink is a topic, which has no files")
@@ -155,7 +156,7 @@ def compact(options: Options, file: Path) -> None:
 
 
 def _read(options: Options, file: Path) -> Pipeline:
-    """The file; `-b` and `-X` of the command line win over what it says."""
+    """The file. `-b` and `-X` of the command line win over it."""
     import dataclasses
 
     from krust.cli.options import Options as Defaults
@@ -173,7 +174,7 @@ def _source(made: Pipeline) -> str:
 
 
 def _first_problem(made: Pipeline) -> None:
-    """Raise what is wrong before Spark takes seconds to start."""
+    """Raise the first problem before Spark, which takes seconds to start."""
     from krust.spark.flow import Checkpoint
 
     Checkpoint(made.checkpoint_path).refuse_running()
@@ -184,11 +185,11 @@ def _first_problem(made: Pipeline) -> None:
 def _checks(
     made: Pipeline, sample: int, *, tries: bool = False
 ) -> Iterator[tuple[str, Callable[[], str | tuple[str, str]]]]:
-    """Names and functions that say what is right, or raise what is wrong.
+    """The checks: a name, and a function that returns a text or raises the problem.
 
-    tries  have Spark look at the transformation; a run does that anyway
+    tries  whether Spark checks the transformation; a run does that anyway
     """
-    written: list[Any] = []  # the columns that the table would get
+    written: list[Any] = []  # the columns of the table
     from krust.spark import launch, positions
     from krust.spark.tables import KINDS
 
@@ -243,7 +244,7 @@ def _checks(
 
 
 def _transformed(made: Pipeline) -> Any:
-    """The columns that the transformation makes, as a Spark in this machine says."""
+    """The columns of the transformation's result, from a Spark on this machine."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -258,7 +259,7 @@ def _transformed(made: Pipeline) -> Any:
 
 
 def _status_fields(made: Pipeline) -> tuple[dict[str, Any], Any]:
-    """What is known of a pipeline without its brokers, and the offsets it has reached."""
+    """The status of a pipeline without its brokers, and the offsets that it has reached."""
     from krust.spark import recipe
     from krust.spark.flow import Checkpoint
     from krust.spark.tables import KINDS

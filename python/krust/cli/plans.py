@@ -1,4 +1,4 @@
-"""What changes much is shown before it is done, and done with `--yes` or after a question."""
+"""Shows a plan before it is carried out, with `--yes` or after a question."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def agreed(options: Options, rows: Sequence[dict[str, Any]], dry_run: bool, question: str) -> bool:
-    """Whether to go on from a plan: `--yes`, or yes on a terminal. The plan is shown first."""
+    """Show the plan. Returns whether to carry it out: with `--yes`, or after yes on a terminal."""
     if options.yes and not dry_run:
         return True
     if options.output in ("table", "wide") and rows:
@@ -34,7 +34,7 @@ def tell_moves(
     *,
     done: bool,
 ) -> None:
-    """What became of each offset that was to move: error codes by (topic, partition)."""
+    """Report the result of each offset: (topic, partition) -> error code."""
     many = session.Many(len(rows))
     for row in rows:
         code = failed.get((row["topic"], row["partition"]), 0)

@@ -1,4 +1,4 @@
-"""What commands that try a decision of the user's own share: the list, the choice, the blame."""
+"""Shared by commands that try plug-ins: list them, find one, report its errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Plugin = TypeVar("Plugin")
 
 
 def show(options: Options, plugins: Plugins[Plugin]) -> None:
-    """List the built-in ones, and those of installed packages."""
+    """List the plug-ins: built-in ones, and those of installed packages."""
     columns = ("name", "source", "place", "about")
     rows = [{column: getattr(one, column) for column in columns} for one in plugins.known()]
     output.rows(options, columns, rows)
 
 
 def chosen(plugins: Plugins[Plugin], name: str, parameters: Parameters | None = None) -> Plugin:
-    """The one of this name; a module may be in the working directory, as for `python -m`."""
+    """The plug-in of a name. Its module may be in the working directory, as for `python -m`."""
     sys.path.insert(0, "")
     try:
         return plugins.find(name, parameters)
@@ -40,7 +40,7 @@ def chosen(plugins: Plugins[Plugin], name: str, parameters: Parameters | None = 
 
 @contextmanager
 def blamed(name: str, rule: type[Exception]) -> Iterator[None]:
-    """Ask the one called `name`: a rule that it breaks is exit 9; what it raises is shown."""
+    """Call a plug-in. Exit 9: it breaks a rule. Its exception is shown with a traceback."""
     try:
         yield
     except rule as error:

@@ -1,10 +1,10 @@
-r"""`krust produce`: records from stdin, a file or a template into a topic.
+r"""`krust produce`: writes records from stdin, a file or a template to a topic.
 
-What was read is flushed before a wait for more: a line typed on a terminal is sent when it is
-complete, and input that is there already goes out in full batches. Formats whose fields each end
-with a literal ('%v\n', '%k\t%v\n') are cut in Rust, a block at once; all others here, record by
-record. stdout gets one row for each batch that was written; anything that was not delivered is an
-error. What stands before input that cannot be read may be written.
+The command flushes before it waits for more input: a line on a terminal is sent when it is
+complete, and input that is available is sent in full batches. If each field of the format ends with
+a literal ('%v\n', '%k\t%v\n'), Rust splits a block at once; otherwise Python splits record by
+record. stdout gets a row for each batch. A record that was not delivered is an error. Records
+before invalid input may have been written.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none")
 @click.option("--tombstone", "--null", "null", is_flag=True, help="Empty values become null.")
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("--idempotent", is_flag=True, help="No duplicates by retries.")
+@click.option("--idempotent", is_flag=True, help="No duplicates after retries.")
 @click.option("--template", help="Make records: {{i}} {{now}} {{random}} {{uuid}}.")
-@click.option("--count", type=click.IntRange(0), help="How many records; of a template: 1.")
-@click.option("--from", "source", metavar="FILE", default="-", help="Instead of stdin.")
+@click.option("--count", type=click.IntRange(0), help="Number of records. [of a template: 1]")
+@click.option(
+    "--from", "source", metavar="FILE", default="-", help="Read this file instead of stdin."
+)
 @shared.client
 @click.pass_obj
 def command(options: Options, /, topic: str, **how: Any) -> None:
-    """Write records to TOPIC: a line of stdin each.
+    """Write records to TOPIC, one for each line of stdin.
 
     \b
-    -f says how records are cut, e.g. '%k\\t%v\\n' (key, tab, value, newline); -f json reads
-    objects, one a line: {"key": .., "value": .., "headers": [{"key": .., "value": ..}],
-    "partition": 0, "timestamp_ms": 0}. --template makes them instead.
+    -f is the format of records, e.g. '%k\\t%v\\n' (key, tab, value, newline). -f json reads one
+    object a line: {"key": .., "value": .., "headers": [{"key": .., "value": ..}],
+    "partition": 0, "timestamp_ms": 0}. --template makes records instead.
     """  # noqa: D301, click wants the character
     try:
         producer = _krust.Producer(
@@ -81,7 +83,7 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
         made = _send_made if how["template"] is not None else _send_input
         try:
             for _ in made(topic, how, producer, flush):
-                _collect(options, producer, written)  # what fails ends the reading
+                _collect(options, producer, written)  # an error ends the reading
         except FormatError:
             flush()
             raise
@@ -113,7 +115,7 @@ def _collect(options: Options, producer: _krust.Producer, written: list[dict[str
 
 
 def _too_large(options: Options, topic: str, error: KrustError) -> KrustError:
-    """With the topic's limit, where the broker tells it."""
+    """The error with the topic's limit, if the broker tells it."""
     resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": [LIMIT]}
     body = {"resources": [resource]}
     try:
@@ -142,7 +144,7 @@ def _summary(options: Options, topic: str, written: Sequence[dict[str, Any]]) ->
 
 
 class _UnreadableError(Exception):
-    """What does not follow the format: where in the block, and what is wrong with it."""
+    """Input that does not match the format: its position in the block, and the reason."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -152,7 +154,7 @@ class _UnreadableError(Exception):
 def _send_input(
     topic: str, how: dict[str, Any], producer: _krust.Producer, flush: Callable[[], None]
 ) -> Iterator[None]:
-    """Send records as they come, a block a step; `flush` is called before a wait for more."""
+    """Send records block by block. `flush` is called before a wait for more input."""
     send = _sender(topic, how, producer)
     left, held, line = how["count"], b"", 1
     for data in _input(how["source"], flush) if left != 0 else ():
@@ -174,7 +176,7 @@ def _send_input(
 def _sender(
     topic: str, how: dict[str, Any], producer: _krust.Producer
 ) -> Callable[[bytes, bool, int | None], tuple[int, int]]:
-    """A function (block, whether it is the last, limit) -> (records sent, bytes they took)."""
+    """A function (block, whether it is the last, limit) -> (records sent, bytes used)."""
     fields = None if how["form"] == "json" else block_fields(how["form"])
     if fields is None:
         cut = _json_lines if how["form"] == "json" else _cutter(how["form"])
@@ -204,7 +206,7 @@ def _sender(
 
 
 def _ended(held: bytes, form: str) -> bytes:
-    """The last line of a file may lack its end."""
+    """Add the missing end of a file's last line."""
     lacks = held and form.endswith(r"\n") and not held.endswith(b"\n")
     return held + b"\n" if lacks else held
 
@@ -214,7 +216,7 @@ def _does_not_follow(form: str, block: bytes, at: int) -> _UnreadableError:
 
 
 def _input(source: str, before_wait: Callable[[], None]) -> Iterator[bytes]:
-    """What can be read, chunk by chunk; b"" once, at the end."""
+    """The input, chunk by chunk; b"" once, at the end."""
     if source == "-":
         descriptor, close = sys.stdin.fileno(), False
     else:
@@ -248,7 +250,7 @@ def _cutter(form: str) -> Any:
     def record(held: bytes, found: re.Match[bytes], how: dict[str, Any]) -> Any:
         try:
             return _record(dict(zip(verbs, found.groups(), strict=True)), how)
-        except ValueError as error:  # no hex, no base64
+        except ValueError as error:  # invalid hex or base64
             start = found.start()
             why = f"no record: {held[start : start + 60]!r} ({error})"
             raise _UnreadableError(start, why) from error
@@ -322,7 +324,7 @@ def _json_lines(held: bytes, ended: bool, how: dict[str, Any]) -> tuple[list[Any
 def _send_made(
     topic: str, how: dict[str, Any], producer: _krust.Producer, _: Callable[[], None]
 ) -> Iterator[None]:
-    """Send records of the template, some a step; there is no wait."""
+    """Send records of the template, some in each step."""
     for records in _templated(how):
         producer.send(topic, records)
         yield

@@ -1,9 +1,9 @@
-"""What takes long on a terminal: one line, written again and again (`Line`). And what `krust
-pipeline run` shows while it runs: such a line, or elsewhere a line at times.
+"""Shows progress: a line that is rewritten on a terminal (`Line`), and the progress of `krust
+pipeline run`. Without a terminal it writes a new line now and then.
 
     flights  backfill   52%  1,234,000 rows  312,000 rows/s  lag 1,100,000  eta 4s  3 bad
 
-Rates are those of offsets that were published in the last RATE_S. All of it goes to stderr.
+Rates are those of the offsets that were published in the last RATE_S. All output goes to stderr.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ASK_S = 2.0
 
 
 class Line:
-    """A line on stderr that takes the place of the one before, where that is a terminal."""
+    """A line on stderr. On a terminal it replaces the line before."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.quiet = quiet
         self.terminal = sys.stderr.isatty()
 
     def write(self, line: str) -> None:
-        """Show it."""
+        """Write the line."""
         if self.quiet:
             return
         if self.terminal:
@@ -48,13 +48,13 @@ class Line:
             click.echo(line, err=True)
 
     def end(self) -> None:
-        """Leave the last one where it is."""
+        """Keep the last line, and begin a new one."""
         if self.terminal and not self.quiet:
             click.echo(err=True)
 
 
 class Progress:
-    """Follows a flow and shows it."""
+    """Follows a flow and shows its progress."""
 
     def __init__(self, options: Options, made: Pipeline) -> None:
         self._line = Line(quiet=options.quiet)
@@ -67,14 +67,14 @@ class Progress:
         self._position: Any = None
 
     def say(self, what: str) -> None:
-        """Say what takes a while."""
+        """Show what takes a while."""
         self._line.write(f"{self._made.name}  {what}")
 
     def follow(self, flow: Flow, phase: str, stop: Event, *, once: bool) -> None:
-        """Start a phase and show it to its end; after a failure that may pass, start it again.
+        """Start a phase and follow it to its end. After a temporary failure, start it again.
 
-        raises  KeyboardInterrupt: `stop` was set; KrustError: it fails for good, or FAILURES times
-                without a batch in between
+        raises  KeyboardInterrupt: `stop` was set; KrustError: it failed for good, or FAILURES times
+                without a batch between
         """
         failures, batches = 0, -1
         while True:
@@ -109,7 +109,7 @@ class Progress:
         self._line.end()
 
     def result(self, flow: Flow) -> dict[str, object]:
-        """What the run came to, for stdout."""
+        """The result of the run, for stdout."""
         counts = flow.counts
         return {
             "name": self._made.name,
@@ -122,7 +122,7 @@ class Progress:
         }
 
     def _look(self, flow: Flow) -> None:
-        """Note how far it has come, and ask now and then how far there is to go."""
+        """Note the progress, and now and then ask for the end offsets."""
         from krust.spark import positions
 
         now = time.monotonic()
@@ -139,7 +139,7 @@ class Progress:
                 self._position = positions.Position(self._made, 2000)
             found = positions.lags(self._position, reached)
             self._lag = sum(one.records for one in found)
-        except KrustError:  # the flow itself says when its broker is gone
+        except KrustError:  # the flow reports a broker that is down
             self._lag = -1
 
     def _rate(self) -> float:

@@ -1,7 +1,7 @@
-"""`krust quotas`: what users, clients and addresses may use, on krust and on any Kafka since 2.6.
+"""`krust quotas`: quotas of users, clients and addresses, on krust and on any Kafka since 2.6.
 
-Whose: `--user`, `--client`, both, or `--ip`, each by its name or as the default of all who have
-none of their own. In results a default is `<default>`; what is not named is null.
+The owner is `--user`, `--client`, both, or `--ip`, each by name, or the default of all without a
+quota of their own. In results a default is `<default>`, and an absent part is null.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXACT, DEFAULTS = 0, 1
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show and change what users, clients and addresses may use."""
+    """Show and change quotas of users, clients and addresses."""
 
 
 def _whose(function: F) -> F:
@@ -50,7 +50,7 @@ def _whose(function: F) -> F:
 @shared.client
 @click.pass_obj
 def list_(options: Options, /, **named: Any) -> None:
-    """List quotas; with a user, client or address, all that name it."""
+    """List quotas; with a user, client or address, those that name it."""
     rows = []
     for entity, values in _found(options, _owner(named), strict=False):
         row: dict[str, object] = {name: entity.get(kind) for name, kind in KINDS.items()}
@@ -72,10 +72,10 @@ def list_(options: Options, /, **named: Any) -> None:
 @shared.client
 @click.pass_obj
 def set_(options: Options, /, pairs: tuple[tuple[str, str], ...], **named: Any) -> None:
-    """Set quotas; they hold at once.
+    """Set quotas. They take effect at once.
 
     producer_byte_rate, consumer_byte_rate (bytes a second), request_percentage (of a thread),
-    controller_mutation_rate (partitions a second); of an address connection_creation_rate.
+    controller_mutation_rate (partitions a second); for an address connection_creation_rate.
     """
     ops = []
     for key, text in pairs:
@@ -94,9 +94,9 @@ def set_(options: Options, /, pairs: tuple[tuple[str, str], ...], **named: Any) 
 @shared.client
 @click.pass_obj
 def delete(options: Options, /, keys: tuple[str, ...], **named: Any) -> None:
-    """Take quotas away; without KEY, all of that user, client or address.
+    """Delete quotas; without KEY, all of that user, client or address.
 
-    Exit 5: it has none of these.
+    Exit 5: there is no such quota.
     """
     whose = _must(_owner(named))
     there = [key for _, values in _found(options, whose, strict=True) for key in values]
@@ -114,7 +114,7 @@ def delete(options: Options, /, keys: tuple[str, ...], **named: Any) -> None:
 
 
 def _owner(named: dict[str, Any]) -> Whose:
-    """The kinds of names that are given, None: the default."""
+    """The given kinds and names; None: the default."""
     whose: Whose = {}
     for flag, kind in KINDS.items():
         name, everybody = named[flag], named[f"default_{flag}"]

@@ -51,9 +51,11 @@ class How(NamedTuple):
     help="Replicas in the JSON of kafka-reassign-partitions.",
 )
 @click.option("--to", metavar="BROKER,..", help="Spread the partitions over these brokers.")
-@click.option("--add", metavar="BROKER,..", help="Let these brokers take their share.")
-@click.option("--remove", metavar="BROKER,..", help="Take everything off these brokers.")
-@click.option("-r", "--replication-factor", type=click.IntRange(1), help="So many replicas each.")
+@click.option("--add", metavar="BROKER,..", help="Let these new brokers take their share.")
+@click.option("--remove", metavar="BROKER,..", help="Move all partitions off these brokers.")
+@click.option(
+    "-r", "--replication-factor", type=click.IntRange(1), help="This number of replicas each."
+)
 @click.option(
     "--topic",
     "topics",
@@ -63,10 +65,10 @@ class How(NamedTuple):
 )
 @click.option("--save", type=click.Path(path_type=Path), help="Write the plan as Kafka's JSON.")
 @click.option("--throttle", "rate", type=shared.Bytes(), help="Bytes a second for each broker.")
-@click.option("--no-wait", is_flag=True, help="Do not follow the moves to their end.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the moves.")
 @click.option("--watch", is_flag=True, help="Follow the moves that are under way.")
-@click.option("--cancel", "given_up", metavar="TOPIC[:P]", multiple=True, help="Give moves up.")
-@click.option("--cancel-all", is_flag=True, help="Give all moves up.")
+@click.option("--cancel", "given_up", metavar="TOPIC[:P]", multiple=True, help="Cancel moves.")
+@click.option("--cancel-all", is_flag=True, help="Cancel all moves.")
 @click.option("--unthrottle", "is_unthrottled", is_flag=True, help="Remove throttles that remain.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @shared.client

@@ -1,12 +1,12 @@
-r"""How records become text, and text records: the `-f` verbs, and the JSON envelope.
+r"""Converts records to text and text to records: the `-f` verbs, and the JSON form.
 
     %t topic   %p partition   %o offset   %k key   %v value   %d timestamp (ms)   %i counter from 1
     %T %K %V   the lengths of topic, key, value in bytes      %H number of headers
-    %h{...}    the inside for each header: %k its key, %v its value
+    %h{...}    the text in braces for each header: %k is its key, %v its value
     %k{hex}    also base64, json, string; %d{...} a strftime format, %d{iso} ISO 8601
     %%         a percent sign;  \n \t \r \0 \\ \xHH as in C
 
-Text output is bytes: a key or value leaves as it came. Pure but for the clock it is handed.
+Text output is bytes: keys and values are unchanged. Pure, except for the clock argument.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """A record as a format sees it; its headers are shown as records of their own."""
+    """A record for a format. Its headers are formatted like records."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, record: _krust.Record) -> Record:
-        """A record as the core gives it."""
+        """From a record of the core."""
         place = (record.topic, record.partition, record.offset)
         when = (record.timestamp_ms, record.timestamp_type)
         return cls(*place, *when, record.key, record.value, record.headers)
@@ -49,7 +49,7 @@ _VERB = re.compile(r"%(?:%|([a-zA-Z])(?:\{)?)")
 
 
 class FormatError(ValueError):
-    """A format that cannot be; the message says where."""
+    """An invalid format; the message shows the position."""
 
 
 def unescape(text: str) -> str:
@@ -67,7 +67,7 @@ def unescape(text: str) -> str:
 
 
 def split(text: str) -> list[tuple[str, str | None]]:
-    """Cut a format into (verb, what stands in its braces) and ("", literal)."""
+    """Split a format into (verb, text in its braces) and ("", literal)."""
     pieces: list[tuple[str, str | None]] = []
     at = 0
     while (found := _VERB.search(text, at)) is not None:
@@ -100,7 +100,7 @@ def _braces(text: str, at: int) -> tuple[str, int]:
 def formatter(text: str, key: str = "string", value: str = "string") -> Callable[..., bytes]:
     """A function (record, counter) -> bytes for a format.
 
-    key, value  how %k and %v are shown where the format does not say: one of DECODERS
+    key, value  the default decoders of %k and %v, of DECODERS
     raises      FormatError
     """
     pieces = [_piece(verb, inside, (key, value)) for verb, inside in split(text)]
@@ -167,7 +167,7 @@ def _shower(decoder: str) -> Callable[[bytes | None], bytes]:
 
 
 def when(timestamp: int, form: str) -> str:
-    """A record's time as text; empty where it has none."""
+    """The timestamp of a record as text; empty: it has none."""
     if timestamp < 0:
         return ""
     from datetime import UTC, datetime
@@ -180,7 +180,7 @@ def when(timestamp: int, form: str) -> str:
 
 
 def to_object(record: Record, key: str = "string", value: str = "string") -> dict[str, object]:
-    """The JSON envelope of a record. Bytes that are no UTF-8 are `{"base64": ...}`."""
+    """The JSON form of a record. Bytes that are not UTF-8 are `{"base64": ...}`."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -230,11 +230,11 @@ def _base64(data: bytes) -> str:
 
 READ = frozenset({"key", "value", "headers", "partition", "timestamp_ms"})
 TOLD = frozenset({"topic", "offset", "timestamp_type"})
-"""Fields of a record's object: those that `produce` reads, and what `consume` tells besides."""
+"""Fields that only `consume` writes into a record's object."""
 
 
 def from_object(found: object) -> dict[str, Any]:
-    """A record's object as a line of input has it. FormatError: a field that means nothing."""
+    """The record of an object of the input. FormatError: an unknown field."""
     if not isinstance(found, dict):
         raise FormatError(f"a record is a JSON object, not {str(found)[:60]!r}")
     if unknown := sorted(found.keys() - READ - TOLD):
@@ -247,7 +247,7 @@ def from_object(found: object) -> dict[str, Any]:
 
 
 def encode(value: object) -> bytes | None:
-    """The reverse of `decode` for `string`: text, null, `{"base64": ...}`; all else as JSON."""
+    """The inverse of `decode` for `string`: text, null, `{"base64": ...}`; other values as JSON."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -262,9 +262,9 @@ def encode(value: object) -> bytes | None:
 
 
 def parser(text: str) -> tuple[re.Pattern[bytes], Sequence[str]]:
-    """A format for input as a pattern with one group for each verb (%k %v %t %p %d %h is none).
+    """The pattern of an input format, with one group for each verb (not %h).
 
-    The last literal ends the record; a verb takes as little as it can before the next literal.
+    The last literal ends the record. A verb matches as little as possible before the next literal.
     """
     pattern, verbs = b"", []
     for verb, inside in split(text):
@@ -281,12 +281,12 @@ def parser(text: str) -> tuple[re.Pattern[bytes], Sequence[str]]:
 
 
 def block_fields(text: str) -> list[tuple[str, bytes]] | None:
-    """The fields of a format for input, each with the literal that ends it.
+    """The fields of an input format, each with the literal that ends it.
 
-    None where one has no such literal, is decoded, or a literal comes first: `parser` reads those.
+    None: a field has no such literal or a decoder, or a literal comes first; then use `parser`.
     raises  FormatError
     """
-    parser(text)  # what cannot be read at all
+    parser(text)  # raises for an invalid format
     fields: list[tuple[str, bytes]] = []
     for verb, inside in split(text):
         if verb and (verb not in "kvt" or inside in ("hex", "base64")):

@@ -1,8 +1,8 @@
-"""How far `krust serve` is with the logs of its directories, where that takes longer than a moment.
+"""Shows the progress of `krust serve` with the logs of its directories, if that takes long.
 
     recovering  12 of 64 logs  340 of 2,048 MB checked  3 s
 
-On a terminal one line that is written again and again; elsewhere a line of the log now and then.
+On a terminal it rewrites one line; otherwise it writes a line to the log now and then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from krust.server import Recovery
 
 QUIET_S = 1.0
-"""nothing is shown of what takes no longer"""
+"""a shorter recovery is not shown"""
 
 LINE_S = 5.0
 """between two lines of the log"""
@@ -29,14 +29,14 @@ _log = logging.getLogger("krust")
 
 
 class StoppedEarly(Exception):  # noqa: N818 (no error: somebody asked for it)
-    """Somebody asked to stop before there was a broker."""
+    """A signal asked to stop before the broker had started."""
 
 
 class Watch:
-    """Shows each look at a start; a start that shall stop ends with StoppedEarly.
+    """Shows the progress of a start. A start that has to stop ends with StoppedEarly.
 
-    stop   None, or why it shall stop
-    clock  seconds that never go back
+    stop   returns the reason to stop; None: there is none
+    clock  seconds on a monotonic clock
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Watch:
         self._last = ""
 
     def __call__(self, found: Recovery) -> None:
-        """Take a look."""
+        """Show the progress."""
         if reason := self._stop():
             self.end()
             raise StoppedEarly(reason)
@@ -72,7 +72,7 @@ class Watch:
             self._report(now)
 
     def end(self) -> None:
-        """No look comes any more: what was shown last stays."""
+        """Keep the last line."""
         if self._last and self._line.terminal:
             self._line.end()
         elif self._last:

@@ -1,8 +1,8 @@
-"""`krust retention`: which policies there are, and what would go of a data directory.
+"""`krust retention`: lists policies, and shows what would be deleted in a data directory.
 
-What would go is decided by the code that a broker runs: policies, which topic has which
-(`runtime/retaining.py`) and what its settings are; what the core does alone is `retention/core.py`.
-Nothing is written; of a live directory the active segment may look smaller than it is.
+It uses the code of a broker: the policies, the policy of each topic (`runtime/retaining.py`) and
+the settings of topics. `retention/core.py` computes what the core deletes without a policy. Nothing
+is written. In the directory of a running broker the active segment may look too small.
 """
 
 from __future__ import annotations
@@ -39,27 +39,30 @@ if TYPE_CHECKING:
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Try what lets old segments go."""
+    """Show what retention policies would delete."""
 
 
 @command.command()
 @shared.client
 @click.pass_obj
 def policies(options: Options) -> None:
-    """List the policies: built-in ones, and those of installed packages."""
+    """List policies: built-in ones, and those of installed packages."""
     plugins.show(options, POLICIES)
 
 
 @command.command()
 @click.option(
     "--policy", "name", metavar="NAME|MODULE:CLASS",
-    help="Of all topics. [each topic's: what it names, the broker's rule, or time_and_size]",
+    help="The policy of all topics. [each topic's setting, the broker's rule, or time_and_size]",
 )  # fmt: skip
 @click.option("--retention-ms", type=int, help="Of all topics. [as each topic says]")
 @click.option("--retention-bytes", type=int, help="Of all topics. [as each topic says]")
-@click.option("--free", type=click.IntRange(0), help="Bytes free on the disk; default: as it is.")
+@click.option("--free", type=click.IntRange(0), help="Free bytes of the disk. [as it is]")
 @click.option(
-    "--config", "file", type=click.Path(path_type=Path), help="The broker's; as for `krust serve`."
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The broker's settings, as for `krust serve`.",
 )
 @click.option(
     *("-o", "--set", "pairs"), multiple=True, type=shared.KeyValue(), help="As for `krust serve`."
@@ -77,9 +80,9 @@ def check(
     directory: Path,
     **limits: int | None,
 ) -> None:
-    """Show what a broker would let go of the data DIRECTORY now; exit 9 if a policy breaks a rule.
+    """Show what a broker would delete in the data DIRECTORY now. Exit 9: a policy breaks a rule.
 
-    Settings of topics are read from the directory, those of the broker as `krust serve` reads them.
+    The settings of topics are read from the directory, those of the broker as by `krust serve`.
     """
     from krust.cli.serve import configure
 
@@ -106,7 +109,7 @@ def check(
 
 
 def _row(found: Found, by_policy: int, now_ms: int) -> dict[str, object]:
-    """A partition, and what goes by its policy and by the core."""
+    """The row of a partition: what its policy and the core delete."""
     candidate = found.candidate
     by_core = found.limits.deletes and found.policy is None
     count = max(by_policy, dropped(candidate, found.log_start, now_ms, deletes=by_core))
@@ -123,24 +126,22 @@ def _row(found: Found, by_policy: int, now_ms: int) -> dict[str, object]:
 
 
 class Found(NamedTuple):
-    """A partition, and who decides about it."""
+    """A partition and its policy."""
 
     candidate: Partition
     policy: str | None
-    """None: the core alone"""
+    """None: the core decides"""
     limits: Limits
     log_start: int
 
     @property
     def ruled(self) -> bool:
-        """Whether a policy is asked about it."""
+        """Whether a policy decides about it."""
         return self.policy is not None and self.limits.deletes
 
 
 class Topics:
-    """The settings of topics as the broker of a data directory has them: the same code, from the
-    same metadata.
-    """
+    """The settings of topics, read from the metadata of a data directory with the broker's code."""
 
     def __init__(
         self, config: Config, directory: Path, policy: str | None, limits: Mapping[str, int | None]
@@ -162,7 +163,7 @@ class Topics:
         return dict(EntityConfig.decode(self._data.get(path, b"")).config)
 
     def partition(self, path: Path) -> Found:
-        """What a broker would know of the partition that lies in `path`."""
+        """The partition in `path`, as a broker would describe it to a policy."""
         name, _, number = logfacts.owner(path).rpartition("-")
         topic = Topic(name, "", (), self._config(znodes.topic_config(name)))
         values = self._state.topic_values(topic)
@@ -192,7 +193,7 @@ def _segments(files: list[Path]) -> tuple[Segment, ...]:
 
 
 def _segment(file: Path) -> Segment:
-    """One that is damaged is as old as its file, for the broker too."""
+    """A segment. A damaged one is as old as its file, as for a broker."""
     end, newest = int(file.stem), -1
     for batch in logfacts.batches(file):
         if not logfacts.is_good(batch):

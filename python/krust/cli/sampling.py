@@ -1,4 +1,4 @@
-"""Decode some records of a topic as a pipeline would, to say beforehand whether it could."""
+"""Decodes some records of a topic as a pipeline would, to check it before it runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WAIT_MS = 5000
 
 
 def decoded(made: Pipeline, count: int) -> tuple[str, str]:
-    """Decode the newest `count` records of each partition: `ok` or `warning`, and true counts.
+    """Decode the newest `count` records of each partition. Returns `ok` or `warning`, and counts.
 
-    raises  KrustError: more are bad than good, or one is where the pipeline stops at it
+    raises  KrustError: most records are bad, or one is bad and the pipeline would fail
     """
     import pyarrow as pa
 

@@ -1,8 +1,9 @@
-"""`krust serve`: run a broker until a signal, or the end of its parent, asks it to stop.
+"""`krust serve`: runs a broker until a signal, or the end of its parent, stops it.
 
-Promised: one line and exit 3 where it cannot start; the ready file appears in one piece, when
-clients can connect; the first SIGINT, SIGTERM or SIGHUP stops cleanly (exit 0), a second one ends
-the process at once. Thread rule: everything here runs on the main thread, which owns the signals.
+Promised: a failed start writes one line and exits with 3. The ready file appears complete, when
+clients can connect. The first SIGINT, SIGTERM or SIGHUP stops the broker cleanly (exit 0), a second
+one ends the process at once.
+Threads: the main thread, which owns the signals.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from krust.server import Broker
 
 FILES = (Path("/etc/krust/krust.toml"), Path("krust.toml"))
-"""Read where they exist; `--config` replaces the second."""
+"""Files that are read if they exist. `--config` replaces the second one."""
 
 DIRECT = {
     "data_dir": "log.dirs",
@@ -46,7 +47,7 @@ DIRECT = {
     "advertise": "advertised.listeners",
     "zookeeper": "zookeeper.connect",
 }
-"""Flags that are settings under a shorter name."""
+"""Flags that are short names of settings."""
 
 VARIABLES = {
     "KRUST_HOST",
@@ -58,7 +59,7 @@ VARIABLES = {
     "KRUST_READY_FILE",
     "KRUST_BOOTSTRAP",
 }
-"""Variables that are flags, and therefore no settings."""
+"""Variables of flags, which are not settings."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -70,19 +71,19 @@ LEVELS = ("debug", "info", "warning", "error")
     type=click.IntRange(0, 65535),
     envvar="KRUST_PORT",
     show_envvar=True,
-    help="Port to listen on; 0 takes a free one. [9092]",
+    help="Port to listen on; 0: a free one. [9092]",
 )
 @click.option(
     *("--data-dir", "data_dir"),
     envvar="KRUST_DATA_DIR",
     show_envvar=True,
-    help="Where the log lies. [krust-data]",
+    help="The log directory. [krust-data]",
 )
-@click.option("--node-id", type=int, help="Number of this broker (KRUST_NODE_ID).")
+@click.option("--node-id", type=int, help="Id of this broker (KRUST_NODE_ID).")
 @click.option(
     "--zookeeper",
     metavar="HOSTS[/CHROOT]",
-    help="Where the metadata lies; without it, in the data directory.",
+    help="The ZooKeeper with the metadata. Without it, the metadata is in the data directory.",
 )
 @click.option(
     *("--config", "file"),
@@ -105,18 +106,23 @@ LEVELS = ("debug", "info", "warning", "error")
     type=options.KeyValue(),
     help="A setting by Kafka's name; repeatable (KRUST_NUM_PARTITIONS=3 in the environment).",
 )
-@click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to.")
+@click.option("--advertise", metavar="HOST:PORT", help="The address that clients connect to.")
 @click.option("--threads", type=click.IntRange(0), help="Network threads (KRUST_THREADS).")
 @click.option("--flush", type=click.Choice(["async", "ack"]), help="When records reach the disk.")
-@click.option("--dev", "mode", flag_value="dev", help="For one machine. [while loopback only]")
-@click.option("--prod", "mode", flag_value="prod", help="Kafka's defaults, untouched.")
+@click.option(
+    "--dev",
+    "mode",
+    flag_value="dev",
+    help="Settings for one machine. [if only loopback addresses are bound]",
+)
+@click.option("--prod", "mode", flag_value="prod", help="Kafka's defaults, unchanged.")
 @click.option(
     "--log-level",
     type=click.Choice(LEVELS),
     default="info",
     envvar="KRUST_LOG_LEVEL",
     show_envvar=True,
-    help="Least important log line to write.",
+    help="Lowest level of log lines to write.",
 )
 @click.option(
     "--ready-file",
@@ -125,15 +131,15 @@ LEVELS = ("debug", "info", "warning", "error")
     show_envvar=True,
     help="Write one JSON object here when clients can connect.",
 )
-@click.option("--ready-fd", type=int, help="The same, to an open descriptor.")
+@click.option("--ready-fd", type=int, help="Write it to an open descriptor.")
 @click.option("--exit-on-stdin-close", is_flag=True, help="Stop when standard input ends.")
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Start though the metadata is damaged or missing, with what the directories show.",
+    help="Start although the metadata is damaged or missing, with what the directories show.",
 )
-@click.option("--check", is_flag=True, help="Look whether it could start, and leave.")
-@click.option("--print-config", is_flag=True, help="Print the settings that hold, and leave.")
+@click.option("--check", is_flag=True, help="Check whether the broker could start, and exit.")
+@click.option("--print-config", is_flag=True, help="Print the settings that hold, and exit.")
 @options.general
 @click.pass_obj
 def command(
@@ -165,13 +171,13 @@ def command(
 
 
 class Ready(NamedTuple):
-    """Where to say that clients can connect."""
+    """Where to report that clients can connect."""
 
     file: Path | None
     descriptor: int | None
 
     def tell(self, fields: dict[str, object]) -> None:
-        """Write one JSON object, in one piece."""
+        """Write one JSON object at once."""
         line = json.dumps(fields) + "\n"
         if self.file is not None:
             draft = self.file.with_name(f"{self.file.name}.{os.getpid()}")
@@ -193,7 +199,7 @@ class Ready(NamedTuple):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the file away: clients cannot connect any more."""
+        """Remove the file, because clients can no longer connect."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
@@ -240,9 +246,9 @@ def configure(
     pairs: tuple[tuple[str, str], ...] = (),
     **direct: object,
 ) -> Config:
-    """The settings from files, environment, flags and `-o`; the last is the strongest.
+    """The settings of files, environment, flags and `-o`, from weak to strong.
 
-    problems  takes what is wrong, where that is to be no error
+    problems  a list that gets the problems, instead of an error
     """
     places = [FILES[0], file or FILES[1]]
     files = [place for place in places if place == file or place.exists()]
@@ -271,7 +277,7 @@ def configure(
         )
     listeners = settings.listeners(str(load().text("listeners")))
     if problems is not None:
-        problems.clear()  # they are found again
+        problems.clear()  # the next pass finds them again
     if len(listeners) != 1:
         raise ConfigError(
             f"--host and --port cannot stand for {len(listeners)} listeners",
@@ -286,7 +292,7 @@ def configure(
 
 @contextmanager
 def _started(config: Config, watch: Watch, *, adopt: bool) -> Iterator[Broker]:
-    """A running broker; whatever keeps it from running is one ServerError."""
+    """A running broker. A failed start is one ServerError."""
     from krust.server import Broker
 
     try:
@@ -294,7 +300,7 @@ def _started(config: Config, watch: Watch, *, adopt: bool) -> Iterator[Broker]:
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         raise ServerError(f"cannot start: {error.strerror or error}{place}") from error
-    gc.freeze()  # collections pause the policy for less time if they skip what the start made
+    gc.freeze()  # later collections skip the objects of the start and so take less time
     try:
         yield broker
     finally:
@@ -302,20 +308,20 @@ def _started(config: Config, watch: Watch, *, adopt: bool) -> Iterator[Broker]:
 
 
 class Asked:
-    """What waits for a reason to stop."""
+    """Waits for a reason to stop."""
 
     def __init__(self, pipe: tuple[int, int], *, stdin_too: bool) -> None:
         self._reader, self._writer = pipe
         self._stdin_too = stdin_too
 
     def __call__(self) -> str:
-        """Wait; the reason in a word, "": `end` was called."""
+        """Wait. Returns the reason in a word; "": `end` was called."""
         while (reason := self._look(None)) is None:
             pass
         return reason
 
     def early(self) -> str | None:
-        """Do not wait; None: there is none yet."""
+        """The reason, without waiting; None: there is none yet."""
         return self._look(0)
 
     def _look(self, timeout_ms: int | None) -> str | None:
@@ -332,16 +338,16 @@ class Asked:
         return None
 
     def end(self) -> None:
-        """Let the call return; from any thread, while `stops` holds."""
+        """Make the call return. Any thread may call it inside `stops`."""
         os.write(self._writer, b"\0")
 
 
 @contextmanager
 def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
-    """Give what waits for a reason to stop.
+    """Handle signals, and yield the object that waits for a reason to stop.
 
-    After the first signal the system's own reaction is back in force, so that a second one ends
-    the process even where Python does not get to run.
+    After the first signal the default handlers are restored, so a second signal ends the process
+    even if Python cannot run.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -360,7 +366,7 @@ def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
     previous_hook = sys.unraisablehook
 
     def tell(what: sys.UnraisableHookArgs) -> None:
-        """Nothing of a signal that came together with the first: that it lost its handler."""
+        """Ignore the error of a signal that arrived with the first one and lost its handler."""
         if not (what.object is None and isinstance(what.exc_value, OSError)):
             previous_hook(what)
 
@@ -377,7 +383,7 @@ def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
 
 
 def _banner(broker: Broker, config: Config, took_ms: float) -> None:
-    """Where it listens, where its data is, how to connect and how to stop."""
+    """Write the listeners, the data directory, how to connect and how to stop."""
     from krust import __version__
 
     space = os.statvfs(broker.data_dir)
@@ -406,7 +412,7 @@ _FLUSHES = {
 
 
 def _shown_listeners(broker: Broker) -> str:
-    """Each address, with its name where there are several; none is secured."""
+    """The addresses, with the names of listeners if there are several. None is secured."""
     found = broker.listeners
     if len(found) == 1:
         return f"{found[0][1]} (no encryption, no passwords)"
@@ -415,7 +421,7 @@ def _shown_listeners(broker: Broker) -> str:
 
 
 def _mode(config: Config) -> Iterator[str]:
-    """Which mode is on, and what it means for groups, whatever set it."""
+    """The mode, and what it means for groups."""
     delay_ms = config.whole("group.initial.rebalance.delay.ms")
     yield f"{config.mode}: a new group waits {delay_ms} ms for more members"
     if config.true("krust.group.evict.on.disconnect"):
@@ -428,7 +434,7 @@ def _mode(config: Config) -> Iterator[str]:
 
 
 def _print(config: Config) -> None:
-    """Every setting that acts, as a properties file; where one is no default, a line says why."""
+    """Print the settings as a properties file, with the source of those that are not defaults."""
     from krust.settings import BROKER
 
     given = config.given()
@@ -443,7 +449,7 @@ def _print(config: Config) -> None:
 
 
 def _check(flags: dict[str, Any]) -> None:
-    """Tell every problem, and what to do about it; exit 2 where it is a setting's, else 3."""
+    """Print each problem with what to do. Exit 2: a setting is invalid; 3: another problem."""
     from krust.cli.checking import problems
 
     found: list[KrustError] = []
@@ -460,7 +466,7 @@ def _check(flags: dict[str, Any]) -> None:
 
 
 def log_to_stderr(level: str) -> None:
-    """Have all lines of at least this level on standard error."""
+    """Write log lines of at least this level to standard error."""
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

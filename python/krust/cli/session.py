@@ -1,6 +1,7 @@
-"""What the client commands share: a client made from the options, and refusals as exceptions.
+"""Shared by client commands: a client with the options, and refusals as exceptions.
 
-Many items, one connection: `Many` does each and keeps going; the exit code tells how it went.
+`Many` runs many items with one connection and continues after an error. The exit code tells the
+result.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def properties(options: Options, **defaults: object) -> dict[str, object]:
 
 
 def client(options: Options) -> _krust.Client:
-    """A client for questions and orders."""
+    """A client for requests."""
     return _krust.Client(options.bootstrap, properties(options))
 
 
@@ -44,7 +45,7 @@ def refused(code: int, message: str, *, hint: str | None = None) -> KafkaError:
 
 
 def check(answer: dict[str, Any], subject: str) -> None:
-    """Raise what an answer's `error_code` says, if it says something."""
+    """Raise the exception of an answer's `error_code` unless it is NONE."""
     code = answer["error_code"]
     if code:
         raise refused(code, f"{subject}: {answer.get('error_message') or _error_text(code)}")
@@ -57,7 +58,7 @@ def _error_text(code: int) -> str:
 def metadata(
     asked: _krust.Client, topics: Sequence[str] | None = None, *, create: bool = False
 ) -> dict[str, Any]:
-    """A Metadata answer: of these topics, or of all; partitions in order."""
+    """A Metadata response for these topics, or for all, with sorted partitions."""
     body: dict[str, object] = {
         "topics": None if topics is None else [{"name": name} for name in topics],
         "allow_auto_topic_creation": create,
@@ -81,9 +82,9 @@ def topics(asked: _krust.Client, names: Sequence[str], bootstrap: str) -> dict[s
 
 
 def missing(asked: _krust.Client, name: str, bootstrap: str, *, wanted: bool = True) -> KafkaError:
-    """The error for a topic that does not exist, with the name that was probably meant.
+    """The error for a topic that does not exist. It suggests a similar name.
 
-    wanted  the topic is to be used, so that creating it may help
+    wanted  whether creating the topic may help
     """
     from difflib import get_close_matches
 
@@ -99,7 +100,7 @@ def missing(asked: _krust.Client, name: str, bootstrap: str, *, wanted: bool = T
 
 
 def partitions_of(text: str) -> tuple[str, list[int] | None]:
-    """Read `T`, `T:P` or `T:P,P`."""
+    """Parse `T`, `T:P` or `T:P,P`."""
     name, colon, rest = text.partition(":")
     if not colon:
         return name, None
@@ -107,7 +108,7 @@ def partitions_of(text: str) -> tuple[str, list[int] | None]:
 
 
 def numbers(text: str) -> list[int]:
-    """Read `0,2,5-7`."""
+    """Parse `0,2,5-7`."""
     chosen: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -118,9 +119,10 @@ def numbers(text: str) -> list[int]:
 
 
 class Many:
-    """The outcomes of many items: each error is told at once, the rest goes on.
+    """The results of many items. Each error is reported at once, and the other items continue.
 
-    One item: its error is the command's. Some of many failed: exit 8. All: the first error's exit.
+    The error of a single item is the command's. If some of many fail, the exit code is 8; if all
+    fail, it is that of the first error.
     """
 
     def __init__(self, count: int) -> None:
@@ -129,7 +131,7 @@ class Many:
 
     @contextmanager
     def item(self) -> Iterator[None]:
-        """Do one item."""
+        """Run one item."""
         try:
             yield
         except KrustError as error:
@@ -140,7 +142,7 @@ class Many:
                     click.echo(f"  {error.hint}", err=True)
 
     def leave(self) -> None:
-        """Raise what the whole came to, if that is an error."""
+        """Raise if items failed."""
         if not self._errors:
             return
         if len(self._errors) < self._count:
@@ -149,12 +151,12 @@ class Many:
 
 
 def sys_exit(code: Exit) -> NoReturn:
-    """Leave the command with an exit code that is no error of its own."""
+    """Exit with a code, without an error message."""
     click.get_current_context().exit(int(code))
 
 
 def confirm(options: Options, question: str) -> None:
-    """Ask before something that cannot be undone; only on a terminal, and never with --yes."""
+    """Ask before something that cannot be undone, on a terminal and without --yes."""
     import sys
 
     if not options.yes and sys.stdin.isatty() and sys.stderr.isatty():
@@ -162,6 +164,6 @@ def confirm(options: Options, question: str) -> None:
 
 
 def note(options: Options, text: str) -> None:
-    """Say something about the work, on stderr; nothing with -q."""
+    """Write a note to stderr, unless -q is given."""
     if not options.quiet:
         click.echo(text, err=True)

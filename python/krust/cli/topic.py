@@ -36,7 +36,7 @@ command.add_command(describe_topic.describe)
 @shared.client
 @click.pass_obj
 def list_(options: Options, pattern: str | None, internal: bool) -> None:
-    """List topics, all or those that match PATTERN (* and ?); -v: bytes and end offsets too."""
+    """List topics, all or those that match PATTERN (* and ?). -v: also bytes and end offsets."""
     asked = session.client(options)
     answer = session.metadata(asked)
     found = answer["topics"]
@@ -68,7 +68,7 @@ def list_(options: Options, pattern: str | None, internal: bool) -> None:
 
 
 def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, list[int | None]]:
-    """The next offset of each partition, in their order; None where nobody leads it."""
+    """The end offset of each partition, in order; None: it has no leader."""
     places = [
         (topic["name"], partition["partition_index"], _krust.LATEST)
         for topic in found
@@ -102,11 +102,11 @@ def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, li
 )
 @click.option("-c", "--config", "configs", multiple=True, type=KeyValue(), help="KEY=VALUE.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists is no error.")
-@click.option("--dry-run", is_flag=True, help="Only ask whether it would work.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @shared.client
 @click.pass_obj
 def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
-    """Create topics; return when they have leaders."""
+    """Create topics. Returns when they have leaders."""
     wanted = [_named(text, how["partitions"]) for text in names]
     assignments = _assigned(names, how)
     configs = [{"name": key, "value": value} for key, value in how["configs"]]
@@ -160,7 +160,7 @@ def _named(text: str, partitions: int) -> tuple[str, int]:
 
 
 def _assigned(names: Sequence[str], how: dict[str, Any]) -> list[dict[str, Any]]:
-    """The replicas of each partition, where the command line names them."""
+    """The replicas of each partition that the command line names."""
     if not how["assign"]:
         return []
     if len(names) > 1 or ":" in names[0] or max(how["partitions"], how["replicas"]) >= 0:
@@ -195,7 +195,7 @@ def _created(topic: dict[str, Any], asked: int) -> dict[str, Any]:
 @shared.client
 @click.pass_obj
 def delete(options: Options, names: tuple[str, ...], if_exists: bool) -> None:
-    """Delete topics with all their records; asks first on a terminal (--yes: no)."""
+    """Delete topics with all their records. Asks first on a terminal unless --yes."""
     session.confirm(options, f"Delete {', '.join(names)} with all records?")
     asked = session.client(options)
     body = {
@@ -226,11 +226,11 @@ def delete(options: Options, names: tuple[str, ...], if_exists: bool) -> None:
 @click.option("-c", "--config", "configs", multiple=True, type=KeyValue(), help="Set KEY=VALUE.")
 @click.option("-d", "--delete-config", "unset", multiple=True, help="Back to the default: KEY.")
 @click.option("-p", "--partitions", type=int, help="Grow to this many partitions.")
-@click.option("--dry-run", is_flag=True, help="Only ask whether it would work.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @shared.client
 @click.pass_obj
 def alter(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
-    """Change settings of topics, or grow them."""
+    """Change settings of topics, or add partitions."""
     changes = [(key, SET, value) for key, value in how["configs"]]
     changes += [(key, DELETE, None) for key in how["unset"]]
     if not changes and how["partitions"] is None:
@@ -259,7 +259,7 @@ def alter_configs(
     dry_run: bool = False,
     broker: int | None = None,
 ) -> None:
-    """Change settings of one resource, each as (key, operation, value); the others stay."""
+    """Change settings of one resource, each (key, operation, value). Other settings stay."""
     kind, name = resource
     body = {
         "resources": [
@@ -300,7 +300,7 @@ def _grow(asked: _krust.Client, name: str, count: int, how: tuple[int, bool]) ->
 @shared.client
 @click.pass_obj
 def offsets(options: Options, names: tuple[str, ...]) -> None:
-    """Show the first and the next offset of each partition."""
+    """Show the first and the end offset of each partition."""
     asked = session.client(options)
     many = session.Many(len(names))
     rows: list[dict[str, object]] = []

@@ -1,7 +1,7 @@
-"""Groups that live in a ZooKeeper, for `krust group`: where that is, and what stands there.
+"""Groups in a ZooKeeper, for `krust group`.
 
-The ZooKeeper is the one that `--zookeeper` names, or else the one that a broker says it uses. Where
-nobody named it, one that cannot be reached costs a note, not the command.
+The ZooKeeper is the one of `--zookeeper`, or the one that a broker uses. If `--zookeeper` is absent
+and the ZooKeeper cannot be reached, the command writes a note and continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
 
 ZOOKEEPER = "zookeeper"
-"""The type of a group that lives there."""
+"""The type of such a group."""
 NOWHERE = -1
 """The coordinator of such a group."""
 NONE = "none"
@@ -55,7 +55,7 @@ class OldGroups:
         click.get_current_context().call_on_close(self._tree.close)
 
     def groups(self, states: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Every group, by name, as `Coordinators.groups` gives those of Kafka."""
+        """All groups, sorted, in the form of `Coordinators.groups`."""
         wanted = {state.lower() for state in states}
         found = []
         for name in self._tree.children(znodes.CONSUMERS):
@@ -66,7 +66,7 @@ class OldGroups:
         return found
 
     def describe(self, name: str) -> Group:
-        """State and members, and what they own; DEAD: there is no such group."""
+        """State and members with their partitions; DEAD: there is no such group."""
         there = name in self._tree.children(znodes.CONSUMERS)
         folder = znodes.consumer_members(name)
         ids = self._tree.children(folder) if there else ()
@@ -91,7 +91,7 @@ class OldGroups:
         return Group(name, NOWHERE, state, "", "range", members, type=ZOOKEEPER)
 
     def committed(self, name: str) -> dict[Place, int]:
-        """Every offset of a group."""
+        """All offsets of a group."""
         places = self._places(znodes.consumer_offsets(name))
         return {(*place,): at for place, at in sorted(self._tree.offsets(name, places).items())}
 
@@ -108,7 +108,7 @@ class OldGroups:
         return {paths[path]: node.data.decode(errors="replace") for path, node in nodes.items()}
 
     def _places(self, folder: str) -> list[TopicPartition]:
-        """`folder`/T/P, those that are partitions."""
+        """The partitions of the paths `folder`/T/P."""
         return [
             TopicPartition(topic, int(number))
             for topic in self._tree.children(folder)
@@ -122,7 +122,7 @@ class OldGroups:
 
 
 def found(options: Options, asked: _krust.Client, named: str | None) -> OldGroups | None:
-    """The ZooKeeper's groups; None: there is none, or nobody named it and it does not answer."""
+    """The groups of the ZooKeeper; None: there is none, or an unnamed one does not answer."""
     if named == NONE:
         return None
     if named is not None:
@@ -138,7 +138,7 @@ def found(options: Options, asked: _krust.Client, named: str | None) -> OldGroup
 
 
 def configured_connect(asked: _krust.Client) -> str | None:
-    """The ZooKeeper that a broker says it uses; None: it uses none, or does not say."""
+    """The ZooKeeper that a broker uses; None: it uses none, or does not tell."""
     brokers = session.metadata(asked, [])["brokers"]
     if not brokers:
         return None
