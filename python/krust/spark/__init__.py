@@ -3,8 +3,8 @@
     spark.read.format("krust").option("kafka.bootstrap.servers", "localhost:9092")
         .option("subscribe", "orders").load()
 
-Spark finds the format by itself where krust is installed (`pyspark_krust`); `register` does it in
-so many words. Options, schema and checkpoints are those of Spark's own Kafka connector.
+Spark finds the format by itself if krust is installed (`pyspark_krust`); `register` does it
+explicitly. Options, schema and checkpoints are those of Spark's Kafka connector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _HOME = {"KrustListener": "krust.spark.listener", "register": "krust.spark.sessi
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name on first use (PEP 562): planners import this package in every query."""
+    """Import a public name on first use (PEP 562), because planners import this package for each
+    query.
+    """
     from importlib import import_module
 
     if name not in _HOME:

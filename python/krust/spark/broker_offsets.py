@@ -1,4 +1,4 @@
-"""The offset reader of topics on brokers: Metadata, ListOffsets, DescribeLogDirs."""
+"""Reads offsets of topics from brokers: Metadata, ListOffsets, DescribeLogDirs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What becomes of records that cannot be decoded: a file, a topic, nothing, or the end of the task.
+"""Handles records that cannot be decoded: write them to a file or a topic, drop them, or fail.
 
     file   <table>/_bad/<job>-<batch>-<task>-<12 hex>.parquet, the record's columns and `reason`
-    topic  the record as it was, with headers krust.reason, .topic, .partition, .offset, .timestamp
+    topic  the unchanged record, with headers krust.reason, .topic, .partition, .offset, .timestamp
 
-Both at least once: a task that is done again writes them again. Origin and offset tell twins.
+Both at least once: a repeated task writes them again. Topic, partition and offset show duplicates.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ FOLDER = "_bad"
 
 
 class BadRecordError(KrustError):
-    """A record cannot be decoded, and `badRecords=fail` says that this ends the task."""
+    """A record cannot be decoded, and with `badRecords=fail` that fails the task."""
 
 
 class BadRecords:
-    """Takes the bad records of one task. `with` it: what it was given is written at the end.
+    """Writes the bad records of one task, at the end of its `with`.
 
     chosen  the options of decoding
-    folder  the table's; stem: the task's own name
-    client  settings of a producer by Kafka's keys, `bootstrap.servers` among them
+    folder  the folder of the table; stem: the name of the task
+    client  settings of a producer by Kafka's keys, including `bootstrap.servers`
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BadRecords:
         self._writer: Any = None
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Bad records, with their reasons. BadRecordError: there may be none."""
+        """Add bad records with their reasons. BadRecordError: `badRecords=fail`."""
         self.count += batch.num_rows
         if self._how == "fail":
             first = batch.slice(0, 1).to_pylist()[0]

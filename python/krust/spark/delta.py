@@ -1,7 +1,8 @@
 """Delta tables by delta-rs: no jar, no JVM.
 
-A batch is one commit: its files, `txn` with (job, batch), and in `commitInfo` the offsets. Delta's
-own rule makes it one of a kind: of two commits that set the same `txn`, the later one fails.
+A batch is one commit: its files, a `txn` with (job, batch), and the offsets in `commitInfo`. By
+Delta's rule only one commit of a batch succeeds: of two commits with the same `txn` the later
+fails.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 _PAGES = (20, 1000, None)
 _TRIES = 5
-"""of one commit, while others make or change the table"""
+"""attempts of one commit, while other writers create or change the table"""
 
 
 class DeltaLakeTable(MovingTable):
-    """A Delta table in a folder; made when the first batch comes."""
+    """A Delta table in a folder. The first batch creates it."""
 
     kind = "delta"
 
@@ -33,11 +34,11 @@ class DeltaLakeTable(MovingTable):
 
     @property
     def folder(self) -> Path:
-        """The table's own: Delta names files relative to it."""
+        """The folder of the table, because Delta names files relative to it."""
         return self.path
 
     def _open(self) -> Any:
-        """The table as it is now; None: there is none yet."""
+        """Open the table; None: it does not exist yet."""
         from deltalake import DeltaTable
 
         if self._table is None:
@@ -55,7 +56,7 @@ class DeltaLakeTable(MovingTable):
         return -1 if version is None else int(version)
 
     def _history(self) -> Iterator[dict[str, Any]]:
-        """Commits, newest first, as many as the log still has."""
+        """The commits in the log, newest first."""
         table = self._open()
         if table is None:
             return
@@ -68,7 +69,7 @@ class DeltaLakeTable(MovingTable):
             seen = len(page)
 
     def offsets(self, pipeline: str) -> Offsets:
-        """Of the newest commit that says so."""
+        """The offsets of the newest commit that has them."""
         found = self._last(pipeline)
         return json.loads(found["krust.offsets"]) if found else {}
 
@@ -76,7 +77,7 @@ class DeltaLakeTable(MovingTable):
         return next((one for one in self._history() if one.get("krust.pipeline") == pipeline), None)
 
     def published(self, ids: set[str]) -> dict[str, bool | None]:
-        """By the history; unknown where it does not reach back to the table's beginning."""
+        """Read from the history; unknown if it does not reach back to the table's begin."""
         found: dict[str, bool | None] = {}
         first = None
         for one in self._history():
@@ -108,7 +109,7 @@ class DeltaLakeTable(MovingTable):
         )
 
     def files(self) -> list[str]:
-        """As the log has them."""
+        """The files in the log."""
         table = self._open()
         return [] if table is None else list(table.file_uris())
 
@@ -118,17 +119,17 @@ class DeltaLakeTable(MovingTable):
         for attempt in range(_TRIES):
             try:
                 return self._tried(commit, files, metadata)
-            except CommitFailedError:  # this batch is there, or others made or changed the table
+            except CommitFailedError:  # the batch exists, or others created or changed the table
                 if self.committed(commit.job) < commit.batch and attempt == _TRIES - 1:
                     raise
         return False
 
     def _tried(self, commit: Commit, files: Sequence[Path], metadata: dict[str, str]) -> bool:
         schema = self._evolved(files)
-        if schema is None:  # nothing was ever written: the first batch is of no records
+        if schema is None:  # the first batch has no records
             return True
         offsets = json.dumps(merged(self.offsets(commit.pipeline), commit.offsets))
-        if self.committed(commit.job) >= commit.batch:  # the last look: what it saw is what holds
+        if self.committed(commit.job) >= commit.batch:  # check again with the opened version
             return False
         self._append(commit, files, {**metadata, "krust.offsets": offsets}, schema)
         return True
@@ -166,7 +167,7 @@ class DeltaLakeTable(MovingTable):
         ]
 
     def _evolved(self, files: Sequence[Path]) -> Any:
-        """The table's schema once it has the files' columns. ConfigError: one has another type."""
+        """The table's schema after the files' columns are added. ConfigError: a type differs."""
         import pyarrow.parquet as pq
         from deltalake import DeltaTable, Schema
 
@@ -178,7 +179,7 @@ class DeltaLakeTable(MovingTable):
             DeltaTable.create(str(self.path), found[0], mode="ignore")
             table = self._open()
         if found:
-            self.refuse_changed(found[0])  # others may have added columns meanwhile
+            self.refuse_changed(found[0])  # other writers may have added columns meanwhile
             known = {one.name for one in table.schema().fields}
             fresh = [one for one in Schema.from_arrow(found[0]).fields if one.name not in known]
             if fresh:
@@ -187,7 +188,7 @@ class DeltaLakeTable(MovingTable):
         return table.schema()
 
     def compact(self, file_bytes: int) -> tuple[int, int]:
-        """By delta-rs. Old files stay for readers of older versions until `vacuum`."""
+        """Compact with delta-rs. Old files stay until `vacuum` for readers of older versions."""
         table = self._open()
         if table is None:
             return 0, 0

@@ -1,7 +1,7 @@
-"""What Spark users read when something is wrong: `[CONDITION] what happened, and what to write`.
+"""Errors for Spark users: `[CONDITION] what happened, and what to do`.
 
-A condition that the official connector has too bears its name, so that what people search for and
-alert on stays found. Spark shows the text of the exception, so the hint is part of it.
+Conditions have the names of the official connector, so searches and alerts still find them. Spark
+shows the text of the exception, so the text includes the hint.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from krust.errors import ConfigError, KrustError
 
 LOG = logging.getLogger("krust.spark")
-"""Where warnings of planner processes and workers go: their standard error, which Spark shows."""
+"""The logger of planner processes and workers. It writes to standard error, which Spark shows."""
 
 LOST = (
     "Records are not there any more: they were too old for the topic's retention, or the topic was "
@@ -20,7 +20,7 @@ LOST = (
 
 
 class OptionError(ConfigError):
-    """An option of a Spark source or sink that does not exist, or whose value cannot be."""
+    """An unknown option of a Spark source or sink, or an invalid value."""
 
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(f"[{condition}] {text}")
@@ -28,7 +28,7 @@ class OptionError(ConfigError):
 
 
 class PlanError(KrustError):
-    """What was asked for does not fit what the cluster has."""
+    """The request does not match the topics of the cluster."""
 
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(f"[{condition}] {text}")
@@ -36,17 +36,17 @@ class PlanError(KrustError):
 
 
 class DataLossError(PlanError):
-    """Records that had to be read are gone."""
+    """Records that had to be read were deleted."""
 
 
 class Losses:
-    """What becomes of lost records: an error, or with failOnDataLoss=false a warning."""
+    """Reports lost records: an error, or with failOnDataLoss=false a warning."""
 
     def __init__(self, fail: bool) -> None:
         self.fail = fail
 
     def report(self, kind: str, text: str) -> None:
-        """Tell of a loss. DataLossError: losses are errors."""
+        """Report a loss. DataLossError: losses are errors."""
         if self.fail:
             raise DataLossError(f"KAFKA_DATA_LOSS.{kind}", f"{text} {LOST}")
         LOG.warning("[KAFKA_DATA_LOSS.%s] %s", kind, text)

@@ -1,8 +1,8 @@
-"""A failure of a pipeline as krust tells it, and whether the same may go well later.
+"""The failures of a pipeline, and whether a retry may succeed.
 
-That is decided by classes and conditions, never by a text of Spark's: of a Java exception its
-class and those above it, of Spark's own its condition (`getCondition`), of what a worker raised the
-Python class that ends its traceback. What is in no table comes again however often it is tried.
+Classes and conditions decide that, never a text of Spark: for a Java exception its class and base
+classes, for an exception of Spark its condition (`getCondition`), for an exception of a worker the
+Python class at the end of its traceback. A failure that is in no table is permanent.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PASSES = (KafkaError, UnreachableError, EOFError, OSError)
-"""Classes of Python whose failures may pass; refusals that last leave a worker as a PlanError."""
+"""Python classes of temporary failures. A permanent refusal leaves a worker as a PlanError."""
 LASTS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
-"""Those of them that do not."""
+"""Subclasses of them that are permanent."""
 RACES = frozenset({"CommitFailedError", "CommitFailedException", "CommitStateUnknownException"})
-"""Of deltalake and pyiceberg: another writer was faster. Publishing a batch again is safe."""
+"""Exceptions of deltalake and pyiceberg: another writer was faster. A retry is safe."""
 JAVA_PASSES = ("java.io.IOException", "java.util.concurrent.TimeoutException")
 JAVA_LASTS = ("java.io.FileNotFoundException", "java.nio.file.FileSystemException")
 AROUND = frozenset({"STREAM_FAILED", "JOB_ABORTED", "FAILED_EXECUTE_UDF", "INTERNAL_ERROR"})
-"""Conditions that say only: look at the cause."""
+"""Conditions whose cause has to be looked at."""
 PYTHON = "org.apache.spark.api.python.PythonException"
 _SPARK = "org.apache.spark.SparkException"
 _RAISED = re.compile(r"^((?:\w+\.)*\w+): (.+)$", re.MULTILINE)
@@ -37,11 +37,11 @@ AGAIN = "--debug shows where; run again, it goes on after the last batch that wa
 
 
 class StoppedError(KrustError):
-    """A pipeline ended by itself; the message is the reason."""
+    """A pipeline has ended; the message is the reason."""
 
 
 def query_error(error: BaseException, what: str = "stopped") -> Exception:
-    """A failure as krust tells it: what a worker or the driver raised, without Spark around it."""
+    """The exception that a worker or the driver raised, without Spark's wrappers."""
     if isinstance(error, KrustError):
         return error
     text, name = _error_text(error)
@@ -54,7 +54,7 @@ def query_error(error: BaseException, what: str = "stopped") -> Exception:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the same may go well later."""
+    """Whether a retry may succeed."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
         return _class_passes(type(error))
@@ -67,7 +67,7 @@ def passes(error: BaseException) -> bool:
 
 
 def _java_passes(throwable: Any) -> bool | None:
-    """Whether what a Java exception stands for may pass; None: it does not say."""
+    """Whether the failure of a Java exception is temporary; None: not known."""
     names = _above(throwable)
     if PYTHON in names:
         return _class_passes(_raised(str(throwable.getMessage())))
@@ -78,7 +78,7 @@ def _java_passes(throwable: Any) -> bool | None:
     condition = _condition(throwable)
     if condition is None or condition in AROUND:
         return None
-    if condition.startswith("PYTHON_"):  # what a process of a data source raised
+    if condition.startswith("PYTHON_"):  # a process of a data source raised it
         return _class_passes(_raised(str(throwable.getMessage())))
     return False
 
@@ -91,7 +91,7 @@ def _class_passes(kind: type[BaseException] | None) -> bool:
 
 
 def _chain(java: Any) -> Iterator[Any]:
-    """An exception of Java's and its causes."""
+    """A Java exception and its causes."""
     for _ in range(_DEEP):
         if java is None:
             return
@@ -100,7 +100,7 @@ def _chain(java: Any) -> Iterator[Any]:
 
 
 def _above(throwable: Any) -> set[str]:
-    """The names of its class and of all above it."""
+    """The names of its class and base classes."""
     names: set[str] = set()
     kind = throwable.getClass()
     while kind is not None and len(names) < _DEEP:
@@ -110,7 +110,7 @@ def _above(throwable: Any) -> set[str]:
 
 
 def _condition(throwable: Any) -> str | None:
-    """Spark's condition (before 4.0: error class); None: it is none of Spark's, or has none."""
+    """Spark's condition (before 4.0: error class); None: it has none."""
     kinds = {str(method.getName()) for method in throwable.getClass().getMethods()}
     for name in ("getCondition", "getErrorClass"):
         if name in kinds:
@@ -120,7 +120,7 @@ def _condition(throwable: Any) -> str | None:
 
 
 def _raised(traceback: str) -> type[BaseException] | None:
-    """The class that ends a traceback of Python's; None: it is not known here."""
+    """The class at the end of a Python traceback; None: it is unknown."""
     found = _RAISED.findall(traceback)
     if not found:
         return None
@@ -134,7 +134,7 @@ def _raised(traceback: str) -> type[BaseException] | None:
 
 
 def _error_text(error: BaseException) -> tuple[str, str]:
-    """What people read: what Python raised, where it did, else the first line."""
+    """The text for people: Python's exception if there is one, else the first line."""
     found = [each for each in _RAISED.findall(str(error)) if _is_error(each[0])]
     if found:
         return found[-1][1], found[-1][0].rpartition(".")[2]

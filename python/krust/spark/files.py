@@ -1,13 +1,12 @@
-"""Parquet files written where the records are read: rolled by size, staged, one manifest row each.
+"""Writes records to Parquet files in a Spark worker: rolled by size, staged, with manifest rows.
 
     <table>/_staging/<job>-<batch>-<task>-<12 hex>-<n>.parquet      until they are published
 
-Runs in a Spark worker. Names are never used twice, so neither a second attempt of a task nor one
-that was given up writes into a file that counts; what no manifest row names is an orphan, and
-publishing a batch sweeps the orphans of that batch.
-Promised: a manifest row is made after its file is complete and synced; rows of a range are in the
-order of the batches; memory is bounded by GROUP_BYTES and one batch.
-Not promised: that the file's directory entry survives a power cut (publishing syncs that).
+No name is used twice, so another attempt of a task never writes into a published file. A file
+without a manifest row is an orphan. Publishing a batch deletes the orphans of that batch.
+Promised: a manifest row is made after its file is complete and synced. The rows of a range are in
+the order of the batches. Memory is bounded by GROUP_BYTES and one batch.
+Not promised: that the directory entry of a file survives a power failure (publishing syncs it).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 STAGING = "_staging"
 GROUP_BYTES = 32 << 20
-"""Rows gathered for one row group, by their size in memory."""
+"""The size in memory of the rows of a row group."""
 FILE_MB = 256
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 MANIFEST_DDL = (
@@ -40,16 +39,16 @@ MANIFEST_DDL = (
     "first_offset bigint, last_offset bigint, rows bigint, bytes bigint, min_timestamp bigint, "
     "max_timestamp bigint, bad_rows bigint, stats string"
 )
-"""The columns of a manifest row, as Spark spells them; timestamps are microseconds since 1970."""
+"""The columns of a manifest row in Spark's SQL. Timestamps are microseconds since 1970."""
 _NAME = re.compile(r"(?P<job>.+)-(?P<batch>\d+)-(?P<task>\d+)-[0-9a-f]{12}-\d+\.parquet")
 
 
 @dataclass(frozen=True)
 class Naming:
-    """Who writes and what it was given to read.
+    """The task that writes, and its range.
 
-    job     the query: one checkpoint's id, nobody else's
-    start, end  offsets of the range [start, end); -1 where rows have no offsets any more
+    job     the id of the query's checkpoint, which is unique
+    start, end  offsets of the range [start, end); -1: the rows have no offsets
     """
 
     job: str
@@ -63,11 +62,11 @@ class Naming:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a task writes, and in which form.
+    """The files that a task writes.
 
-    path        the folder of the table's files, seen by every worker and the driver
-    file_bytes  a file that has reached this is closed and the next one begun
-    decoding    options of decoding (`krust.decode.options`); empty: columns stay as they are
+    path        the folder of the table, shared by all workers and the driver
+    file_bytes  the size at which a file is closed and the next one begun
+    decoding    options of decoding (`krust.decode.options`); empty: no decoding
     client      Kafka's settings, for a dead-letter topic
     """
 
@@ -79,21 +78,21 @@ class Target:
 
     @property
     def columns(self) -> list[str] | None:
-        """The record's columns that are read; None: those that the source has."""
+        """The columns of the record to read; None: those of the source."""
         from krust.decode.rows import Rows
 
         return Rows(self.decoding).columns if self.decoding else None
 
     @property
     def staging(self) -> Path:
-        """Where files lie until they are published."""
+        """The folder of files that are not published yet."""
         return Path(self.path) / STAGING
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Target:
-        """Read a source's options: path, fileMegabytes, fileCompression, those of decoding.
+        """Read a source's options: path, fileMegabytes, fileCompression, and those of decoding.
 
-        raises  ConfigError: one that is missing or cannot be
+        raises  ConfigError: a missing or invalid one
         """
         from krust.decode import options as decoding
 
@@ -114,7 +113,7 @@ class Target:
 
 
 def local_path(text: str) -> Path:
-    """A folder of this machine, or mounted on it. ConfigError: it lies elsewhere."""
+    """A folder of this machine, or mounted on it. ConfigError: it is remote."""
     scheme, colon, rest = text.partition("://")
     if colon and scheme != "file":
         raise ConfigError(
@@ -125,7 +124,7 @@ def local_path(text: str) -> Path:
 
 
 def manifest_schema() -> pa.Schema:
-    """Arrow's view of MANIFEST_DDL."""
+    """MANIFEST_DDL as an Arrow schema."""
     import pyarrow as pa
 
     kinds = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
@@ -136,12 +135,12 @@ def manifest_schema() -> pa.Schema:
 def materialize(
     batches: Iterable[pa.RecordBatch], target: Target, naming: Naming
 ) -> pa.RecordBatch:
-    """Write batches as Parquet files under the target's staging folder.
+    """Write batches as Parquet files in the target's staging folder.
 
-    batches  of one schema; in raw records `offset` and `timestamp` give the manifest its bounds
-    returns  rows of `manifest_schema`: one a file; without any record one whose path is null, so
-             that the range is known to have been read
-    raises   what reading the batches raises; the files of this call are removed then
+    batches  have one schema; `offset` and `timestamp` of raw records give the manifest its bounds
+    returns  rows of `manifest_schema`, one for each file. Without records it has one row whose path
+             is null, which shows that the range was read
+    raises   the exceptions of reading the batches; then the files of this call are removed
     """
     import pyarrow as pa
 
@@ -184,7 +183,7 @@ def _row(naming: Naming) -> dict[str, Any]:
 def _written(
     batches: Iterable[pa.RecordBatch], target: Target, naming: Naming, stem: str
 ) -> Iterator[dict[str, Any]]:
-    stem = f"{stem}-{secrets.token_hex(6)}"  # of this attempt alone
+    stem = f"{stem}-{secrets.token_hex(6)}"  # unique to this attempt
     made: list[Path] = []
     groups = _groups(batches)
     group = next(groups, None)
@@ -205,7 +204,7 @@ def _written(
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches gathered until a row group is worth writing."""
+    """Collect batches into row groups."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -222,7 +221,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 class _File:
-    """One Parquet file and the bounds of what is in it."""
+    """One Parquet file and the bounds of its records."""
 
     def __init__(self, path: Path, schema: pa.Schema, target: Target) -> None:
         self._path, self._schema, self._target = path, schema, target
@@ -233,7 +232,7 @@ class _File:
 
     @contextmanager
     def open(self) -> Iterator[_File]:
-        """Write its rows inside; complete and synced outside."""
+        """Rows are written inside the `with`. After it the file is complete and synced."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -256,7 +255,7 @@ class _File:
             os.fsync(raw.fileno())
 
     def full(self) -> bool:
-        """Whether the next rows belong into another file."""
+        """Whether the next rows go into another file."""
         return bool(self._rows) and self._sink.tell() >= self._target.file_bytes
 
     def write(self, table: pa.Table) -> None:
@@ -280,7 +279,7 @@ class _File:
                 self._bounds[name] = (min(low, known[0]), max(high, known[1]))
 
     def facts(self) -> dict[str, Any]:
-        """What its manifest row says, once it is closed."""
+        """Its manifest row, once it is closed."""
         first, last = self._bounds.get("offset", (None, None))
         oldest, newest = self._bounds.get("timestamp", (None, None))
         return {
@@ -296,7 +295,7 @@ class _File:
 
 
 def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
-    """Delta's statistics of a file: of its columns of numbers, those that have bounds."""
+    """Delta's statistics of a file, for number columns with bounds."""
     import pyarrow as pa
 
     numbers = {name for name in schema.names if pa.types.is_integer(schema.field(name).type)}
@@ -328,6 +327,6 @@ def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
 
 
 def staged_by(name: str) -> tuple[str, int] | None:
-    """Job and batch of a staged file, by its name; None: it is not one of ours."""
+    """The job and batch of a staged file, from its name; None: it is not a staged file."""
     found = _NAME.fullmatch(name)
     return (found["job"], int(found["batch"])) if found else None

@@ -1,10 +1,10 @@
-"""What filters leave of a batch before anything is read: pure, without pyspark.
+"""Applies filters to the ranges of a batch before anything is read. Pure, without pyspark.
 
-    topic, partition    decided here for good: partitions that do not match are not read
-    offset              ranges are cut to what can match; the cut is exact
-    timestamp           the start moves to the first record that late, by the broker's time index.
-                        What lies behind may be older again, so Spark looks at every row once more
-A filter that cannot be decided here is Spark's, as is everything about other columns.
+    topic, partition    exact: partitions that do not match are not read
+    offset              exact: ranges are cut to the offsets that match
+    timestamp           the start moves to the first record at or after the time, by the broker's
+                        time index. Later records may be older, so Spark checks every row again
+Spark applies all other filters.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DAWN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Check(NamedTuple):
-    """A filter: `column op value`, or that it does not hold."""
+    """A filter: `column op value`, or its negation."""
 
     column: str
     op: str
@@ -48,7 +48,7 @@ class Check(NamedTuple):
 
 @dataclass
 class Clip:
-    """The filters that were taken, all of which hold for every row wanted."""
+    """The filters that apply. A row must match all of them."""
 
     topics: list[Check] = field(default_factory=list)
     partitions: list[Check] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Clip:
     since_ms: int | None = None
 
     def take(self, check: Check) -> bool:
-        """Use a filter; False: Spark has to look at it as well."""
+        """Use a filter. False: Spark has to check it too."""
         if check.column == "topic":
             return self._keep(self.topics, check, str, _TEXT)
         if check.column == "partition":
@@ -71,22 +71,22 @@ class Clip:
         return False
 
     def wants(self, place: Place) -> bool:
-        """Whether a partition may hold what is wanted."""
+        """Whether a partition may have matching rows."""
         topic, partition = place
         return all(_holds(check, topic, _TEXT) for check in self.topics) and all(
             _holds(check, partition, _SCALAR) for check in self.partitions
         )
 
     def moments(self, ranges: Iterable[Range]) -> list[tuple[str, int, int]]:
-        """The times whose offsets `cut` wants to know."""
+        """The times whose offsets `cut` needs."""
         if self.since_ms is None:
             return []
         return [(one.topic, one.partition, self.since_ms) for one in ranges if one.size > 0]
 
     def cut(self, ranges: Iterable[Range], found: Mapping[Place, int]) -> list[Range]:
-        """What is left of ranges of partitions that are wanted.
+        """The matching parts of ranges.
 
-        found  by `moments`; -1: nothing is that late
+        found  the offsets of `moments`; -1: no record at or after the time
         """
         left = []
         for one in ranges:
@@ -119,7 +119,7 @@ class Clip:
         return True
 
     def _wait_until(self, value: object) -> None:
-        """A millisecond early: the index knows milliseconds, and a tie may be on either side."""
+        """Begin a millisecond early, because the index has a resolution of milliseconds."""
         if not isinstance(value, dt.datetime):
             return
         moment = value if value.tzinfo else value.astimezone()

@@ -1,14 +1,12 @@
-"""A pipeline while it runs: a Spark query over the source, each micro-batch published once.
+"""Runs a pipeline: a Spark query over the source whose micro-batches are published once each.
 
-Without a transformation no row meets the JVM: tasks decode and write Parquet (`materialize` in the
-source) and Spark carries manifest rows. With one, rows pass through DataFrames and are written by
-the same code in `mapInArrow`. Either way the driver publishes by (job, batch), so a micro-batch
-that Spark repeats changes nothing.
-
-    <checkpoint>/krust.json   the job's id, made when the checkpoint is new; who runs it
-    <checkpoint>/krust.lock   locked while it runs: one driver a checkpoint
-
-Threads: `publish` is called on Spark's callback thread, everything else on the caller's.
+Without a transformation no row reaches the JVM: tasks decode and write Parquet (`materialize` of
+the source), and Spark gets manifest rows. With a transformation, rows pass through DataFrames and
+the same code writes them in `mapInArrow`. In both cases the driver publishes by (job, batch), so a
+micro-batch that Spark repeats changes nothing.
+    <checkpoint>/krust.json   the id of the job, made for a new checkpoint, and the running process
+    <checkpoint>/krust.lock   locked by the driver: one driver for each checkpoint
+Threads: Spark's callback thread calls `publish`, the caller's thread everything else.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Counts:
-    """What a flow has published since it began."""
+    """What a flow has published since its start."""
 
     batches: int = 0
     rows: int = 0
@@ -50,14 +48,14 @@ class Counts:
 
 
 class Checkpoint:
-    """Spark's folder of a query, and what krust keeps in it."""
+    """Spark's checkpoint folder of a query, and krust's files in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
 
     def take(self) -> None:
-        """Be the only driver. KrustError: another one runs, or was forked from here."""
+        """Lock the checkpoint. KrustError: another driver runs, or this is a forked child."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = (self.path / "krust.lock").open("a")
         try:
@@ -79,21 +77,21 @@ class Checkpoint:
             raise self._running()
 
     def free(self) -> None:
-        """Let another driver in."""
+        """Unlock the checkpoint."""
         if self._lock is not None:
             self._lock.close()
 
     @property
     def new(self) -> bool:
-        """Whether Spark has planned no batch with it: where the first one starts is still open.
+        """Whether Spark has planned no batch yet, so the start is still open.
 
-        A run that failed before that leaves everything else that Spark keeps in the folder.
+        A run that failed before its first batch leaves Spark's other files in the folder.
         """
         names = (path.name for path in listed(self.path / "offsets"))
         return not any(name.isdecimal() for name in names)
 
     def metadata(self) -> dict[str, Any]:
-        """What was noted; {}: nothing."""
+        """The content of krust.json; {}: there is none."""
         try:
             found: dict[str, Any] = json.loads((self.path / "krust.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -101,7 +99,7 @@ class Checkpoint:
         return found
 
     def job(self) -> str:
-        """The id of this checkpoint's job; a new checkpoint gets a new one."""
+        """The id of the checkpoint's job. A new checkpoint gets a new one."""
         known = self.metadata().get("job")
         job = str(uuid.uuid4()) if self.new or not known else str(known)
         metadata = {"job": job, "pid": os.getpid(), "started_ms": int(time.time() * 1000)}
@@ -111,7 +109,7 @@ class Checkpoint:
         return job
 
     def running(self) -> int | None:
-        """The process that runs it; None: nobody does."""
+        """The process that runs it; None: none."""
         try:
             with (self.path / "krust.lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -122,12 +120,12 @@ class Checkpoint:
         return None
 
     def reached(self) -> Offsets:
-        """Where the newest batch that Spark has done ends; {}: there is none."""
+        """The end of the newest batch that Spark has finished; {}: there is none."""
         names = [path.name for path in listed(self.path / "commits")]
         return self.offsets(max((int(name) for name in names if name.isdecimal()), default=-1))
 
     def offsets(self, batch: int) -> Offsets:
-        """Where a batch ends: the last line of Spark's offset log. {}: it has no such batch."""
+        """The end of a batch, from Spark's offset log; {}: there is no such batch."""
         try:
             lines = (self.path / "offsets" / str(batch)).read_text().splitlines()
             found = json.loads(lines[-1])
@@ -139,9 +137,9 @@ class Checkpoint:
 
 
 class Flow:
-    """One run of a pipeline. `with` it: stopped and unlocked at the end.
+    """One run of a pipeline. The end of its `with` stops and unlocks it.
 
-    once   read what is there now and end
+    once   read to the current end, then stop
     """
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
@@ -162,9 +160,9 @@ class Flow:
             raise
 
     def start(self, *, once: bool) -> None:
-        """Begin reading; where a run before ended, or where the table says.
+        """Begin reading where the last run ended, or at the table's offsets.
 
-        raises  KrustError: what is wrong with the sink, the source or the transformation
+        raises  KrustError: a problem of the sink, the source or the transformation
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -193,7 +191,7 @@ class Flow:
         return writer.start()
 
     def wait(self, timeout_ms: float) -> bool:
-        """Wait for the end; whether it has come. KrustError: it came by a failure."""
+        """Wait for the end. Returns whether it has come. KrustError: the run failed."""
         from pyspark.errors import StreamingQueryException
 
         try:
@@ -208,11 +206,11 @@ class Flow:
         return json.loads(found.json) if found is not None else {}
 
     def reached(self) -> Offsets:
-        """How far it has come: in the table, or for a topic in Spark's checkpoint."""
+        """The offsets that it has reached: the table's, or for a topic those of the checkpoint."""
         return self._checkpoint.reached() if self.table is None else self.offsets
 
     def stop(self) -> None:
-        """End it; what was not published is read again by the next run."""
+        """Stop. The next run reads again what was not published."""
         if self._query is not None:
             self._query.stop()
 
@@ -230,7 +228,7 @@ class Flow:
         return self.pipeline.bootstrap
 
     def _frame(self) -> DataFrame:
-        """The rows that the query writes: those of manifests, or the transformed ones."""
+        """The rows of the query: manifest rows, or transformed rows."""
         made = self.pipeline
         if made.sink == "topic":
             return as_records(self._transformed())
@@ -265,7 +263,7 @@ class Flow:
         return self._spark.readStream.format("krust").options(**options).load()
 
     def _begin(self) -> dict[str, str]:
-        """Options that say where a new checkpoint begins."""
+        """The options that set the start of a new checkpoint."""
         from krust.spark import positions
 
         if not self._checkpoint.new:
@@ -293,7 +291,7 @@ class Flow:
         return Target(place, decoding=made.decode, client=client)
 
     def _caught(self, frame: DataFrame, batch: int) -> None:
-        """Publish, and keep a failure as it is: what Spark tells of it is a text."""
+        """Publish a batch, and keep its exception, of which Spark returns only the text."""
         try:
             self._publish(frame, batch)
         except Exception as error:
@@ -309,7 +307,7 @@ class Flow:
             if made.transforms:
                 frame = written(frame, self._target(table), Naming(self._job, batch, 0))
             rows = [row.asDict() for row in frame.collect()]
-            if not rows:  # a stream's first batch only settles where it begins
+            if not rows:  # the first batch of a stream only sets its start
                 return
         ends = self._checkpoint.offsets(batch)
         starts = self._checkpoint.offsets(batch - 1) if made.transforms else {}
@@ -342,7 +340,7 @@ def applied(spark: SparkSession, made: Pipeline, frame: DataFrame) -> DataFrame:
 
 
 def transformed_columns(spark: SparkSession, made: Pipeline) -> pa.Schema:
-    """The columns that the transformation makes, of no records. KrustError: it cannot be."""
+    """The columns of the transformation's result, without records. KrustError: it fails."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -357,9 +355,9 @@ def transformed_columns(spark: SparkSession, made: Pipeline) -> pa.Schema:
 
 
 def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:
-    """Records as typed columns, in the workers; bad ones go where the options say.
+    """Decode records in the workers. Bad records are handled as the options say.
 
-    counter  an accumulator: how many were bad, those of repeated tasks too
+    counter  an accumulator of bad records, including those of repeated tasks
     """
     from krust.decode import ddl
     from krust.decode.rows import Rows
@@ -384,7 +382,7 @@ def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:
 
 
 def written(frame: DataFrame, target: Target, naming: Naming) -> DataFrame:
-    """Rows as staged files, in the workers; what comes back are manifest rows."""
+    """Write rows to staged files in the workers. Returns manifest rows."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import dataclasses
@@ -401,7 +399,7 @@ def written(frame: DataFrame, target: Target, naming: Naming) -> DataFrame:
 
 
 def nullable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch whose columns may all be null and whose times are UTC, so that all batches agree."""
+    """A batch with nullable columns and UTC times, so that all batches have one schema."""
     import pyarrow as pa
 
     schema = pa.schema([pa.field(one.name, _plain(one.type)) for one in batch.schema])
@@ -445,7 +443,7 @@ def _arrow_type(kind: Any) -> pa.DataType:
 
 
 def direct_schema(pipeline: Pipeline, *, headers: bool = False) -> pa.Schema:
-    """The columns of a table that is written by the source itself."""
+    """The columns of a table that the source writes directly."""
     from krust.decode import ddl
     from krust.decode.rows import Rows
     from krust.spark.reading import full_schema, words
@@ -456,7 +454,7 @@ def direct_schema(pipeline: Pipeline, *, headers: bool = False) -> pa.Schema:
 
 
 def as_records(frame: DataFrame) -> DataFrame:
-    """Rows for a topic: as they are if they have a `value`, else JSON of all columns but `_..`."""
+    """Rows for a topic: unchanged if they have a `value`, else JSON of all columns except `_..`."""
     from pyspark.sql import functions as f
 
     if "value" in frame.columns:
@@ -468,4 +466,4 @@ def as_records(frame: DataFrame) -> DataFrame:
 
 
 _SINK = ("key", "value", "headers")
-"""Columns that go into a topic; where a record came from does not say where it goes."""
+"""Columns that are written to a topic. The source's topic and partition are not."""

@@ -1,4 +1,4 @@
-"""Commits of a query's offsets to a consumer group that has no members, for tools that show lag."""
+"""Commits a query's offsets to a consumer group without members, for tools that show lag."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class GroupCommitter:
-    """Offsets into a group that has no members, for tools that show lag."""
+    """Commits offsets to a group without members."""
 
     def __init__(self, bootstrap: str, group_id: str, client: Mapping[str, str]) -> None:
         self._bootstrap, self._group_id = bootstrap, group_id
         self._options = {name: text for name, text in client.items() if name in CLIENT}
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """Commit. KafkaError, UnreachableError: it was not; lag is shown wrongly, nothing else."""
+        """Commit. KafkaError, UnreachableError: that failed; only the shown lag is wrong."""
         from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity
         from krust.coordinator.consumer_protocol import TopicPartition
 

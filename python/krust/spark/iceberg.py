@@ -1,9 +1,9 @@
-"""Iceberg tables by pyiceberg, through any catalog that it knows.
+"""Iceberg tables by pyiceberg, with any of its catalogs.
 
 A batch is one snapshot of `add_files`, with its offsets in the snapshot's summary; in the same
 commit the table's properties get `krust.job.<job>` = batch and `krust.offsets.<pipeline>`, which
-outlive expired snapshots. pyiceberg would try a commit that lost a race again by itself; here it
-must not, since the winner may have written the same batch: the properties are looked at first.
+outlive expired snapshots. pyiceberg would repeat a commit that lost a race. Here it must not, since
+the winner may have written the same batch, so the properties are checked before each commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _JOB, _OFFSETS = "krust.job.", "krust.offsets."
 
 
 class IcebergTable(MovingTable):
-    """A table of a catalog; made when it is opened, if its columns are known.
+    """A table of a catalog. It is created when it is opened, if its columns are known.
 
     name     `namespace.table`
     options  properties of the catalog; `catalog`: its name in pyiceberg's own settings
@@ -69,7 +69,7 @@ class IcebergTable(MovingTable):
 
     @property
     def folder(self) -> Path:
-        """Where Iceberg keeps data."""
+        """The folder of Iceberg's data."""
         return self.path / "data"
 
     def _open(self) -> Any:
@@ -85,11 +85,11 @@ class IcebergTable(MovingTable):
         ]
 
     def committed(self, job: str) -> int:
-        """By the table's properties."""
+        """Read from the table's properties."""
         return int(self._open().properties.get(_JOB + job, -1))
 
     def offsets(self, pipeline: str) -> Offsets:
-        """By the table's properties."""
+        """Read from the table's properties."""
         self._open()
         return self._known(pipeline)
 
@@ -98,7 +98,7 @@ class IcebergTable(MovingTable):
         return found
 
     def published(self, ids: set[str]) -> dict[str, bool | None]:
-        """By the summaries of snapshots; unknown if any has expired."""
+        """Read from the summaries of snapshots; unknown if one has expired."""
         table = self._open()
         summaries = [snapshot.summary for snapshot in table.snapshots()]
         found = {summary.get(PUBLISH) for summary in summaries if summary is not None}
@@ -110,7 +110,7 @@ class IcebergTable(MovingTable):
         return {one: True if one in found else (False if whole else None) for one in ids}
 
     def state(self, pipeline: str) -> State:
-        """By the newest snapshot's summary."""
+        """Read from the newest snapshot's summary."""
         table = self._open()
         now = table.current_snapshot()
         held = now.summary.additional_properties if now and now.summary else {}
@@ -129,7 +129,7 @@ class IcebergTable(MovingTable):
         )
 
     def files(self) -> list[str]:
-        """As the newest snapshot has them."""
+        """The files of the newest snapshot."""
         tasks = self._open().scan().plan_files()
         return [str(local_path(task.file.file_path)) for task in tasks]
 
@@ -158,7 +158,7 @@ class IcebergTable(MovingTable):
         raise KrustError(f"{self._name} was changed by others {TRIES} times while a batch waited")
 
     def _once(self, files: Sequence[Path] = ()) -> Any:
-        """The table, with the files' columns, as it commits once and does not try again."""
+        """The table with the files' columns, which makes one attempt for each commit."""
         table = self._open()
         if files:
             import pyarrow.parquet as pq
@@ -169,11 +169,11 @@ class IcebergTable(MovingTable):
                 with table.update_schema() as change:
                     change.union_by_name(found)
                 table = self._open()
-        table.metadata.properties["commit.retry.num-retries"] = "0"  # of this object alone
+        table.metadata.properties["commit.retry.num-retries"] = "0"  # only of this object
         return table
 
     def compact(self, file_bytes: int) -> tuple[int, int]:
-        """Small files without deletes, rewritten in one snapshot. Old snapshots keep the old."""
+        """Rewrite small files without deletes in one snapshot. Old snapshots keep the old files."""
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
@@ -208,7 +208,7 @@ class IcebergTable(MovingTable):
 
 
 def _plain(kind: Any) -> Any:
-    """A type of Arrow's, one for all that Iceberg keeps as the same."""
+    """The Arrow type of which Iceberg stores this type."""
     import pyarrow as pa
     import pyarrow.types as of
 

@@ -1,6 +1,6 @@
-"""A Spark session for the command line: in this process's machine, or of a cluster.
+"""A Spark session for the command line, on this machine or a cluster.
 
-Whatever Spark and its workers say goes to one file, so that the terminal stays the pipeline's.
+The output of Spark and its workers goes to a file, so the terminal shows only the pipeline.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ JAVA = "Java 17 or newer"
 
 
 class Session(NamedTuple):
-    """A Spark session, and whether Ctrl-C was pressed: Spark's own answer breaks its calls."""
+    """A Spark session, and whether Ctrl-C was pressed, which Spark would handle badly."""
 
     spark: SparkSession
     interrupted: threading.Event
 
 
 def missing() -> str:
-    """What Spark would need and is not here; empty: nothing."""
+    """What Spark needs and is missing; empty: nothing."""
     for package in ("pyspark", "pyarrow", "pandas"):
         if find_spec(package) is None:
             return f"the package {package}"
@@ -56,10 +56,10 @@ def missing() -> str:
 
 @contextmanager
 def session(master: str, folder: Path) -> Iterator[Session]:
-    """A session, ended at the end. Call it on the main thread: Ctrl-C is its business meanwhile.
+    """A session until the end of the `with`. Call it on the main thread; it handles Ctrl-C.
 
     master  `local[2]`, `spark://host:7077`, ...
-    folder  gets Spark's log, `spark.log`; workers of a cluster write theirs where they run
+    folder  for Spark's log, `spark.log`; workers of a cluster write theirs on their machines
     raises  ConfigError: a package or Java is missing; KrustError: it does not start
     """
     lacking = missing()
@@ -76,7 +76,7 @@ def session(master: str, folder: Path) -> Iterator[Session]:
 
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "spark.log"
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would tell failures a second time
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would log failures a second time
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("krust pipeline")
     for name, value in _settings(master, folder).items():
@@ -99,14 +99,14 @@ def session(master: str, folder: Path) -> Iterator[Session]:
 
 
 def _interrupt(interrupted: threading.Event) -> None:
-    """First Ctrl-C: whoever drives the session ends in order. Second: now."""
+    """The first Ctrl-C ends the run cleanly, the second one at once."""
     if interrupted.is_set():
         raise KeyboardInterrupt
     interrupted.set()
 
 
 def _settings(master: str, folder: Path) -> dict[str, str]:
-    """What a session gets besides what spark-defaults.conf says."""
+    """The settings of a session beside those of spark-defaults.conf."""
     quiet = folder / "log4j2.properties"
     quiet.write_text(_LOG4J)
     found = {
@@ -122,7 +122,7 @@ def _settings(master: str, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _into(log: Path) -> Iterator[None]:
-    """Give what is started here a file as its standard error."""
+    """Use a file as the standard error of processes that are started inside."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -1,13 +1,12 @@
-"""What a running query tells: lag, rates, and group offsets for tools that know nothing of Spark.
+"""Reports running queries: lag, rates, and commits to groups for tools that show lag.
 
     listener = KrustListener("localhost:9092", groups={"orders": "billing"})
     spark.streams.addListener(listener)
 
-`groups` names queries. A source's own commit, with the option `groupId`, comes one micro-batch late
-and never for the last; here every progress commits. Spark calls a listener on a thread of its own,
-one event at a time; `standings` and `prometheus` may be called from any.
-
-Not promised: that a commit succeeds. One that fails is told in a warning; the checkpoint counts.
+`groups` maps queries to groups. The option `groupId` of a source commits one micro-batch late and
+never the last one; the listener commits after each progress. Spark calls a listener on one thread,
+an event at a time. Any thread may call `standings` and `prometheus`.
+Not promised: that a commit succeeds. A failure is logged as a warning; the checkpoint counts.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a query is.
+    """The progress of a query.
 
-    lag           offsets that wait, of each partition
+    lag           partition -> offsets to read
     rows_s        rows processed a second in the last micro-batch
-    input_rows_s  rows that came a second meanwhile
-    eta_s         seconds until nothing waits at the rate of now; None: never, or nobody knows
+    input_rows_s  rows that arrived a second meanwhile
+    eta_s         seconds until the lag is 0 at the current rate; None: never, or not known
     """
 
     query: str
@@ -68,10 +67,10 @@ class Standing:
 
 
 class KrustListener(StreamingQueryListener):
-    """Commits what queries have read, and keeps how they stand.
+    """Commits the offsets of queries, and keeps their progress.
 
-    bootstrap  the brokers that commits go to
-    groups     the group of each query, by the query's name or id; "*": of all others
+    bootstrap  the brokers for commits
+    groups     the name or id of a query -> its group; "*": all others
     show       called with each new standing, e.g. `lambda s: print(s.line())`
     client     settings of the client that commits, e.g. {"client.id": "spark"}
     """
@@ -110,25 +109,25 @@ class KrustListener(StreamingQueryListener):
         self._commit(str(progress.id), name, standing.at)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing happened; a commit that failed is tried again."""
+        """The query is idle; repeat a failed commit."""
         key = str(event.id)
         if key in self._pending:
             self._commit(key, self._names.get(key, key), self._pending[key])
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Try once more what could not be committed."""
+        """The query has ended; repeat a failed commit once."""
         key = str(event.id)
         if key in self._pending:
             self._commit(key, self._names.get(key, key), self._pending[key])
         self._pending.pop(key, None)
 
     def standings(self) -> dict[str, Standing]:
-        """How each query stood when it was last heard of, by name."""
+        """The last progress of each query, by name."""
         with self._lock:
             return dict(self._standings)
 
     def prometheus(self) -> str:
-        """The standings in Prometheus' text format."""
+        """The progress of all queries in Prometheus' text format."""
         lines = []
         for metric, kind, words in _METRICS:
             lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
@@ -150,7 +149,7 @@ class KrustListener(StreamingQueryListener):
 
 
 def standing_of(progress: StreamingQueryProgress) -> Standing | None:
-    """The standing that a progress tells of sources of topics; None: there is no such source."""
+    """The standing from a progress report; None: it has no source of topics."""
     at: Offsets = {}
     ends: Offsets = {}
     for source in progress.sources:
@@ -199,7 +198,7 @@ def _samples(metric: str, standing: Standing) -> list[str]:
 
 
 def _offsets(text: str | None) -> Offsets | None:
-    """Offsets of topics in a progress; None: those of another kind of source."""
+    """The offsets of topics in a progress report; None: it is another kind of source."""
     try:
         return from_json(json.loads(text or "null")) or None
     except ValueError:

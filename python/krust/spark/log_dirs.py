@@ -1,9 +1,8 @@
-"""`logDir`: topics in the segment files themselves, beside a live broker or without one.
+"""`logDir`: reads topics from segment files, with or without a running broker.
 
-What a broker would answer is read off the files: a partition is a folder `topic-0`, it ends where
-its last whole batch ends. Offsets are those that a broker would tell, so a checkpoint can go from
-one to the other. Planner and workers have to see the same folders.
-Not promised: that `read_uncommitted` ends before what is not replicated yet.
+A partition is a folder `topic-0`, and it ends with its last whole batch. Offsets are the broker's,
+so a checkpoint works with both. Planner and workers must see the same folders. Not promised: that
+`read_uncommitted` ends before records that are not replicated yet.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class LogDirOffsetReader(OffsetReader):
         return ", ".join(self._source.log_dirs)
 
     def bytes_per_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
-        """By the sizes of segments."""
+        """Computed from the sizes of segments."""
         sizes: dict[Place, int] = {}
         for topic, partition in spans:
             for folder in self._source.log_dirs:
@@ -72,4 +71,4 @@ class LogDirOffsetReader(OffsetReader):
         return found
 
     def _forget(self) -> None:
-        """Nothing is remembered."""
+        """Nothing: it has no cache."""

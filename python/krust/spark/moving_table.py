@@ -1,12 +1,12 @@
-"""Files that have to lie in their last place before the commit that names them: Delta, Iceberg.
+"""Tables whose files have to be in their final place before the commit: Delta, Iceberg.
 
     <table>/_staging/<job>-<batch>-<12 hex>.publish     intent: which files are moved, and for which
                                                         publish id; gone when that is decided
 
-A driver that dies between moving and committing leaves files that no commit names. Its intent
-tells of them; they are removed once a commit of the same batch is in the table that is not the
-intent's own. Not earlier: a driver that only seemed dead may still commit, and the table's own log
-sees to it that only one commit of a batch can be made.
+A driver that dies between the move and the commit leaves files that no commit names. Its intent
+lists them. They are removed once the table has another commit of the same batch, and not earlier,
+because a driver that only seemed dead may still commit. The table's log allows only one commit of a
+batch.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 _INTENT = re.compile(r"(?P<job>.+)-(?P<batch>\d{12})-(?P<id>[0-9a-f]{12})\.publish")
 PUBLISH = "krust.publish"
-"""Under this name a commit keeps the id of its intent."""
+"""The key of the intent's id in a commit."""
 
 
 class MovingTable(Table):
-    """A table whose log names files by their last place."""
+    """A table whose log names files by their final place."""
 
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """Where its files lie."""
+        """The folder of its files."""
 
     @abstractmethod
     def published(self, ids: set[str]) -> dict[str, bool | None]:
-        """Whether commits with these publish ids are in the table; None: it cannot be known."""
+        """Publish id -> whether its commit is in the table; None: not known."""
 
     @abstractmethod
     def _logged(self, commit: Commit, files: Sequence[Path], metadata: dict[str, str]) -> bool:
-        """Write the commit. False: a commit of that batch is there already."""
+        """Write the commit. False: the table has a commit of that batch."""
 
     def _commit(self, commit: Commit) -> bool:
         number = secrets.token_hex(6)
@@ -72,7 +72,7 @@ class MovingTable(Table):
         for number, known in self.published(set(left)).items():
             if known is None:
                 continue
-            with suppress(FileNotFoundError):  # another driver sweeps as well
+            with suppress(FileNotFoundError):  # another driver may have removed it
                 names: list[str] = json.loads(left[number].read_text())
                 for name in () if known else names:
                     Path(name).unlink(missing_ok=True)

@@ -1,10 +1,9 @@
-"""The offset reader: what the planner asks about topics (partitions, offsets, sizes).
+"""The offset reader: partitions, offsets and sizes of topics for the planner.
 
-It is made in the process that plans (a child of Spark's driver), when it is first needed. Nothing
-here runs in a task. Pipelines use it too, without Spark. A subclass says where the topics are:
-`broker_offsets` asks brokers, `log_dirs` reads segment files. Each question is repeated up to
-`fetchOffset.numRetries` times, because topics are created and deleted meanwhile.
-Threads: one at a time.
+The planner process (a child of Spark's driver) creates it when it needs it; tasks do not use it.
+Pipelines use it too, without Spark. Subclasses: `broker_offsets` asks brokers, `log_dirs` reads
+segment files. A request is repeated up to `fetchOffset.numRetries` times, because topics are
+created and deleted meanwhile. Threads: one at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 UNKNOWN_TOPIC = 3
 GUESS_BYTES = 1000
-"""What an offset takes where nobody says it."""
+"""The bytes of an offset if they are not known."""
 
 
 class OffsetReader(ABC):
@@ -39,27 +38,27 @@ class OffsetReader(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """As people call it."""
+        """The source, for messages."""
 
     @abstractmethod
     def _partitions(self, topics: Iterable[str] | None) -> tuple[list[Place], set[str]]:
-        """The partitions of topics, in order, and topics that are not there.
+        """The partitions of topics, in order, and the topics that do not exist.
 
-        topics  None: all but Kafka's own
+        topics  None: all except internal ones
         """
 
     @abstractmethod
     def _at(self, moments: list[tuple[str, int, int]]) -> Offsets:
-        """The offsets of times, EARLIEST and LATEST among them."""
+        """The offsets of times, including EARLIEST and LATEST."""
 
     @abstractmethod
     def bytes_per_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
-        """How many bytes of the log an offset takes, on average; unknown: GUESS_BYTES."""
+        """The average bytes of an offset in the log; not known: GUESS_BYTES."""
 
     def survey(self) -> tuple[dict[Place, Span], set[str]]:
-        """What each chosen partition holds, and named topics that are not there.
+        """The offsets of each chosen partition, and named topics that do not exist.
 
-        The end is as far as the isolation level lets it be read.
+        The end is the end of the records that the isolation level can read.
         """
 
         def ask() -> tuple[dict[Place, Span], set[str]]:
@@ -70,7 +69,7 @@ class OffsetReader(ABC):
         return self._patiently(ask)
 
     def ends(self) -> tuple[Offsets, set[str]]:
-        """The end of each chosen partition, and named topics that are not there."""
+        """The end of each chosen partition, and named topics that do not exist."""
 
         def ask() -> tuple[Offsets, set[str]]:
             places, missing = self._places()
@@ -79,7 +78,7 @@ class OffsetReader(ABC):
         return self._patiently(ask)
 
     def earliest_there(self, places: Iterable[Place]) -> Offsets:
-        """The first offset of each of these; one that is not there is left out."""
+        """The first offset of each partition. Missing ones are left out."""
         wanted = set(places)
 
         def ask() -> Offsets:
@@ -89,12 +88,12 @@ class OffsetReader(ABC):
         return self._patiently(ask)
 
     def at(self, moments: Iterable[tuple[str, int, int]]) -> Offsets:
-        """The first offset at or after a time, -1 where nothing is as late."""
+        """The first offset at or after a time; -1: there is none."""
         asked = list(moments)
         return self._patiently(lambda: self._at(asked))
 
     def unknown_topics(self, missing: Iterable[str]) -> PlanError:
-        """The error of topics that are not there."""
+        """The error for topics that do not exist."""
         words = ", ".join(sorted(missing))
         return PlanError(
             "UNKNOWN_TOPIC_OR_PARTITION",
@@ -103,7 +102,7 @@ class OffsetReader(ABC):
         )
 
     def _places(self) -> tuple[list[Place], set[str]]:
-        """The partitions that the options choose; topics not there."""
+        """The partitions that the options choose, and topics that do not exist."""
         topics = self._source.topics
         if topics.subscribe is not None:
             return self._partitions(topics.subscribe)
@@ -131,11 +130,11 @@ class OffsetReader(ABC):
 
     @abstractmethod
     def _forget(self) -> None:
-        """Ask anew: what is remembered of topics may be old."""
+        """Drop the cache, which may be old."""
 
 
 def bytes_per_offset(spans: Mapping[Place, Span], sizes: Mapping[Place, int]) -> dict[Place, float]:
-    """Average bytes of an offset, from the sizes of partitions; unknown: GUESS_BYTES."""
+    """The average bytes of an offset, from the sizes of partitions; not known: GUESS_BYTES."""
     return {
         place: max(1.0, sizes[place] / max(1, span.latest - span.earliest))
         if place in sizes

@@ -1,7 +1,7 @@
-"""Options as users write them, text by name, read as what they mean; pure.
+"""Parses the values of options, which are texts by name. Pure.
 
-Names are in any case, spaces around a value mean nothing. What cannot be is an OptionError that
-names the option, says what it has to be, and shows a line that would do.
+Names may have any case, and spaces around a value are dropped. An invalid value is an OptionError
+with the option, the allowed values, and a valid example.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNITS_MS |= {"h": 3_600_000, "d": 86_400_000}
 
 
 class Texts:
-    """The options given."""
+    """The given options."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): str(value).strip() for name, value in given.items()}
@@ -30,7 +30,7 @@ class Texts:
         return iter(sorted(self._given.items()))
 
     def get(self, name: str) -> str | None:
-        """The text, None where there is none."""
+        """The text; None: absent."""
         return self._given.get(name.lower())
 
     def switch(self, name: str, default: bool) -> bool:
@@ -43,7 +43,7 @@ class Texts:
         return text.lower() == "true"
 
     def choice(self, name: str, default: str, *others: str) -> str:
-        """One of some words."""
+        """One of the allowed words."""
         text = self.get(name)
         found = default if text is None else text.lower()
         if found not in (default, *others):
@@ -51,7 +51,7 @@ class Texts:
         return found
 
     def count(self, name: str, *, least: int = 1) -> int | None:
-        """A whole number."""
+        """An integer."""
         text = self.get(name)
         if text is None:
             return None
@@ -60,7 +60,7 @@ class Texts:
         return int(text)
 
     def listed(self, name: str) -> list[str]:
-        """Words with commas between them."""
+        """Words that are separated by commas."""
         return [one.strip() for one in (self.get(name) or "").split(",") if one.strip()]
 
     def duration_ms(self, name: str, default: int) -> int:
@@ -75,7 +75,7 @@ class Texts:
         return int(int(found[1]) * unit)
 
     def json(self, name: str, read: Callable[[str], _Read], example: str) -> _Read:
-        """What `read` makes of the text; its ValueError says what is wrong."""
+        """The result of `read`, whose ValueError becomes an OptionError."""
         text = self.get(name) or ""
         try:
             return read(text)
@@ -84,7 +84,7 @@ class Texts:
 
 
 def wrong(name: str, value: str, example: str, wanted: str = "") -> OptionError:
-    """The error of a value that cannot be."""
+    """The error for an invalid value."""
     wanted = f"It has to be {wanted}. " if wanted else ""
     quoted = f"'{example}'" if '"' in example else f'"{example}"'
     return OptionError(

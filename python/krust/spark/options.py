@@ -1,11 +1,9 @@
-"""THE table of options of `format("krust")`, and what a user's options mean.
+"""The table of options of `format("krust")`, and the meaning of a user's options.
 
-Names, defaults and precedence are those of Spark's Kafka connector: a job that moves changes its
-format and nothing else. What is new is krust's own; what krust does not need is accepted and has no
-effect; what would be wrong is refused. A name that nobody knows is told in a warning; one that is
-nearly right is an error, because the job would read something else than was meant.
-
-Pure: no pyspark, no network.
+Names, defaults and precedence are those of Spark's Kafka connector, so a job changes only its
+format. krust adds options of its own. Options that krust does not need are accepted without effect.
+Options that krust cannot follow are refused. An unknown name gives a warning. A name that is almost
+right is an error, because the job would read something else. Pure: no pyspark, no network.
 """
 
 from __future__ import annotations
@@ -186,7 +184,7 @@ CLIENT = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-"""`kafka.*` that each of krust's clients takes: `krust.clients.options`, without importing it."""
+"""`kafka.*` options of all krust clients, as in `krust.clients.options`, without importing it."""
 CONSUMER = CLIENT | {
     "fetch.max.bytes",
     "fetch.max.wait.ms",
@@ -194,7 +192,7 @@ CONSUMER = CLIENT | {
     "isolation.level",
     "max.partition.fetch.bytes",
 }
-"""`kafka.*` that a source hands on to krust's client."""
+"""`kafka.*` options that a source passes to krust's client."""
 PRODUCER = CLIENT | {
     "acks",
     "batch.size",
@@ -206,14 +204,14 @@ PRODUCER = CLIENT | {
     "max.block.ms",
     "max.request.size",
 }
-"""`kafka.*` that the sink hands on."""
+"""`kafka.*` options that the sink passes on."""
 SECRET = re.compile(r"(sasl|ssl|security)\.")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @dataclass(frozen=True)
 class Topics:
-    """What is read: one of the three."""
+    """The topics to read: one of the three."""
 
     subscribe: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -248,7 +246,7 @@ class Source:
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of transactions that are open or aborted are left out."""
+        """Whether records of open and aborted transactions are skipped."""
         return self.client.get("isolation.level") == "read_committed"
 
 
@@ -264,9 +262,9 @@ class Sink:
 
 
 def headers_wanted(given: Mapping[str, str]) -> bool:
-    """`includeHeaders`, once what a batch and a stream have in common has been looked at.
+    """`includeHeaders`, after a check of the options that batches and streams share.
 
-    raises  OptionError: brokers or topics are not named, or not as they have to be
+    raises  OptionError: brokers or topics are missing or invalid
     """
     texts = Texts(given)
     if not texts.listed("logDir"):
@@ -276,7 +274,7 @@ def headers_wanted(given: Mapping[str, str]) -> bool:
 
 
 def source(given: Mapping[str, str], mode: str) -> Source:
-    """What the options of a read mean; `mode` BATCH or STREAM. OptionError: one cannot be."""
+    """Parse the options of a read; `mode` BATCH or STREAM. OptionError: an invalid one."""
     texts = Texts(given)
     _check_names(texts, mode)
     client = _client(texts, CONSUMER)
@@ -321,7 +319,7 @@ def source(given: Mapping[str, str], mode: str) -> Source:
 
 
 def materializes(given: Mapping[str, str]) -> bool:
-    """Whether tasks write files, and rows are those of manifests. OptionError: `materialize`."""
+    """Whether tasks write files and return manifest rows. OptionError: `materialize` is invalid."""
     texts = Texts(given)
     return texts.get("materialize") is not None and bool(texts.choice("materialize", "parquet"))
 
@@ -345,7 +343,7 @@ def _target(texts: Texts) -> Target | None:
 
 
 def sink(given: Mapping[str, str]) -> Sink:
-    """What the options of a write mean. OptionError: one cannot be."""
+    """Parse the options of a write. OptionError: an invalid one."""
     texts = Texts(given)
     _check_names(texts, SINK)
     texts.choice("partitioner", "murmur2")
@@ -363,14 +361,14 @@ def sink(given: Mapping[str, str]) -> Sink:
 
 
 def python_pattern(pattern: str) -> str:
-    r"""A Java pattern as Python writes it: named groups and \Q..\E; the rest is written alike."""
+    r"""A Java pattern for Python: converts named groups and \Q..\E; the rest is the same."""
     pattern = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda part: re.escape(part[1]), pattern)
     pattern = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", pattern)
     return pattern.replace(r"\z", r"\Z")
 
 
 def _check_names(texts: Texts, mode: str) -> None:
-    """Look at the names that are no client's. OptionError: one is refused, or nearly another."""
+    """Check the names of options. OptionError: one is refused, or almost right."""
     for name, value in texts:
         option = _BY_NAME.get(name)
         if option is None and not name.startswith("kafka."):
@@ -438,7 +436,7 @@ def _folder(text: str) -> Path:
 
 
 def _client(texts: Texts, known: frozenset[str]) -> dict[str, str]:
-    """What goes to krust's client. The rest is told, and what would be unsafe to drop refused."""
+    """The options of krust's client. Others give a warning, or an error if dropping is unsafe."""
     found: dict[str, str] = {}
     for name, value in texts:
         key = name.removeprefix("kafka.")
@@ -494,7 +492,7 @@ def _topics(texts: Texts) -> Topics:
 
 
 def _bound(texts: Texts, which: str, default: int, strategy: str) -> Bound:
-    """Where to start or end: one time, times of partitions, offsets; the first that is given."""
+    """The start or end: one time, times of partitions, or offsets; the first given one."""
     or_end = strategy == "latest"
     name = f"{which}Timestamp"
     if texts.get(name) is not None:
@@ -520,7 +518,9 @@ def _bound(texts: Texts, which: str, default: int, strategy: str) -> Bound:
 
 
 def _check_bounds(starting: Bound, ending: Bound) -> None:
-    """A batch starts not at the end, ends not at the start, and names the same for both."""
+    """Check that a batch does not start at the end or end at the start, and that both bounds name
+    the same partitions.
+    """
     if starting == Bound(everywhere=LATEST) or LATEST in (starting.offsets or {}).values():
         raise OptionError(
             "KRUST_INVALID_OPTION",

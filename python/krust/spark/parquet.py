@@ -1,14 +1,14 @@
-"""Plain Parquet in a folder: who reads it by its manifests reads each record once.
+"""Plain Parquet in a folder. A reader that uses its manifests reads each record once.
 
     <table>/_krust_manifest/<job>-<batch>.json     the commit: it exists or it does not
-    <table>/_krust_manifest/folded-<n>-<hex>.json   what all before it said, after a compaction
+    <table>/_krust_manifest/folded-<n>-<hex>.json   all earlier manifests, after a compaction
     <table>/<name>.parquet
 
-A manifest is made by linking a complete file to its name: of two drivers one wins. Only then do the
-files leave staging, so a reader of the folder itself never sees a file that does not count; for a
-moment it may miss one that does. `files()` misses none. A driver that dies in between leaves names
-in staging that its manifest lists; whoever publishes or compacts next moves them.
-Compaction writes new files, then a folded manifest without the old ones, then removes those.
+A manifest is created by linking a complete file to its name, so one of two drivers wins. Then the
+files leave staging. So a reader of the folder never sees an unpublished file; for a moment it may
+miss a published one. `files()` misses none. If a driver dies between, its manifest lists files in
+staging; the next publication or compaction moves them. Compaction writes new files, then a folded
+manifest without the old files, then removes the old ones.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class ParquetTable(Table):
         self._read: dict[str, Any] = {}
 
     def committed(self, job: str) -> int:
-        """By the names of manifests, and what folded ones remember."""
+        """Read from the names of manifests and from folded manifests."""
         return max((int(one["jobs"].get(job, -1)) for one in self._manifests()), default=-1)
 
     def offsets(self, pipeline: str) -> Offsets:
-        """Of all manifests, each newer one over the older."""
+        """Read from all manifests; a newer one wins."""
         found: Offsets = {}
         for one in self._manifests():
             found = merged(found, one["offsets"].get(pipeline, {}))
@@ -78,7 +78,7 @@ class ParquetTable(Table):
         )
 
     def files(self) -> list[str]:
-        """Where each file that counts lies now."""
+        """The current place of each published file."""
         return [str(self._place(name)) for name in self._held()]
 
     def _place(self, name: str) -> Path:
@@ -87,7 +87,7 @@ class ParquetTable(Table):
         return staged if not final.exists() and staged.exists() else final
 
     def columns(self) -> dict[str, str]:
-        """Columns and their types, as manifests have them; of older ones, as their files do."""
+        """Columns and their types, from manifests, or from the files of older manifests."""
         found: dict[str, str] = {}
         for manifest in self._manifests():
             columns = manifest.get("columns")
@@ -108,13 +108,13 @@ class ParquetTable(Table):
         return {one["name"]: one for manifest in self._manifests() for one in manifest["files"]}
 
     def _manifests(self) -> list[Any]:
-        """What counts, oldest first: the newest folded one and those that it does not cover."""
+        """The valid manifests, oldest first: the newest folded one and those after it."""
         folder = self.path / MANIFESTS
         while True:
             names = {path.name for path in folder.glob("*.json")} if folder.is_dir() else set()
             try:
                 found = {name: self._manifest(folder / name) for name in names}
-            except FileNotFoundError:  # folded while we looked
+            except FileNotFoundError:  # it was folded meanwhile
                 continue
             break
         self._read = found
@@ -150,19 +150,19 @@ class ParquetTable(Table):
         super()._swept(job, batch)
 
     def _settle(self) -> None:
-        """Move files that count out of staging."""
+        """Move published files out of staging."""
         staged = {path.name for path in listed(self.staging)}
         moved = staged & self._held().keys() if staged else set()
         for name in moved:
-            with suppress(FileNotFoundError):  # another has moved it
+            with suppress(FileNotFoundError):  # another driver has moved it
                 (self.staging / name).rename(self.path / name)
         if moved:
             sync_folder(self.path)
 
     def compact(self, file_bytes: int) -> tuple[int, int]:
-        """Small files together, and manifests folded into one.
+        """Merge small files, and fold manifests into one.
 
-        One at a time: of two that run at once, the later fold would bring old files back.
+        One compaction at a time: of two at once, the later fold would restore old files.
         """
         self._settle()
         manifests = self._manifests()
@@ -196,7 +196,7 @@ class ParquetTable(Table):
 
 
 def _columns(schema: Any) -> dict[str, str]:
-    """Names of columns and their types, in words that can be compared."""
+    """Columns and their types as texts that can be compared."""
     return {column.name: str(column.type) for column in schema}
 
 
@@ -219,7 +219,7 @@ def _folded(manifests: list[Any], names: list[str], files: list[Any]) -> dict[st
 
 
 def rewrite(sources: list[Path], target: Path, codec: str = "zstd") -> int:
-    """Write Parquet files into one, in their order, columns by name; how many rows."""
+    """Merge Parquet files in order, columns by name. Returns the number of rows."""
     import os
 
     import pyarrow as pa
@@ -237,7 +237,7 @@ def rewrite(sources: list[Path], target: Path, codec: str = "zstd") -> int:
 
 
 def _row_groups(sources: list[Path], schema: Any) -> Iterator[Any]:
-    """Row groups gathered until one is worth writing, with all the columns of the schema."""
+    """Collect rows into row groups with all columns of the schema."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Topics into tables and back, for Spark programs.
+"""Writes topics to tables and tables to topics, for Spark programs.
 
     from krust.spark import pipeline
 
@@ -6,8 +6,8 @@
                            decode={"valueFormat": "json", "valueSchema": "id bigint"}) as flow:
         flow.wait(timeout_ms=3_600_000)
 
-`once=True` reads what is there now and ends; without it the flow goes on as records come. What each
-promises is in `krust.spark.table`; the command line's `krust pipeline run` is the same in a file.
+`once=True` reads to the current end and stops; without it the flow continues with new records.
+`krust.spark.table` has the promises. `krust pipeline run` does the same with a file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FOLDER_BYTES = 256 << 20
 
 
 def start(spark: SparkSession, made: Pipeline, *, once: bool = False) -> Flow:
-    """Run a pipeline; the flow has to be left (`with`) or stopped."""
+    """Run a pipeline. The flow has to be stopped, or used with `with`."""
     flow = Flow(spark, made)
     try:
         flow.start(once=once)
@@ -60,7 +60,7 @@ def to_parquet(
     once: bool = False,
     **more: Unpack[TableSettings],
 ) -> Flow:
-    """Topics into Parquet files with manifests. `more`: see `TableSettings`."""
+    """Write topics to Parquet files with manifests. `more`: see `TableSettings`."""
     return start(spark, _made(topics, "parquet", path, more), once=once)
 
 
@@ -72,7 +72,7 @@ def to_delta(
     once: bool = False,
     **more: Unpack[TableSettings],
 ) -> Flow:
-    """Topics into a Delta table. `more`: see `TableSettings`."""
+    """Write topics to a Delta table. `more`: see `TableSettings`."""
     return start(spark, _made(topics, "delta", path, more), once=once)
 
 
@@ -84,7 +84,7 @@ def to_iceberg(
     once: bool = False,
     **more: Unpack[TableSettings],
 ) -> Flow:
-    """Topics into an Iceberg table `namespace.table`; `catalog={..}` as pyiceberg takes it."""
+    """Write topics to an Iceberg table `namespace.table`; `catalog={..}` is for pyiceberg."""
     return start(spark, _made(topics, "iceberg", table, more), once=once)
 
 
@@ -97,9 +97,9 @@ def transform(
     once: bool = False,
     **more: Unpack[PipelineSettings],
 ) -> Flow:
-    """Topics through a function of DataFrames into another topic, each record at least once.
+    """Write topics through a function of DataFrames to another topic, at least once.
 
-    Rows without a `value` column are written as JSON; `checkpoint=` is where it goes on.
+    Rows without a `value` column are written as JSON. `checkpoint=` is needed to continue.
     """
     made = _made(topics, "topic", topic, more | {"function": function})
     return start(spark, made, once=once)
@@ -122,10 +122,10 @@ def replay(
     per_second: int = 0,
     catalog: Mapping[str, str] | None = None,
 ) -> int:
-    """Write a table of whole records (no decoding) into a topic, each partition in its order.
+    """Write a table of whole records (no decoding) to a topic, each partition in order.
 
-    per_second  records a second at most, in all; 0: as fast as it goes
-    returns     how many records; at least once, if tasks fail
+    per_second  the most records a second, in all; 0: no limit
+    returns     the number of records; at least once if tasks fail
     """
     from krust.spark.session import register
 
@@ -179,7 +179,7 @@ def compact(
     file_bytes: int = _FOLDER_BYTES,
     catalog: Mapping[str, str] | None = None,
 ) -> tuple[int, int]:
-    """Write a table's small files together, sweep old orphans: (files gone, files new)."""
+    """Merge a table's small files and delete old orphans. Returns (files removed, files added)."""
     table = open_table(kind, place, catalog)
     table.sweep()
     return table.compact(file_bytes)

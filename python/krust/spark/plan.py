@@ -1,11 +1,10 @@
-"""Which offsets a job reads, and in which tasks: pure functions over what the cluster said.
+"""The offsets that a job reads, and their tasks: pure functions of the cluster's offsets.
 
 A place is (topic, partition). Offsets in JSON are the official connector's, `{"topic":{"0":123}}`:
-the offset of the next record to be read, so a checkpoint can move from one source to the other.
-A range is [start, end) of one partition. `split` divides ranges exactly as the connector's
-KafkaOffsetRangeCalculator does, `admit` shares a limit among partitions as its rate limit does.
-
-Not promised: that a range holds `size` records. Compaction and transactions leave gaps.
+the offset of the next record to read, so a checkpoint works with both sources. A range is
+[start, end) of one partition. `split` divides ranges exactly as the connector's
+KafkaOffsetRangeCalculator, `admit` divides a limit among partitions as the connector's rate limit.
+Not promised: that a range has `size` records. Compaction and transactions leave gaps.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Place = tuple[str, int]
 Offsets = dict[Place, int]
 
 EARLIEST, LATEST = -2, -1
-"""In place of an offset: the first one there is, the next one to be written."""
+"""In place of an offset: the first offset, the end."""
 NONE_SO_LATE = -1
-"""In place of an offset found by time."""
+"""In place of an offset for a time: there is no record at or after it."""
 
 
 class Range(NamedTuple):
@@ -46,19 +45,19 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; not how many records."""
+        """The number of offsets, not of records."""
         return self.end - self.start
 
 
 class Span(NamedTuple):
-    """What a partition holds: its first offset, and the next one to be written."""
+    """The first offset of a partition, and its end."""
 
     earliest: int
     latest: int
 
 
 def parse_offsets(text: str) -> Offsets:
-    """Offsets, or times, of partitions from JSON. ValueError: what is wrong with it."""
+    """Offsets, or times, of partitions from JSON. ValueError: invalid, with the reason."""
     try:
         return from_json(json.loads(text))
     except json.JSONDecodeError as error:
@@ -66,7 +65,7 @@ def parse_offsets(text: str) -> Offsets:
 
 
 def from_json(tree: object) -> Offsets:
-    """Offsets of partitions from `{"topic": {"0": 123}}`. ValueError: it is something else."""
+    """Offsets of partitions from `{"topic": {"0": 123}}`. ValueError: another form."""
     found: Offsets = {}
     for topic, partitions in _object(tree).items():
         for partition, offset in _object(partitions).items():
@@ -77,7 +76,7 @@ def from_json(tree: object) -> Offsets:
 
 
 def to_json(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
-    """Offsets as what JSON is made of, in one order for one set of offsets."""
+    """Offsets for JSON. Equal offsets have the same order."""
     tree: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         tree.setdefault(topic, {})[str(partition)] = offset
@@ -85,7 +84,7 @@ def to_json(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
 
 
 def parse_places(text: str) -> list[Place]:
-    """Partitions from `{"topic": [0, 1]}`. ValueError: it is something else."""
+    """Partitions from `{"topic": [0, 1]}`. ValueError: another form."""
     try:
         tree = _object(json.loads(text))
     except json.JSONDecodeError as error:
@@ -116,11 +115,11 @@ def _number(value: object) -> int:
 
 @dataclass(frozen=True)
 class Bound:
-    """Where the reading begins or ends, as the options say it.
+    """The start or the end of a reading, from the options.
 
-    offsets  of each partition, EARLIEST and LATEST among them; `times` of each, in milliseconds;
+    offsets  of each partition, including EARLIEST and LATEST; or `times` of each, in milliseconds;
              or one `time` for all. All None: `everywhere`, EARLIEST or LATEST
-    or_end   a time that nothing is as late as means the end; else it is an error (of a start only)
+    or_end   whether a time without a later record means the end; else it is an error of a start
     """
 
     everywhere: int = EARLIEST
@@ -130,21 +129,21 @@ class Bound:
     or_end: bool = False
 
     def moments(self, places: Iterable[Place]) -> list[tuple[str, int, int]]:
-        """The times whose offsets `resolve` wants to know: (topic, partition, milliseconds)."""
+        """The times whose offsets `resolve` needs: (topic, partition, milliseconds)."""
         if self.time is not None:
             return [(topic, partition, self.time) for topic, partition in places]
         times = self.times or {}
         return [(*place, times[place]) for place in places if place in times]
 
     def moves(self) -> bool:
-        """Whether it means another offset when it is resolved later: more may have come."""
+        """Whether its offset may change with new records."""
         timed = self.time is not None or self.times is not None
         if timed or self.offsets is not None:
             return self.or_end if timed else LATEST in (self.offsets or {}).values()
         return self.everywhere == LATEST
 
     def named(self) -> set[Place] | None:
-        """The partitions it speaks of; None: of all."""
+        """The partitions that it names; None: all."""
         if self.time is not None:
             return None
         if self.times is not None:
@@ -156,10 +155,9 @@ class Bound:
     ) -> Offsets:
         """The offset of each partition.
 
-        spans     what each partition holds
-        found     by `moments`: the first offset at or after it, NONE_SO_LATE
-        raises    PlanError: partitions that differ from what it names; a start nothing is as late
-                  as
+        spans     the offsets of each partition
+        found     for `moments`: the first offset at or after the time, or NONE_SO_LATE
+        raises    PlanError: other partitions than it names; a start without a later record
         """
         self._check_names(set(spans), starting=starting)
         offsets: Offsets = {}
@@ -197,7 +195,7 @@ class Bound:
 
 
 def names(places: Iterable[Place]) -> str:
-    """Partitions as Kafka writes them: `orders-0, orders-1`."""
+    """Partitions in Kafka's form: `orders-0, orders-1`."""
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "none"
 
 
@@ -207,11 +205,11 @@ def batch_ranges(
     spans: Mapping[Place, Span],
     losses: Losses,
 ) -> list[Range]:
-    """The ranges of a batch, within what the partitions hold.
+    """The ranges of a batch, within the partitions' offsets.
 
     starts, ends, spans  of the same partitions
-    raises               PlanError: a start behind its end; DataLossError: offsets that are not
-                         there, where losses are errors
+    raises               PlanError: a start behind its end; DataLossError: missing offsets, if
+                         losses are errors
     """
     ranges = []
     for place in sorted(spans):
@@ -247,8 +245,8 @@ def stream_ranges(
 ) -> list[Range]:
     """The ranges of a micro-batch.
 
-    earliest  the first offsets of `new_places`; one that is missing was deleted again
-    raises    DataLossError: partitions or offsets are gone, where losses are errors
+    earliest  the first offsets of `new_places`; an absent partition was deleted
+    raises    DataLossError: missing partitions or offsets, if losses are errors
     """
     added = new_places(starts, ends)
     unknown = added - set(earliest)
@@ -280,17 +278,17 @@ def stream_ranges(
 
 
 def new_places(starts: Mapping[Place, int], ends: Mapping[Place, int]) -> set[Place]:
-    """Partitions that a micro-batch meets for the first time."""
+    """Partitions that are new in a micro-batch."""
     return set(ends) - set(starts)
 
 
 def split(
     ranges: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[Range]:
-    """Ranges as tasks: none is empty, none larger than `max_records`, about `min_partitions`.
+    """Divide ranges into about `min_partitions` tasks, none empty, none above `max_records`.
 
-    A range is divided by its share of all that is divided at all; shares are rounded, so there may
-    be fewer or more tasks. Order is kept.
+    A range gets tasks in proportion to its size. The numbers are rounded, so there may be fewer or
+    more tasks. The order is kept.
     """
     whole = [one for one in ranges if one.size > 0]
     if max_records is not None:
@@ -329,13 +327,13 @@ def _divided(one: Range, parts: int) -> list[Range]:
 
 
 LARGE = 500_000
-"""Offsets that are worth a task of their own, where the user did not say how many tasks."""
+"""The offsets of a task if the user has not set the number of tasks."""
 LARGEST = 10_000_000
-"""Offsets that a task gets at most, where the user did not say."""
+"""The most offsets of a task if the user has not set a limit."""
 
 
 def default_tasks(ranges: Sequence[Range], processors: int) -> int:
-    """How many tasks a batch has at least, where the user did not say."""
+    """The least number of tasks of a batch if the user has not set it."""
     total = sum(max(0, one.size) for one in ranges)
     return max(1, min(processors, total // LARGE), total // LARGEST)
 
@@ -346,12 +344,11 @@ def admit(
     ends: Mapping[Place, int],
     weights: Mapping[Place, float] | None = None,
 ) -> Offsets:
-    """Where a micro-batch ends that may have `limit` offsets: shared in proportion to backlog.
+    """The ends of a micro-batch with `limit` offsets, divided in proportion to the backlogs.
 
-    Every partition with a backlog gets at least one, so there may be more than `limit` of them.
-
-    starts   of every partition of `ends`, new ones too; one that is missing is not limited
-    weights  what an offset of a partition counts, where the limit is not of offsets
+    Every partition with a backlog gets at least one offset, so there may be more than `limit`.
+    starts   of every partition of `ends`, including new ones; an absent one is not limited
+    weights  the weight of an offset of a partition, if the limit does not count offsets
     """
     weights = weights or {}
     sizes = {
@@ -371,5 +368,5 @@ def admit(
 
 
 def backlog(starts: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
-    """Offsets between two positions; what went back counts as nothing."""
+    """The offsets between two positions. A position that went back counts as 0."""
     return sum(max(0, end - starts.get(place, 0)) for place, end in ends.items())

@@ -1,4 +1,4 @@
-"""What readers of batches and of streams share when they plan: an offset reader, and tasks."""
+"""Shared by the planning of batches and streams: the offset reader, and the division into tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offset_reader(source: Source) -> OffsetReader:
-    """The offset reader for a source's options: of log directories if they name some."""
+    """The offset reader of a source's options: log directories if they name some, else brokers."""
     return LogDirOffsetReader(source) if source.log_dirs else BrokerOffsetReader(source)
 
 
@@ -28,7 +28,7 @@ def tasks(
     *,
     streaming: bool = False,
 ) -> list[plan.Range]:
-    """Ranges as tasks, by the options; a batch whose options say nothing uses all processors."""
+    """Divide ranges into tasks, by the options. Without options a batch uses all processors."""
     least = source.min_partitions
     if source.max_bytes is not None and ranges:
         weights = offsets.bytes_per_offset(spans)

@@ -1,6 +1,6 @@
-"""Where a pipeline begins, has come to, and how much is left: offsets of tables and brokers.
+"""The start, the position and the lag of a pipeline, from offsets of tables and brokers.
 
-No Spark here: `krust pipeline check` and `status` use it too.
+It needs no Spark: `krust pipeline check` and `status` use it too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Position:
-    """Offsets of the topics of a pipeline, as its brokers have them."""
+    """The offsets of a pipeline's topics on the brokers."""
 
     def __init__(self, pipeline: Pipeline, timeout_ms: int = 10_000) -> None:
         if not pipeline.bootstrap:
@@ -36,7 +36,7 @@ class Position:
         self._offset_reader = offset_reader(options.source(given, options.STREAM))
 
     def spans(self) -> dict[Place, Span]:
-        """What each partition holds, in order. KrustError: a topic does not exist."""
+        """The offsets of each partition, sorted. KrustError: a topic does not exist."""
         found, missing = self._offset_reader.survey()
         for name in sorted(missing):
             raise KrustError(
@@ -46,12 +46,12 @@ class Position:
         return dict(sorted(found.items()))
 
     def at(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
-        """The first offset of each partition that is not older than a time; -1: none."""
+        """The first offset of each partition at or after a time; -1: none."""
         return self._offset_reader.at([(*place, time_ms) for place in places])
 
 
 def source_options(pipeline: Pipeline) -> dict[str, str]:
-    """What a pipeline reads, as options of `format("krust")`."""
+    """The options of `format("krust")` for a pipeline's source."""
     found = {"kafka.bootstrap.servers": pipeline.bootstrap}
     found["subscribePattern" if pipeline.pattern else "subscribe"] = ",".join(pipeline.topics)
     return found | dict(pipeline.source_options)
@@ -60,7 +60,7 @@ def source_options(pipeline: Pipeline) -> dict[str, str]:
 def starting(pipeline: Pipeline, known: Offsets) -> dict[str, str]:
     """The source's options for a new checkpoint.
 
-    known   what the table has: there it goes on, whatever `since` says
+    known   the table's offsets, where it continues, regardless of `since`
     """
     place = begin(pipeline.since)
     if not known and place == spec.START:
@@ -80,7 +80,7 @@ def starting(pipeline: Pipeline, known: Offsets) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far one partition has come. `start` is the first offset that the broker still has."""
+    """The lag of one partition. `start` is the broker's first offset."""
 
     topic: str
     partition: int
@@ -90,13 +90,13 @@ class Lag:
 
     @property
     def records(self) -> int:
-        """Offsets that are still to be read."""
+        """The offsets to read."""
         first = self.start if self.reached is None else max(self.start, self.reached)
         return max(0, self.end - first)
 
 
 def lags(position: Position, reached: Offsets) -> list[Lag]:
-    """Each partition of a pipeline, in order."""
+    """The lag of each partition of a pipeline, sorted."""
     done = from_json(reached)
     return [
         Lag(*place, span.earliest, done.get(place), span.latest)

@@ -1,10 +1,8 @@
-"""A range of a partition as Arrow batches: what a task of a batch or a micro-batch does.
+"""Reads a range of a partition as Arrow batches, in a task of a batch or micro-batch.
 
-The columns are those of Spark's Kafka source. A schema of the user's own is the projection: any of
-them, in any order; only what it names is decoded. Batches come from Rust as they are and are handed
-on: nothing is copied in Python.
-
-A task makes its own client, in its own process; Spark's workers are forked.
+The columns are those of Spark's Kafka source. A schema of the user is a projection: any of these
+columns, in any order; others are not decoded. Batches are passed on from Rust without a copy.
+A task creates its own client in its own process, because Spark's workers are forked.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ COLUMNS: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
-"""THE table of columns, as Spark's Kafka source has them."""
+"""The table of columns, as of Spark's Kafka source."""
 _ALL = ", ".join(f"{name} {kind.simpleString()}" for name, kind in COLUMNS.items())
 MAY_BE_NULL = frozenset({"key", "value", "headers"})
 _GONE = frozenset({1, 3, 100})
@@ -56,7 +54,7 @@ _GONE = frozenset({1, 3, 100})
 
 
 class Part(InputPartition):
-    """What one task reads."""
+    """The range of one task."""
 
     def __init__(self, ranges: tuple[Range, ...]) -> None:
         super().__init__(ranges)
@@ -64,19 +62,19 @@ class Part(InputPartition):
 
 
 def full_schema(headers: bool) -> StructType:
-    """The schema where the user gives none."""
+    """The schema if the user gives none."""
     return StructType(
         [StructField(name, kind) for name, kind in COLUMNS.items() if headers or name != "headers"]
     )
 
 
 def words(schema: StructType) -> str:
-    """A schema as SQL spells it."""
+    """A schema as SQL."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 
 def columns(schema: StructType) -> list[str]:
-    """The columns that a schema names. PlanError: one is not there, or of another type."""
+    """The columns of a schema. PlanError: one does not exist, or has another type."""
     by_name = {name.lower(): name for name in COLUMNS}
     found = []
     for field in schema.fields:
@@ -107,14 +105,14 @@ def columns(schema: StructType) -> list[str]:
 
 
 def manifest_schema() -> StructType:
-    """The schema of `materialize=parquet`: a row a file."""
+    """The schema of `materialize=parquet`: a row for each file."""
     kinds = {"string": StringType(), "int": IntegerType(), "bigint": LongType()}
     pairs = (column.split() for column in MANIFEST_DDL.split(", "))
     return StructType([StructField(name, kinds[kind]) for name, kind in pairs])
 
 
 def check(source: Source, schema: StructType) -> None:
-    """Look at a schema before anything is read. PlanError: it is none of this source."""
+    """Check a schema before anything is read. PlanError: it does not fit this source."""
     if source.target is None:
         columns(schema)
     elif schema != manifest_schema():
@@ -127,7 +125,7 @@ def check(source: Source, schema: StructType) -> None:
 def read(part: InputPartition, source: Source, schema: StructType) -> Iterator[Any]:
     """The records of a task as Arrow batches of exactly the schema's layout."""
     if not isinstance(part, Part) or not part.ranges:
-        return  # Spark makes one task where there are none
+        return  # Spark makes one task if there are none
     if source.target is None:
         yield from _batches(part, source, schema)
     else:
@@ -135,7 +133,7 @@ def read(part: InputPartition, source: Source, schema: StructType) -> Iterator[A
 
 
 def _manifest(part: Part, source: Source, target: Target) -> Any:
-    """Write a task's records as files; the manifest's rows."""
+    """Write a task's records to files. Returns manifest rows."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -169,7 +167,7 @@ def _batches(part: Part, source: Source, schema: StructType) -> Iterator[Any]:
         layout = _layout(reader.schema, schema)
         for batch in reader:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=layout) if layout else batch
-    except Exception as error:  # pyarrow's, or OSError: what is behind it is told
+    except Exception as error:  # of pyarrow, or OSError: raise its cause
         raise _told(stream.failure() or error, part) from error
     for topic, partition, start, end in stream.skipped():
         LOG.warning(
@@ -182,7 +180,7 @@ def _batches(part: Part, source: Source, schema: StructType) -> Iterator[Any]:
 
 
 def _layout(given: Any, schema: StructType) -> Any:
-    """The Arrow schema that Spark expects, where names or nullability differ; None: it is so."""
+    """The Arrow schema that Spark expects if names or nullability differ; None: they do not."""
     import pyarrow as pa
 
     fields = [
@@ -194,7 +192,7 @@ def _layout(given: Any, schema: StructType) -> Any:
 
 
 def _told(error: BaseException, part: Part) -> BaseException:
-    """An error as Spark's users know it."""
+    """The error for Spark's users."""
     if isinstance(error, KafkaError) and error.code in _GONE:
         try:
             Losses(fail=True).report(
@@ -203,7 +201,7 @@ def _told(error: BaseException, part: Part) -> BaseException:
             )
         except PlanError as loss:
             return loss
-    if isinstance(error, KafkaError) and not error.retriable:  # so that nobody tries it again
+    if isinstance(error, KafkaError) and not error.retriable:  # so that Spark does not retry
         return PlanError(f"KRUST_{error.name}", f"{error}.")
     return error
 

@@ -1,4 +1,4 @@
-"""A pipeline as data: topic -> decode -> transform -> table or topic, from FILE.toml or FILE.py.
+"""The description of a pipeline: topic -> decode -> transform -> table or topic.
 
     [source]      topic = "flights" (or topics = [..], pattern = "fl.*"), bootstrap, since, options
     [decode]      format = "json", schema = "id bigint, .." (see DECODE for the rest)
@@ -7,8 +7,8 @@
                   file_mb, compression, catalog = { .. }
     [run]         name, checkpoint, trigger = "10s", max_per_trigger
 
-FILE.py makes the same object: `pipeline = krust.spark.recipe.Pipeline(..)`. Paths in a file are
-relative to it. Pure but for reading the file: nothing here starts Spark or asks a broker.
+This is FILE.toml. FILE.py creates the same object: `pipeline = krust.spark.recipe.Pipeline(..)`.
+Paths in a file are relative to it. Pure, except for reading the file: no Spark, no broker.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 class PipelineSettings(TypedDict, total=False):
-    """What a pipeline may be told beside where it begins and ends; see `Pipeline`."""
+    """The settings of a pipeline beside its source and sink; see `Pipeline`."""
 
     name: str
     bootstrap: str
@@ -76,20 +76,20 @@ class PipelineSettings(TypedDict, total=False):
 
 
 class TableSettings(PipelineSettings, total=False):
-    """Of a pipeline into a table."""
+    """The settings of a pipeline into a table."""
 
     function: Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What flows from where to where.
+    """A pipeline.
 
     topics      names, or one regular expression if `pattern`
-    since       SPEC: where a pipeline begins that has written nothing
-    decode      options of decoding by the source's names; empty: records as they are
-    sql, function  what happens to the rows; at most one of them
-    sink        one of SINKS, place: its folder, table or topic
+    since       SPEC: the start of a new pipeline
+    decode      options of decoding by the source's names; empty: no decoding
+    sql, function  the transformation; at most one of them
+    sink        one of SINKS; place: its folder, table or topic
     checkpoint  Spark's folder; empty: beside the table, `_checkpoint`, or under the state folder
     trigger_ms  a micro-batch at most this often
     """
@@ -134,7 +134,7 @@ class Pipeline:
 
     @property
     def transforms(self) -> bool:
-        """Whether rows meet a DataFrame on their way."""
+        """Whether it has a transformation."""
         return bool(self.sql) or self.function is not None
 
     @property
@@ -149,7 +149,7 @@ class Pipeline:
 
 
 def begin(since: str) -> spec.Spec:
-    """Where a new pipeline begins. ConfigError: that is no place, or an end is given too."""
+    """The start of a new pipeline. ConfigError: an invalid position, or an end too."""
     try:
         found = spec.parse(since, int(time.time() * 1000))
     except spec.SpecError as error:
@@ -160,7 +160,7 @@ def begin(since: str) -> spec.Spec:
 
 
 def read(path: Path, *, bootstrap: str = "") -> Pipeline:
-    """Read a file. ConfigError: what is wrong in it, and where.
+    """Read a file. ConfigError: invalid, with the position.
 
     bootstrap  the brokers if the file names none
     """
@@ -190,7 +190,7 @@ def read(path: Path, *, bootstrap: str = "") -> Pipeline:
 
 
 def of(tree: Mapping[str, Any], folder: Path, name: str) -> Pipeline:
-    """Make a pipeline of a file's tables. ConfigError."""
+    """Create a pipeline from a file's tables. ConfigError: invalid."""
     parts = {part: _part(tree, part) for part in _KEYS}
     for part in tree:
         if part not in _KEYS:
@@ -309,7 +309,7 @@ def _decode(part: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _function(text: str, folder: Path) -> Callable[[Any], Any]:
-    """The function that `file.py:name` or `package.module:name` says."""
+    """The function that `file.py:name` or `package.module:name` names."""
     place, colon, name = text.rpartition(":")
     if not colon or not place:
         raise ConfigError(f"[transform] python is {text!r}; write file.py:function")
@@ -344,7 +344,7 @@ def _module(path: Path) -> Any:
 
 
 def existing_table(pipeline: Pipeline) -> Table | None:
-    """The table that a pipeline writes; None: there is none yet."""
+    """The table of a pipeline; None: it does not exist yet."""
     try:
         return open_table(pipeline.sink, pipeline.place, pipeline.catalog)
     except NoTableError:

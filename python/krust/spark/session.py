@@ -1,4 +1,4 @@
-"""`krust.spark.register(spark)`: the format in a session, said in so many words."""
+"""`krust.spark.register(spark)`: registers the format in a session."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession, *, filter_pushdown: bool = True) -> None:
-    """Make `format("krust")` known to a session.
+    """Register `format("krust")` in a session.
 
-    Spark looks for formats with the Python that `PYSPARK_PYTHON` names, else `python3` of the
-    path; in an environment that is not activated it finds nothing, and says so. This needs no
-    looking.
-
-    filter_pushdown  let Spark hand filters to Python sources (4.1 and newer), as the option
+    Spark searches formats with the Python of `PYSPARK_PYTHON`, else with `python3` of the path. In
+    an environment that is not activated it finds none. This call needs no search. filter_pushdown
+    let Spark pass filters to Python sources (4.1 and newer), which the option
                      `filterPushdown` needs
     """
     spark.dataSource.register(KrustDataSource)

@@ -1,11 +1,11 @@
-"""`df.write.format("krust")` and `writeStream`: rows into topics, over krust's idempotent producer.
+"""`df.write.format("krust")` and `writeStream`: writes rows to topics with krust's producer.
 
-`value` is needed; `key`, `headers`, `partition`, `topic` are used where they are there, `timestamp`
-with keepTimestamp; text or binary. Other columns are not written. Arrow batches go to Rust as Spark
-made them; streams of Spark 4.0 come row by row.
+The column `value` is needed; `key`, `headers`, `partition`, `topic` are used if they exist,
+`timestamp` with keepTimestamp. Keys and values are text or binary. Other columns are not written.
+Spark's Arrow batches go to Rust; streams of Spark 4.0 come row by row.
 
-Promised: at least once. What a task wrote before it failed stays, and the task that is tried again
-writes it again; nothing is rolled back. A task that succeeded has had every row acknowledged.
+Promised: at least once. Rows that a failed task has written stay, and the repeated task writes them
+again. After a successful task every row is acknowledged.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ ROLES: dict[str, tuple[DataType, ...]] = {
     "partition": (IntegerType(),),
     "timestamp": (TimestampType(),),
 }
-"""THE table of columns that are written, and the types they may have."""
+"""The table of columns that are written, and their types."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """The result of a task."""
 
     rows: int
 
 
 def roles(sink: Sink, schema: StructType) -> dict[str, str]:
-    """Which column has which role. PlanError: one is missing, or of a type that cannot be."""
+    """Role -> column. PlanError: one is missing, or has an invalid type."""
     found: dict[str, str] = {}
     for field in schema.fields:
         kinds = ROLES.get(field.name)
@@ -92,12 +92,12 @@ def roles(sink: Sink, schema: StructType) -> dict[str, str]:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether types are equal but for what may be null in them."""
+    """Whether types are equal except for nullability."""
     return bool(one.simpleString() == other.simpleString())
 
 
 def write_batches(sink: Sink, columns: dict[str, str], batches: Iterator[Any]) -> Written:
-    """Write Arrow batches; every row is acknowledged when this returns."""
+    """Write Arrow batches. Every row is acknowledged when this returns."""
     rows = 0
     with _producer(sink) as producer:
         for batch in batches:
@@ -109,7 +109,7 @@ def write_batches(sink: Sink, columns: dict[str, str], batches: Iterator[Any]) -
 
 
 def write_rows(sink: Sink, columns: dict[str, str], rows: Iterator[Row]) -> Written:
-    """Write rows one by one; every row is acknowledged when this returns."""
+    """Write rows one by one. Every row is acknowledged when this returns."""
     count = 0
     with _producer(sink) as producer:
         for row in rows:
@@ -132,7 +132,7 @@ def write_rows(sink: Sink, columns: dict[str, str], rows: Iterator[Row]) -> Writ
 
 
 def _plain(value: Any) -> Any:
-    """Spark's rows have bytearrays."""
+    """A value without Spark's bytearrays."""
     return bytes(value) if isinstance(value, bytearray) else value
 
 
@@ -157,7 +157,7 @@ class KrustArrowWriter(DataSourceArrowWriter):
         self._sink, self._columns = sink, roles(sink, schema)
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """Write what one task has."""
+        """Write the rows of one task."""
         return write_batches(self._sink, self._columns, iterator)
 
 
@@ -168,14 +168,14 @@ class KrustStreamRowWriter(DataSourceStreamWriter):
         self._sink, self._columns = sink, roles(sink, schema)
 
     def write(self, iterator: Iterator[Row]) -> Written:
-        """Write what one task has of a micro-batch."""
+        """Write the rows of one task of a micro-batch."""
         return write_rows(self._sink, self._columns, iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Nothing is left to do: every row was acknowledged."""
+        """Nothing: every row was acknowledged."""
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Nothing can be taken back."""
+        """Nothing: written rows cannot be removed."""
         LOG.warning("Micro-batch %d failed; what its tasks wrote stays.", batchId)
 
 
@@ -188,7 +188,7 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
             self._sink, self._columns = sink, roles(sink, schema)
 
         def write(self, iterator: Iterator[Any]) -> Written:
-            """Write what one task has of a micro-batch."""
+            """Write the rows of one task of a micro-batch."""
             return write_batches(self._sink, self._columns, iterator)
 
         commit = KrustStreamRowWriter.commit
@@ -206,7 +206,7 @@ def batch_writer(sink: Sink, schema: StructType, overwrite: bool) -> DataSourceA
 
 
 def stream_writer(sink: Sink, schema: StructType) -> DataSourceStreamWriter:
-    """The writer of a stream, for the Spark that runs."""
+    """The writer of a stream for the running Spark version."""
     if hasattr(datasource, "DataSourceStreamArrowWriter"):
         return KrustStreamArrowWriter(sink, schema)
     return KrustStreamRowWriter(sink, schema)

@@ -1,15 +1,14 @@
-"""`format("krust")`: the data source that Spark makes of a user's options, and batch reads.
+"""`format("krust")`: the data source, and batch reads.
 
-Spark imports this class in three kinds of processes: the planner (a child of the driver, a new one
-for each query), the process that asks for a stream's offsets (it lives as long as the stream), and
-the forked workers that read and write. The planner pickles the reader and sends it to every task,
-so krust has to be installed where tasks run. The native module is imported at first use, and each
-process makes its own client. Two classes read batches, because Spark refuses a reader that could
-take filters while filters are not switched on.
-
-    pushFilters   what filters leave is worked out in `filters`
-    partitions    one round of questions to the brokers, then `plan` alone decides
-    read          runs in a task: `reading`
+Spark imports this class in three kinds of processes: the planner (a child of the driver, one for
+each query), the process for a stream's offsets (it exists as long as the stream), and the forked
+workers that read and write. The planner pickles the reader and sends it to each task, so krust has
+to be installed there. The native module is imported at first use, and each process creates its own
+client. There are two classes for batches, because Spark refuses a reader with filters if filter
+pushdown is off.
+    pushFilters   `filters` applies the filters
+    partitions    asks the brokers once, then `plan` decides
+    read          runs in a task, in `reading`
 """
 
 from __future__ import annotations
@@ -64,15 +63,15 @@ _OPS = {
 
 
 class KrustDataSource(DataSource):
-    """Topics of Kafka as a source and a sink."""
+    """Kafka topics as a source and a sink."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """The name in `format(...)`."""
         return "krust"
 
     def schema(self) -> StructType:
-        """The schema where the user gave none; the first look at the options."""
+        """The schema if the user gave none. Checks the options first."""
         headers = options.headers_wanted(self.options)
         return manifest_schema() if options.materializes(self.options) else full_schema(headers)
 
@@ -103,7 +102,7 @@ class KrustDataSource(DataSource):
 
 
 class KrustBatchReader(DataSourceReader):
-    """Reads ranges that are settled when the query is planned."""
+    """Reads ranges that are fixed when the query is planned."""
 
     def __init__(self, source: options.Source, schema: StructType) -> None:
         check(source, schema)
@@ -111,7 +110,7 @@ class KrustBatchReader(DataSourceReader):
         self.clip = Clip()
 
     def partitions(self) -> list[InputPartition]:
-        """One task a range; nothing to read: no task."""
+        """A task for each range."""
         source, offsets = self.source, offset_reader(self.source)
         spans, missing = offsets.survey()
         if missing:
@@ -130,10 +129,10 @@ class KrustBatchReader(DataSourceReader):
 
 
 class KrustFilteringReader(KrustBatchReader):
-    """The same, told which rows are wanted. Needs spark.sql.python.filterPushdown.enabled."""
+    """A batch reader with filters. Needs spark.sql.python.filterPushdown.enabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what filters say; those that Spark has to look at again are given back."""
+        """Use filters. Returns those that Spark has to check again."""
         return [one for one in filters if not self._taken(one)]
 
     def _taken(self, one: Filter) -> bool:

@@ -1,22 +1,20 @@
 """`spark.readStream.format("krust")`: offsets of micro-batches.
 
-Spark asks a source where it starts, does not write the answer down, and asks again if the first
-micro-batch failed. With `latest` the second answer is later, and what came between is lost. So the
-start that krust names first is a symbol, and the first micro-batch goes from the symbol to the
-concrete start: it is empty, and once Spark has logged it the start is settled.
+Spark asks a source for its start, does not store it, and asks again if the first micro-batch
+failed. With `latest` the second answer is later, and the records between would be lost. So krust's
+first start is a symbol, and the first micro-batch goes from the symbol to the concrete start. It is
+empty, and once Spark has logged it the start is fixed.
 
     batch   start                          end                                    reads
     0       {"__krust_start": "latest"}    {"krust:pinned": {}, "t": {"0": 100}}  nothing
     1       {"krust:pinned": {}, ...}      {"t": {"0": 110}}                      [100, 110)
 
-Offsets are the official connector's, so a checkpoint can go from one source to the other and back.
-The empty entry is no topic; the official connector passes it over. It tells a batch 0 of krust's
-from one that the official connector began and did not finish: that one is not empty, and only the
-official connector knows where it starts.
-
-Trigger.AvailableNow: ends are frozen when the query starts. Spark 4.0 and 4.1 do not hand the start
-to `latestOffset`: there the reader remembers it, and their AvailableNow is a single micro-batch.
-Threads: one at a time; a reader lives as long as its query.
+Offsets are the official connector's, so a checkpoint works with both sources. The empty entry is no
+topic; the official connector ignores it. It marks a batch 0 of krust. A batch 0 that the official
+connector has not finished is not empty, and only that connector knows its start.
+Trigger.AvailableNow: the ends are fixed when the query starts. Spark 4.0 and 4.1 do not pass the
+start to `latestOffset`, so the reader remembers it, and AvailableNow is a single micro-batch.
+Threads: one at a time. A reader exists as long as its query.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ Json = dict[str, Any]
 
 
 class _Reader(DataSourceStreamReader):
-    """What the readers for all versions of Spark share."""
+    """Shared by the readers for all versions of Spark."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
         check(source, schema)
@@ -99,7 +97,7 @@ class _Reader(DataSourceStreamReader):
         return read(partition, self.source, self._schema)
 
     def commit(self, end: Json) -> None:
-        """Tell tools of lag how far the query is. Spark's checkpoint is what counts."""
+        """Commit to the group, for tools that show lag. Spark's checkpoint counts."""
         if self.source.group_id and START not in end:
             try:
                 self._commits.commit(plan.from_json(end))
@@ -116,7 +114,7 @@ class _Reader(DataSourceStreamReader):
         return GroupCommitter(source.bootstrap, source.group_id or "", source.client)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without connections: a reader is pickled for tasks."""
+        """The state without connections, because a reader is pickled for tasks."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_offset_reader", "_commits")}
 
     def _symbol(self) -> Json:
@@ -125,7 +123,7 @@ class _Reader(DataSourceStreamReader):
         return {START: word if starting.named() is None and starting.time is None else "given"}
 
     def _settled(self) -> Offsets:
-        """Where a new query starts; the same each time that this reader is asked."""
+        """The start of a new query; the same at each call of this reader."""
         if self._start is None:
             spans, missing = self._offset_reader.survey()
             if missing:
@@ -145,7 +143,7 @@ class _Reader(DataSourceStreamReader):
         return {PINNED: {}, **plan.to_json(self._settled())}
 
     def _now(self, starts: Offsets) -> Offsets:
-        """The ends of all partitions; asked for again where one seems to have gone back."""
+        """The ends of all partitions. They are read again if one seems to have gone back."""
         for left in range(self.source.retries, 0, -1):
             ends, missing = self._offset_reader.ends()
             back = [p for p, end in ends.items() if end < starts.get(p, 0)]
@@ -160,7 +158,7 @@ class _Reader(DataSourceStreamReader):
         return ends
 
     def _admitted(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """Where a micro-batch ends by `max...PerTrigger`."""
+        """The ends of a micro-batch by `max...PerTrigger`."""
         source, known = self.source, starts
         if source.max_offsets_per_trigger is None and source.max_bytes_per_trigger is None:
             return ends
@@ -192,17 +190,17 @@ class _Reader(DataSourceStreamReader):
 class KrustOlderStreamReader(_Reader):
     """For Spark 4.0 and 4.1, which call `latestOffset()` without the start.
 
-    When a query goes on, Spark plans an empty range first: that tells where it stands.
+    When a query continues, Spark plans an empty range first, which shows its position.
     """
 
     _at: Offsets | None = None
 
     def initialOffset(self) -> Json:
-        """Where a new query starts: a symbol where that could change until it is asked again."""
+        """The start of a new query: a symbol if it could change before the next call."""
         return self._symbol() if self.source.starting.moves() else plan.to_json(self._settled())
 
     def latestOffset(self) -> Json:
-        """Where the next micro-batch ends."""
+        """The ends of the next micro-batch."""
         if self._at is None and self.source.starting.moves():
             return self._pinned()
         starts = self._settled() if self._at is None else self._at
@@ -223,11 +221,11 @@ if ADMITS:
         """For Spark 4.2 and newer."""
 
         def initialOffset(self) -> Json:
-            """A symbol for where a new query starts."""
+            """A symbol for the start of a new query."""
             return self._symbol()
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-            """Where the next micro-batch ends."""
+            """The ends of the next micro-batch."""
             if START in start:
                 return self._pinned()
             starts = plan.from_json(start)
@@ -240,7 +238,7 @@ if ADMITS:
             return start if ends == starts else plan.to_json(ends)
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """What limits a micro-batch; Spark cannot express more than one, krust keeps to all."""
+            """The limit of a micro-batch. Spark can express only one; krust applies all."""
             source = self.source
             if source.max_offsets_per_trigger is not None:
                 return ReadMaxRows(source.max_offsets_per_trigger)
@@ -251,7 +249,7 @@ if ADMITS:
             return ReadAllAvailable()
 
         def prepareForTriggerAvailableNow(self) -> None:
-            """What is there now is all that this run reads."""
+            """Fix the ends that this run reads to."""
             self._frozen, _ = self._offset_reader.ends()
 
         def reportLatestOffset(self) -> Json | None:
@@ -260,7 +258,7 @@ if ADMITS:
 
 
 def stream_reader(source: Source, schema: StructType) -> DataSourceStreamReader:
-    """The reader for the Spark that runs."""
+    """The reader for the running Spark version."""
     if ADMITS:
         return KrustStreamReader(source, schema)
     LOG.warning(

@@ -1,15 +1,14 @@
-"""A table that topics are written into: staged files become visible in one commit, exactly once.
+"""A table of a pipeline: one commit makes the staged files of a batch visible, exactly once.
 
-A commit is known by (job, batch): the query's id, which its checkpoint has, and the number of its
-micro-batch. Publishing the same batch again changes nothing. Each commit holds the offsets that the
-table has then, by the pipeline's name, so that a lost checkpoint costs no row twice.
+A commit has the key (job, batch): the id of the query, which is in its checkpoint, and the number
+of the micro-batch. Publishing the same batch again changes nothing. Each commit has the table's new
+offsets by the pipeline's name, so a lost checkpoint duplicates no row.
 
     tasks: materialize -> manifest rows -> driver: publish(Commit) -> True, or False: was there
 
-What may happen between two lines of `publish` is a crash, and another driver of the same checkpoint
-that believes to be the only one. Either way a batch is in the table whole or not
-at all, and once.
-Not promised: object stores. The folder is one file system that all workers see.
+A crash, or another driver of the same checkpoint, may come between any two lines of `publish`. In
+each case a batch is in the table whole or not at all, and once.
+Not promised: object stores. The folder is on one file system that all workers share.
 """
 
 from __future__ import annotations
@@ -30,26 +29,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Offsets = Mapping[str, Mapping[str, int]]
-"""{"topic": {"0": 123}}, the official connector's form: the first offset that is not in it."""
+"""{"topic": {"0": 123}}, the official connector's form: the first offset that is not in the table.
+"""
 ORPHAN_S = 7 * 86_400
-"""Files that nobody published are swept when they are this old, whosever they are."""
+"""Unpublished files of this age are deleted, of any job."""
 _JOB = re.compile(r"[\w.]+(?:-[\w.]+)*")
 
 
 class NoTableError(ConfigError):
-    """There is no such table, and its columns are not known here."""
+    """The table does not exist, and its columns are not known."""
 
 
 class OverlapError(KrustError):
-    """A commit would write records that the table has."""
+    """A commit would write records that the table already has."""
 
 
 @dataclass(frozen=True)
 class Commit:
     """One micro-batch.
 
-    rows     manifest rows of its tasks
-    starts   the offsets at which it begins; offsets: those at which the next one begins
+    rows     the manifest rows of its tasks
+    starts   the offsets of its start; offsets: those of its end
     """
 
     job: str
@@ -66,11 +66,11 @@ class Commit:
 
     @property
     def records(self) -> int:
-        """How many records it brings."""
+        """The number of its records."""
         return sum(row["rows"] for row in self.rows)
 
     def metadata(self) -> dict[str, str]:
-        """What the table's own log keeps of it."""
+        """The metadata in the table's log."""
         return {
             "krust.job": self.job,
             "krust.batch": str(self.batch),
@@ -82,7 +82,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class State:
-    """What a table has. `offsets` are those of one pipeline."""
+    """The state of a table. `offsets` are those of one pipeline."""
 
     files: int
     rows: int
@@ -94,7 +94,7 @@ class State:
 
 
 class Table(ABC):
-    """A table in a folder, of one kind."""
+    """A table in a folder."""
 
     kind: str
 
@@ -103,13 +103,13 @@ class Table(ABC):
 
     @property
     def staging(self) -> Path:
-        """Where tasks leave their files."""
+        """The folder for files of tasks."""
         return self.path / STAGING
 
     def publish(self, commit: Commit) -> bool:
-        """Make a batch's files visible, all at once. False: they were already.
+        """Make a batch's files visible at once. False: they are visible already.
 
-        raises  OverlapError: the table has some of its offsets, by another job
+        raises  OverlapError: the table has some of its offsets from another job
         """
         if not _JOB.fullmatch(commit.job):
             raise ConfigError(f"job {commit.job!r}: it may have letters, digits, _ . and -")
@@ -120,9 +120,9 @@ class Table(ABC):
         return fresh
 
     def refuse_changed(self, schema: Any) -> None:
-        """Refuse columns that have another type in the table. ConfigError.
+        """Raise ConfigError if a column has another type in the table.
 
-        schema  what would be written, as Arrow has it; columns that are new may join
+        schema  the Arrow schema to write; new columns are allowed
         """
         for name, there, now in self._changed(schema):
             raise ConfigError(
@@ -139,17 +139,17 @@ class Table(ABC):
         except (FileNotFoundError, OverlapError):
             if self.committed(commit.job) < commit.batch:
                 raise
-            return False  # another driver was faster, and swept what was ours
+            return False  # another driver was faster, and deleted our files
 
     def _swept(self, job: str, batch: int) -> None:
-        """Remove what tasks of a job left behind for batches that are decided."""
+        """Delete the files of a job's tasks for published batches."""
         for path in listed(self.staging):
             made = staged_by(path.name)
             if made is not None and made[0] == job and made[1] <= batch:
                 path.unlink(missing_ok=True)
 
     def sweep(self, older_s: float = ORPHAN_S) -> list[str]:
-        """Remove what lies in staging for so long that nobody will publish it; its names."""
+        """Delete old files in staging, which no driver will publish. Returns their names."""
         end = time.time() - older_s
         gone = []
         for path in listed(self.staging):
@@ -161,34 +161,34 @@ class Table(ABC):
 
     @abstractmethod
     def committed(self, job: str) -> int:
-        """The newest batch of a job that is in the table; -1: none."""
+        """The newest published batch of a job; -1: none."""
 
     @abstractmethod
     def offsets(self, pipeline: str) -> Offsets:
-        """Where the next record of a pipeline belongs; {}: it has written nothing."""
+        """The offsets that a pipeline has reached in the table; {}: it has written nothing."""
 
     @abstractmethod
     def state(self, pipeline: str) -> State:
-        """What is in the table, and how far a pipeline has come."""
+        """The state of the table and of a pipeline."""
 
     @abstractmethod
     def files(self) -> list[str]:
-        """The Parquet files that make up the table now."""
+        """The Parquet files of the table."""
 
     @abstractmethod
     def compact(self, file_bytes: int) -> tuple[int, int]:
-        """Write small files together into ones of about this size: (files gone, files new)."""
+        """Merge small files to about this size. Returns (files removed, files added)."""
 
     @abstractmethod
     def _changed(self, schema: Any) -> list[tuple[str, str, str]]:
-        """Columns that the table has with another type: name, type there, type in `schema`."""
+        """Columns with another type in the table: name, type there, type in `schema`."""
 
     @abstractmethod
     def _commit(self, commit: Commit) -> bool: ...
 
 
 def _continues(commit: Commit, known: Offsets) -> None:
-    """Refuse a batch that begins before where the table ends."""
+    """Raise OverlapError if a batch begins before the table's offsets."""
     begins = {topic: dict(partitions) for topic, partitions in commit.starts.items()}
     for row in commit.rows:
         if row["topic"] and (row["start_offset"] or 0) >= 0:
@@ -208,14 +208,14 @@ def _continues(commit: Commit, known: Offsets) -> None:
 
 
 def file_schema(path: str) -> Any:
-    """The columns of a Parquet file, as Arrow has them."""
+    """The Arrow schema of a Parquet file."""
     import pyarrow.parquet as pq
 
     return pq.read_schema(path).remove_metadata()
 
 
 def merged(known: Offsets, more: Offsets) -> dict[str, dict[str, int]]:
-    """The further of two offsets everywhere: a first batch without records says where it begins."""
+    """The larger of two offsets for each partition. A first batch without records has its start."""
     made = {topic: dict(partitions) for topic, partitions in known.items()}
     for topic, partitions in more.items():
         held = made.setdefault(topic, {})
@@ -225,7 +225,7 @@ def merged(known: Offsets, more: Offsets) -> dict[str, dict[str, int]]:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What is in a folder; nothing where there is none."""
+    """The files in a folder; empty: there is no folder."""
     try:
         return list(folder.iterdir())
     except FileNotFoundError:
@@ -233,7 +233,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder survive a power cut."""
+    """Sync a folder, so that its names survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -242,7 +242,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_once(path: Path, text: str) -> bool:
-    """Make a file with a text, whole or not at all. False: it is there already."""
+    """Create a file with a text, whole or not at all. False: it exists already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     with draft.open("x") as file:
@@ -260,9 +260,9 @@ def write_once(path: Path, text: str) -> bool:
 
 
 def grouped(sizes: Mapping[str, int], file_bytes: int) -> list[list[str]]:
-    """Which small files to write together, in their order: groups of about `file_bytes`.
+    """Groups of small files to merge, in order, each of about `file_bytes`.
 
-    A file of more than half that is left alone, and so is one that nothing small stands beside.
+    A file above half that size stays, and so does a small file between large ones.
     """
     groups: list[list[str]] = [[]]
     held = 0

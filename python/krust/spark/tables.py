@@ -19,11 +19,11 @@ KINDS = ("parquet", "delta", "iceberg")
 def open_table(
     kind: str, place: str, options: Mapping[str, str] | None = None, *, schema: Any = None
 ) -> Table:
-    """A table of a kind; Delta's and Iceberg's are made when the first batch comes.
+    """A table of a kind. The first batch creates Delta and Iceberg tables.
 
     place    a folder; Iceberg: `namespace.table`
-    options  Iceberg: properties of the catalog, its name under `catalog`
-    raises   ConfigError: no such kind, a package that is missing
+    options  Iceberg: properties of the catalog, with its name as `catalog`
+    raises   ConfigError: an unknown kind, or a missing package
     """
     if kind == "parquet":
         from krust.spark.parquet import ParquetTable
@@ -43,7 +43,7 @@ def open_table(
 
 
 def need(package: str, kind: str) -> None:
-    """Refuse what a missing package would be needed for. ConfigError."""
+    """Raise ConfigError if a package is missing."""
     from importlib.util import find_spec
 
     for name in (package, "pyarrow"):
