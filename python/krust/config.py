@@ -419,7 +419,7 @@ class _Review:
 
     def _refuse_security(self, name: str, where: str) -> None:
         what = f"{name} asks for security that krust does not offer{where}"
-        hint = f"take {name} out, and let nobody but trusted clients reach the listeners"
+        hint = f"remove {name}, and let only trusted clients reach the listeners"
         self.problems.append(ConfigError(what, hint=hint))
 
     def _note(self, name: str, setup: Setup, explanation: str) -> None:

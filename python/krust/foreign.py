@@ -56,12 +56,12 @@ _MEANINGS = {
     "client.quota.callback.class": "Java classes are not loaded: krust computes quotas itself",
     "group.share.enable": "there are no share groups",
     "remote.log.storage.system.enable": "there is no tiered storage: all segments stay on disk",
-    "port": "Kafka 3.0 took it out; listeners=PLAINTEXT://:PORT says it",
-    "host.name": "Kafka 3.0 took it out; listeners=PLAINTEXT://HOST:PORT says it",
-    "advertised.host.name": "Kafka 3.0 took it out; advertised.listeners says it",
-    "advertised.port": "Kafka 3.0 took it out; advertised.listeners says it",
-    "quota.producer.default": "Kafka 3.0 took it out; krust quotas set gives quotas",
-    "quota.consumer.default": "Kafka 3.0 took it out; krust quotas set gives quotas",
+    "port": "Kafka 3.0 removed it; listeners=PLAINTEXT://:PORT says it",
+    "host.name": "Kafka 3.0 removed it; listeners=PLAINTEXT://HOST:PORT says it",
+    "advertised.host.name": "Kafka 3.0 removed it; advertised.listeners says it",
+    "advertised.port": "Kafka 3.0 removed it; advertised.listeners says it",
+    "quota.producer.default": "Kafka 3.0 removed it; krust quotas set gives quotas",
+    "quota.consumer.default": "Kafka 3.0 removed it; krust quotas set gives quotas",
     "config.providers": "values are taken as they stand; no provider is asked",
 }
 """Keys that need more explanation than the table of settings has."""

@@ -168,8 +168,8 @@ class Scan:
         import pyarrow
 
         stream = self.stream()
-        batches = self._told(stream, pyarrow.RecordBatchReader.from_stream)
-        while (batch := self._told(stream, lambda _: next(batches, None))) is not None:
+        batches = self._call_reader(stream, pyarrow.RecordBatchReader.from_stream)
+        while (batch := self._call_reader(stream, lambda _: next(batches, None))) is not None:
             yield from batch.to_pylist()
 
     def ranges(self) -> list[tuple[str, int, int, int]]:
@@ -206,10 +206,10 @@ class Scan:
         return _krust.scan([], self.columns, data_dirs=[]).__arrow_c_schema__()
 
     def _read(self, reader: Any) -> Any:
-        return self._told(self.stream(), reader)
+        return self._call_reader(self.stream(), reader)
 
     @staticmethod
-    def _told(stream: _krust.ArrowStream, reader: Any) -> Any:
+    def _call_reader(stream: _krust.ArrowStream, reader: Any) -> Any:
         """Call a reader of a stream. Raises the stream's own error if there is one."""
         try:
             return reader(stream)

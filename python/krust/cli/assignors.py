@@ -96,7 +96,7 @@ def simulate(options: Options, /, name: str, members: int, steps: str, **how: An
     left = [one for one in made if one.unassigned]
     if left:
         partitions = counted(left[0].unassigned, "partition")
-        session.note(options, f"{name} leaves {partitions} to nobody at step {left[0].step}")
+        session.note(options, f"{name} leaves {partitions} unassigned at step {left[0].step}")
         session.sys_exit(Exit.PROBLEMS)
 
 

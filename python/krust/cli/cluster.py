@@ -45,16 +45,16 @@ def info(options: Options) -> None:
     found = session.metadata(session.client(options))
     topics = [topic for topic in found["topics"] if not topic["error_code"]]
     partitions = [partition for topic in topics for partition in topic["partitions"]]
-    led: dict[int, int] = {}
+    leaderships: dict[int, int] = {}
     for partition in partitions:
-        led[partition["leader_id"]] = led.get(partition["leader_id"], 0) + 1
+        leaderships[partition["leader_id"]] = leaderships.get(partition["leader_id"], 0) + 1
     brokers = [
         {
             "node_id": broker["node_id"],
             "host": broker["host"],
             "port": broker["port"],
             "rack": broker.get("rack"),
-            "leads": led.get(broker["node_id"], 0),
+            "leads": leaderships.get(broker["node_id"], 0),
             "controller": broker["node_id"] == found.get("controller_id"),
         }
         for broker in sorted(found["brokers"], key=lambda broker: int(broker["node_id"]))
@@ -64,7 +64,7 @@ def info(options: Options) -> None:
         "controller": found.get("controller_id"),
         "topics": len(topics),
         "partitions": len(partitions),
-        "without_leader": led.get(-1, 0),
+        "without_leader": leaderships.get(-1, 0),
         "under_replicated": sum(len(p["isr_nodes"]) < len(p["replica_nodes"]) for p in partitions),
     }
     if options.output in ("table", "wide"):
@@ -110,9 +110,9 @@ def controller(options: Options) -> None:
             names = ("node_id", "host", "port", "rack")
             output.one(options, {name: broker.get(name) for name in names})
             return
-    nobody = KrustError("nobody is the controller", hint="look again: an election takes a moment")
-    nobody.exit = int(Exit.NOT_FOUND)
-    raise nobody
+    error = KrustError("there is no controller", hint="try again: an election takes a moment")
+    error.exit = int(Exit.NOT_FOUND)
+    raise error
 
 
 @command.command()

@@ -81,7 +81,7 @@ def stat(options: Options, directories: tuple[str, ...]) -> None:
 
     Of several, one that cannot be read is a row of its own, `offline`. Copies on their way to
     another log directory (`future`) and what is kept of partitions that went elsewhere (`stray`)
-    are told.
+    are shown.
     """
     found: list[dict[str, object]] = []
     for each in directories:

@@ -63,7 +63,7 @@ class Progress:
         self._seen: deque[tuple[float, int]] = deque()
         self._lag = -1
         self._asked = 0.0
-        self._told = time.monotonic()
+        self._last_line_s = time.monotonic()
         self._position: Any = None
 
     def say(self, what: str) -> None:
@@ -148,9 +148,9 @@ class Progress:
 
     def _show(self, phase: str, flow: Flow, *, last: bool = False) -> None:
         now = time.monotonic()
-        if not self._line.terminal and not last and now - self._told < LINE_S:
+        if not self._line.terminal and not last and now - self._last_line_s < LINE_S:
             return
-        self._told = now
+        self._last_line_s = now
         counts, rate = flow.counts, self._rate()
         parts = [f"{self._made.name}  {phase}"]
         total = counts.rows + max(0, self._lag)

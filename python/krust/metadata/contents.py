@@ -105,7 +105,7 @@ class Broker(NamedTuple):
         features = {
             name: {"min_version": low, "max_version": high} for name, low, high in self.features
         }
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "features": features,
             "listener_security_protocol_map": {
                 each.listener: each.protocol for each in self.endpoints
@@ -120,7 +120,7 @@ class Broker(NamedTuple):
             "timestamp": str(self.timestamp_ms),
         }
         own = {} if self.kept_epoch is None else {_OWN: {"kept_epoch": self.kept_epoch}}
-        return _encode({**({"rack": self.rack} if self.rack else {}), **facts, **own})
+        return _encode({**({"rack": self.rack} if self.rack else {}), **fields, **own})
 
     @staticmethod
     def decode(data: bytes) -> Broker:
@@ -162,14 +162,14 @@ class Assignment(NamedTuple):
 
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "partitions": {str(index): list(each) for index, each in enumerate(self.replicas)}
         }
         if self.topic_id:
-            facts["topic_id"] = self.topic_id
-        facts["adding_replicas"] = {str(index): list(each) for index, each in self.adding}
-        facts["removing_replicas"] = {str(index): list(each) for index, each in self.removing}
-        return _encode({**facts, "version": 3})
+            fields["topic_id"] = self.topic_id
+        fields["adding_replicas"] = {str(index): list(each) for index, each in self.adding}
+        fields["removing_replicas"] = {str(index): list(each) for index, each in self.removing}
+        return _encode({**fields, "version": 3})
 
     @staticmethod
     def decode(data: bytes) -> Assignment:
@@ -312,8 +312,8 @@ class Features(NamedTuple):
 
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
-        facts: dict[str, Any] = {"features": dict(self.levels), "version": 2}
-        return _encode({**facts, "status": int(self.enabled)})
+        fields: dict[str, Any] = {"features": dict(self.levels), "version": 2}
+        return _encode({**fields, "status": int(self.enabled)})
 
     @staticmethod
     def decode(data: bytes) -> Features:

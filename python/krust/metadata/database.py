@@ -72,7 +72,7 @@ class Database:
         """Make one change durable. UnwritableError: that failed."""
         import sqlite3
 
-        facts = {
+        meta = {
             "format": FORMAT,
             "zxid": zxid,
             "total": whole,
@@ -84,7 +84,7 @@ class Database:
                 self.file.executemany(
                     "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?)", changed
                 )
-                self.file.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
+                self.file.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
         except sqlite3.Error as error:
             raise UnwritableError(str(error)) from None
 
@@ -163,8 +163,8 @@ def remove(path: Path) -> None:
 
 
 def _contents(file: sqlite3.Connection) -> Contents:
-    facts = dict(file.execute("SELECT name, value FROM meta"))
-    form, zxid = facts.get("format"), facts.get("zxid")
+    meta = dict(file.execute("SELECT name, value FROM meta"))
+    form, zxid = meta.get("format"), meta.get("zxid")
     if form not in (_FIRST, FORMAT):
         raise BadDatabaseError(f"it has format {form}, this krust reads format {FORMAT}")
     found = [
@@ -181,7 +181,7 @@ def _contents(file: sqlite3.Connection) -> Contents:
         raise BadDatabaseError("it does not say which change was its last")
     whole = sum(sums.values())
     if form == FORMAT and (
-        facts.get("total") != whole or facts.get("seal") != rows.seal(form, zxid, whole)
+        meta.get("total") != whole or meta.get("seal") != rows.seal(form, zxid, whole)
     ):
         raise BadDatabaseError("it is damaged: its checksum is that of other contents")
     return Contents(zxid, found, sums)

@@ -48,8 +48,8 @@ def answer(lost: Lost, now: Mapping[str, Result]) -> tuple[Result, ...]:
     now   path -> Node or NO_NODE, as read now
     """
     count = len(lost.operations)
-    said = [_evidence(lost, place, now) for place in range(count)]
-    known = {each for each in said if each is not None}
+    evidence = [_evidence(lost, place, now) for place in range(count)]
+    known = {each for each in evidence if each is not None}
     if known == {True}:
         return tuple(_result(each, now.get(each.path)) for each in lost.operations)
     if known == {False} or all(isinstance(each, Check) for each in lost.operations):

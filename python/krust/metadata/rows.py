@@ -47,7 +47,7 @@ def decode(data: bytes) -> Iterator[tuple[str, Row | None]]:
     at = 0
     while at < len(data):
         try:
-            kind, path_size, size, *facts = _HEAD.unpack_from(data, at)
+            kind, path_size, size, *fields = _HEAD.unpack_from(data, at)
         except struct.error:
             raise ValueError("a row is cut off") from None
         begin = at + _HEAD.size
@@ -55,7 +55,7 @@ def decode(data: bytes) -> Iterator[tuple[str, Row | None]]:
         if at > len(data):
             raise ValueError("a row is cut off")
         path = data[begin:middle].decode()
-        yield path, Row(path, data[middle:at], *facts) if kind == _IS else None
+        yield path, Row(path, data[middle:at], *fields) if kind == _IS else None
 
 
 def checksum(row: bytes) -> int:

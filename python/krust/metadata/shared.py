@@ -69,7 +69,7 @@ class SharedStore:
         with tree.held(self) as inner:
             self.core = inner.session()
         self.session = self.core.session
-        self._told: list[StoreEvent] = []
+        self._events: list[StoreEvent] = []
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
         """Make the operations now. `events` returns their answer."""
@@ -79,8 +79,8 @@ class SharedStore:
     def events(self) -> list[StoreEvent]:
         """Commit, then return the events."""
         with self._shared.held(self):
-            told, self._told = self._told, []
-            return [*told, *self.core.events()]
+            events, self._events = self._events, []
+            return [*events, *self.core.events()]
 
     def expire(self) -> None:
         """End the session as if it had timed out, and begin a new one.
@@ -88,11 +88,11 @@ class SharedStore:
         Any thread may call it while the session's thread waits.
         """
         with self._shared.held(self) as inner:
-            self._told += self.core.events()
+            self._events += self.core.events()
             self.core.close()
             self.core = inner.session()
             self.session = self.core.session
-            self._told += map(SessionChanged, _EXPIRY)
+            self._events += map(SessionChanged, _EXPIRY)
         self.wake()
 
     def due_s(self) -> float:

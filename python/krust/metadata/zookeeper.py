@@ -208,22 +208,22 @@ class ZooKeeperStore:
 
     def events(self) -> list[StoreEvent]:
         """Handle what has arrived, check the session's deadline, and keep the session alive."""
-        told: list[StoreEvent] = []
+        events: list[StoreEvent] = []
         while self._arrived:
-            told += self._take(self._arrived.popleft())
+            events += self._take(self._arrived.popleft())
         if not self._open:
-            return [each for each in told if isinstance(each, Done)]
+            return [each for each in events if isinstance(each, Done)]
         now = self._clock()
         expired = self._state is SessionState.EXPIRED
         if not (expired or self._overdue) and now - self._heard > self.timeout_s:
             self._overdue = True
-            told.insert(0, SessionChanged(SessionState.OVERDUE))
+            events.insert(0, SessionChanged(SessionState.OVERDUE))
         if self._client.connected and now - self._asked_at > self.timeout_s / 4:
             self._send(_Submitted([Exists("/")], now))
         if self._client.client_state in ENDED and now > self._again:
             self._again = now + LONGEST_PAUSE_S
             self._client.start_async()
-        return told
+        return events
 
     def due_s(self) -> float:
         """The seconds until the session has to be kept alive or its deadline passes."""

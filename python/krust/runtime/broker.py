@@ -213,7 +213,7 @@ class Runtime:
         while not (self.state.knows_leaders or stops()):
             if time.monotonic() > deadline:
                 who = self.state.controller_id
-                _log.warning("the controller (%d) has not said yet who leads what", who)
+                _log.warning("the controller (%d) has not named the leaders yet", who)
                 return
             self.turn()
 

@@ -198,8 +198,8 @@ def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:
 def _read(place: Path) -> Credentials | None:
     """The saved session of an earlier process; None: there is none that can be read."""
     try:
-        facts = json.loads(place.read_bytes())
-        return Credentials(int(facts["session"]), bytes.fromhex(facts["password"]))
+        saved = json.loads(place.read_bytes())
+        return Credentials(int(saved["session"]), bytes.fromhex(saved["password"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -209,12 +209,12 @@ def _read(place: Path) -> Credentials | None:
 
 def _write(place: Path, credentials: Credentials) -> None:
     draft = place.with_name(f"{place.name}.tmp")
-    facts = {"session": credentials.session, "password": credentials.password.hex()}
+    saved = {"session": credentials.session, "password": credentials.password.hex()}
     try:
         draft.unlink(missing_ok=True)
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
-            json.dump(facts, file)
+            json.dump(saved, file)
         draft.replace(place)
     except OSError as error:
         raise ServerError(

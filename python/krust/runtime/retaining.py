@@ -156,8 +156,8 @@ class Retaining:
         asked: dict[tuple[str, str], list[Partition]] = {}
         for directory, topic, number, high, segments in self._server.segments(ruled):
             policy, (_, time_ms, size) = limits[topic]
-            facts = tuple(Segment(*each) for each in segments)
-            found = Partition(topic, number, facts, high, time_ms, size)
+            sealed = tuple(Segment(*each) for each in segments)
+            found = Partition(topic, number, sealed, high, time_ms, size)
             asked.setdefault((policy, directory), []).append(found)
         for (policy, directory), partitions in asked.items():
             if self._stopping.is_set():

@@ -163,10 +163,10 @@ def _refusal(name: str, foreign: Sequence[Difference]) -> ServerError:
 def _written(folder: Path, cluster_id: str | None) -> dict[str, int]:
     """What the last transfer of this cluster wrote; empty: not known."""
     try:
-        facts = json.loads((folder / WRITTEN).read_bytes())
-        if facts["cluster_id"] != cluster_id:
+        saved = json.loads((folder / WRITTEN).read_bytes())
+        if saved["cluster_id"] != cluster_id:
             return {}
-        return {str(path): int(number) for path, number in facts["nodes"].items()}
+        return {str(path): int(number) for path, number in saved["nodes"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -233,7 +233,7 @@ class _OpenStore:
             if done.refused is not None:
                 raise ServerError(
                     f"{self._name} refuses the metadata: {done.refused.value}",
-                    hint="see that nobody uses it, and do this again",
+                    hint="stop the programs that use it, and repeat this",
                 )
 
     def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[Done]:

@@ -101,7 +101,7 @@ def test_errors_of_assignors_have_a_cause_and_an_exit_code(
 def test_unassigned_partitions_have_an_exit_code(folder: Path) -> None:
     run = group(folder, "simulate", "--assignor", "mine:Forgets", "--json")
     assert run.returncode == 9
-    assert "leaves 11 partitions to nobody at step start" in run.stderr
+    assert "leaves 11 partitions unassigned at step start" in run.stderr
     assert json.loads(run.stdout)[0]["unassigned"] == 11
 
 

@@ -70,8 +70,8 @@ class Weighted:
 
 def weight_of(member: MemberSpec) -> int:
     """The weight of a member: 1 to 1000."""
-    said = re.search(rb"(?:^|[\s,;])weight=([0-9]{1,9})(?=$|[\s,;])", member.user_data or b"")
-    digits = said[1].decode() if said else ""
+    found = re.search(rb"(?:^|[\s,;])weight=([0-9]{1,9})(?=$|[\s,;])", member.user_data or b"")
+    digits = found[1].decode() if found else ""
     if not digits:
         named = re.search(r"-w([0-9]{1,9})$", member.instance_id or "")
         digits = named[1] if named else "1"
