@@ -120,7 +120,7 @@ def test_kraft_keys_are_listed_and_the_listener_of_its_controller_stays_closed(
 
 def test_removed_kafka_settings_are_reported_with_their_replacement(tmp_path: Path) -> None:
     [notice] = read(tmp_path, ZOOKEEPER).notices
-    assert "port: Kafka 3.0 took it out; listeners=PLAINTEXT://:PORT says it" in notice
+    assert "port: Kafka 3.0 removed it; listeners=PLAINTEXT://:PORT says it" in notice
     assert "log4j.rootLogger: a setting of Java's logging" in notice
 
 
