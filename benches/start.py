@@ -1,8 +1,11 @@
 """The cost of a start, a stop, an idle broker and many partitions.
 
     python benches/start.py [--partitions 10000] [--topics 100] [--written] [--only partitions]
+    python benches/start.py --only half-full [--partitions 10000] [--topics 100] [--interval 4096]
 
 --written puts a record into each partition, so that each has a directory that a start opens.
+--only half-full gives each partition half of a segment of 1 GiB with an index entry each so many
+bytes; at 4096, the indexes of 10,000 partitions take 25 GiB of the disk.
 
 Times are medians. A process is compared with `python -c 'import click'` of the same run, because no
 command that uses click can be faster. Prints a table and ends.
@@ -26,6 +29,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from half_full import grow
+
 import krust
 
 if TYPE_CHECKING:
@@ -37,6 +42,9 @@ API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 DESCRIPTORS = 4096
 LARGE = 8000
 """descriptors for more than 10,000 partitions"""
+HALF_FULL = 512 << 20
+RECORD_MS = 1_700_000_000_000
+LARGE_RECORD = b"v" * 10_000
 
 
 def main() -> None:
@@ -45,7 +53,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int, default=100)
     parser.add_argument("--written", action="store_true")
-    parser.add_argument("--only", choices=["partitions"])
+    parser.add_argument("--interval", type=int, default=4096)
+    parser.add_argument("--only", choices=["partitions", "half-full"])
     options = parser.parse_args()
     # As an installed wheel has it; a checkout may have been told not to keep bytecode.
     compileall.compile_dir(Path(krust.__file__).parent, quiet=1)
@@ -54,6 +63,9 @@ def main() -> None:
         first_of_a_process("Cluster(3)", "<= 60")
         embedded()
         processes()
+    if options.only == "half-full":
+        half_full(options.partitions, options.topics, options.interval)
+        return
     many_partitions(options.partitions, options.topics, written=options.written)
 
 
@@ -134,6 +146,25 @@ def many_partitions(count: int, topics: int, *, written: bool) -> None:
             held("after it", process.pid, most, limit)
 
 
+def half_full(count: int, topics: int, interval: int) -> None:
+    """Many partitions whose active segments are half full."""
+    names = [f"t{number}" for number in range(topics)]
+    with tempfile.TemporaryDirectory() as folder:
+        with serving(f"{folder}/data", DESCRIPTORS) as (_, bootstrap):
+            wanted = [f"{name}:{count // topics}" for name in names]
+            run("-m", "krust", "-b", bootstrap, "--timeout", "300s", "topic", "create", *wanted)
+            fill(bootstrap, names, count // topics)
+        grow(Path(folder) / "data", HALF_FULL, interval)
+        begin = time.perf_counter()
+        with serving(f"{folder}/data", DESCRIPTORS) as (process, bootstrap):
+            show("clean restart, half full", f"{time.perf_counter() - begin:.1f} s", "<= 5")
+            held("after it", process.pid, 300, DESCRIPTORS)
+            begin = time.perf_counter()
+            fill(bootstrap, names, count // topics, LARGE_RECORD)
+            show("a record of 10 kB in each", f"{time.perf_counter() - begin:.1f} s", "-")
+            held("with an append to each", process.pid, 300, DESCRIPTORS)
+
+
 def held(when: str, pid: int, most: int, limit: int) -> None:
     """The memory and descriptors of a broker."""
     show(f"memory {when}", f"{memory(pid)} MB", f"<= {most}")
@@ -142,12 +173,12 @@ def held(when: str, pid: int, most: int, limit: int) -> None:
     )
 
 
-def fill(bootstrap: str, topics: list[str], partitions: int) -> None:
+def fill(bootstrap: str, topics: list[str], partitions: int, value: bytes = b"v") -> None:
     """Write a record into each partition."""
     with krust.Producer(bootstrap_servers=bootstrap) as producer:
         for topic in topics:
             for partition in range(partitions):
-                producer.produce(topic, b"v", partition=partition)
+                producer.produce(topic, value, partition=partition, timestamp_ms=RECORD_MS)
 
 
 @contextlib.contextmanager

@@ -5,18 +5,9 @@
 //! base_offset int32`: the largest timestamp so far, and the last offset of its batch.
 //! Invariant: keys rise strictly. A tail of zeros (Kafka preallocates, and leaves it when killed)
 //! and a half entry do not belong to an index.
-//! Threads: one short lock an index, never held during reads; the file of a sealed segment is read
-//! in pages through a bounded cache (`pages`, `index_cache`).
+//! Threads: pure functions over the bytes of an index.
 //! Not promised: an index may be wrong, because it is derived. The reader checks the batch at the
 //! position, and asks for a rebuild if it does not fit.
-
-use std::io;
-use std::path::Path;
-
-use parking_lot::RwLock;
-
-use super::files::Disk;
-use super::pages::{Around, IndexFile, Pages};
 
 /// One kind of entry.
 pub trait Entry: Copy + PartialEq + std::fmt::Debug + Send + Sync {
@@ -33,6 +24,9 @@ pub trait Entry: Copy + PartialEq + std::fmt::Debug + Send + Sync {
     /// Whether an index could hold it, after `before`.
     fn may_follow(&self, before: Option<&Self>) -> bool;
 }
+
+/// Two entries next to each other; one is missing at the ends.
+pub(crate) type Around<E> = (Option<E>, Option<E>);
 
 /// An entry of `.index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,178 +96,6 @@ impl Entry for TimeEntry {
     }
 }
 
-/// An index: closed, read in pages (of a sealed segment), or in memory (of the active one).
-#[derive(Debug)]
-pub(crate) struct Index<E: Entry> {
-    state: RwLock<IndexState<E>>,
-}
-
-#[derive(Debug)]
-enum IndexState<E: Entry> {
-    Closed,
-    Sealed(Box<Pages<E>>),
-    Memory { bytes: Vec<u8>, saved: bool },
-}
-
-impl<E: Entry> Index<E> {
-    /// An index that lies in a file, if anywhere.
-    pub(crate) const fn closed() -> Self {
-        Self { state: RwLock::new(IndexState::Closed) }
-    }
-
-    /// The empty index of a new segment; `saved`: there is a file of it.
-    pub(crate) const fn empty(saved: bool) -> Self {
-        Self { state: RwLock::new(IndexState::Memory { bytes: Vec::new(), saved }) }
-    }
-
-    /// The last entry for which `pred` holds and the one after it, where it holds for a head of the
-    /// entries. Errors: `NotFound` without a file, `InvalidData` if the file is no index, or the
-    /// disk's.
-    pub(crate) fn around(
-        &self,
-        source: &IndexFile<'_>,
-        pred: impl Fn(&E) -> bool,
-    ) -> io::Result<Around<E>> {
-        loop {
-            let missing = self.look(source, |state| match state {
-                IndexState::Memory { bytes, .. } => Some(Ok(around(bytes, &pred))),
-                IndexState::Sealed(pages) => Some(pages.around(&pred)),
-                IndexState::Closed => None,
-            })?;
-            let missing = match missing {
-                Ok(found) => return Ok(found),
-                Err(missing) => missing,
-            };
-            let (bytes, page) = missing.read::<E>(source)?;
-            let mut state = self.state.write();
-            let IndexState::Sealed(pages) = &mut *state else { continue };
-            let answer = pages.answer(&missing, (&bytes, page), &pred);
-            if answer.is_err() {
-                *state = IndexState::Closed;
-            }
-            drop(state);
-            (source.enter)();
-            if let Some(found) = answer? {
-                return Ok(found);
-            }
-        }
-    }
-
-    /// The last entry. Errors as [`Index::around`].
-    pub(crate) fn last(&self, source: &IndexFile<'_>) -> io::Result<Option<E>> {
-        self.look(source, |state| match state {
-            IndexState::Memory { bytes, .. } => Some(last(bytes)),
-            IndexState::Sealed(pages) => Some(pages.last()),
-            IndexState::Closed => None,
-        })
-    }
-
-    /// Bytes of all entries. Errors as [`Index::around`].
-    pub(crate) fn size(&self, source: &IndexFile<'_>) -> io::Result<usize> {
-        self.look(source, |state| match state {
-            IndexState::Memory { bytes, .. } => Some(bytes.len()),
-            IndexState::Sealed(pages) => Some(pages.count() * E::SIZE),
-            IndexState::Closed => None,
-        })
-    }
-
-    /// What `f` finds; the index is opened where it is closed.
-    fn look<R>(
-        &self,
-        source: &IndexFile<'_>,
-        f: impl Fn(&IndexState<E>) -> Option<R>,
-    ) -> io::Result<R> {
-        loop {
-            if let Some(found) = f(&self.state.read()) {
-                return Ok(found);
-            }
-            let pages = Box::new(Pages::open(source)?);
-            {
-                let mut state = self.state.write();
-                if matches!(*state, IndexState::Closed) {
-                    *state = IndexState::Sealed(pages);
-                }
-            }
-            (source.enter)();
-        }
-    }
-
-    /// Takes the index into memory, to be appended to. Errors as [`Index::around`].
-    pub(crate) fn load(&self, source: &IndexFile<'_>) -> io::Result<()> {
-        if matches!(*self.state.read(), IndexState::Memory { .. }) {
-            return Ok(());
-        }
-        let bytes = source.read_whole::<E>()?;
-        *self.state.write() = IndexState::Memory { bytes, saved: true };
-        Ok(())
-    }
-
-    /// Replaces the content, as a rebuild found it.
-    pub(crate) fn set(&self, entries: &[E]) {
-        let mut bytes = Vec::with_capacity(entries.len() * E::SIZE);
-        entries.iter().for_each(|entry| entry.write(&mut bytes));
-        *self.state.write() = IndexState::Memory { bytes, saved: false };
-    }
-
-    /// Appends an entry to an index in memory, unless its key does not rise.
-    pub(crate) fn push(&self, entry: E) {
-        if let IndexState::Memory { bytes, saved } = &mut *self.state.write()
-            && last::<E>(bytes).is_none_or(|last| last.key() < entry.key())
-        {
-            entry.write(bytes);
-            *saved = false;
-        }
-    }
-
-    /// Drops entries from the first for which `keep` is false; of an index in memory.
-    pub(crate) fn cut(&self, keep: impl Fn(&E) -> bool) {
-        if let IndexState::Memory { bytes, saved } = &mut *self.state.write() {
-            let count = partition::<E>(bytes, &keep);
-            if count * E::SIZE < bytes.len() {
-                bytes.truncate(count * E::SIZE);
-                *saved = false;
-            }
-        }
-    }
-
-    /// Bytes held by an index in memory; 0 otherwise.
-    pub(crate) fn memory_size(&self) -> usize {
-        match &*self.state.read() {
-            IndexState::Memory { bytes, .. } => bytes.len(),
-            _ => 0,
-        }
-    }
-
-    /// Writes an index in memory to its file, if that is not there yet. `seal` lets go of the
-    /// memory: from now on the file is read when it is needed.
-    pub(crate) fn save(&self, disk: &dyn Disk, path: &Path, seal: bool) -> io::Result<()> {
-        let mut state = self.state.write();
-        if let IndexState::Memory { bytes, saved } = &mut *state {
-            if !*saved {
-                super::files::replace_derived(disk, path, bytes)?;
-                *saved = true;
-            }
-            if seal {
-                *state = IndexState::Closed;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets go of what was read of a file: of pages first, of what is left at the next call or
-    /// `at_once`. True if nothing is held any more.
-    pub(crate) fn let_go(&self, at_once: bool) -> bool {
-        let mut state = self.state.write();
-        if let IndexState::Sealed(pages) = &mut *state {
-            if pages.let_go() && !at_once {
-                return false;
-            }
-            *state = IndexState::Closed;
-        }
-        true
-    }
-}
-
 /// Bytes of `bytes` that are whole entries before the tail of zeros.
 pub(crate) fn valid_len<E: Entry>(bytes: &[u8]) -> usize {
     let whole = bytes.len() / E::SIZE * E::SIZE;
@@ -328,7 +150,8 @@ pub(crate) fn around<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Aroun
     (count.checked_sub(1).and_then(at), at(count))
 }
 
-fn partition<E: Entry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {
+/// How many entries `pred` holds for, where it holds for a head of them.
+pub(crate) fn partition<E: Entry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {
     let (mut low, mut high) = (0, bytes.len() / E::SIZE);
     while low < high {
         let middle = (low + high) / 2;
@@ -339,69 +162,4 @@ fn partition<E: Entry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {
         }
     }
     low
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::storage::files::RealDisk;
-    use crate::storage::index_cache::IndexCache;
-
-    fn index(entries: &[(i32, i32)]) -> Index<OffsetEntry> {
-        let index = Index::empty(false);
-        entries.iter().for_each(|&(delta, position)| index.push(OffsetEntry { delta, position }));
-        index
-    }
-
-    fn at(index: &Index<OffsetEntry>, path: &Path, delta: i32) -> Option<OffsetEntry> {
-        try_at(index, path, delta).unwrap()
-    }
-
-    fn try_at(
-        index: &Index<OffsetEntry>,
-        path: &Path,
-        delta: i32,
-    ) -> io::Result<Option<OffsetEntry>> {
-        let (cache, path) = (IndexCache::new(1 << 20), || path.to_owned());
-        let source = IndexFile { disk: &RealDisk, cache: &cache, path: &path, enter: &|| {} };
-        index.around(&source, |entry: &OffsetEntry| entry.delta <= delta).map(|found| found.0)
-    }
-
-    #[test]
-    fn floor_finds_the_same_in_memory_and_in_a_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.index");
-        let index = index(&[(9, 4096), (20, 8200), (20, 9000), (31, 12_300)]);
-        for _ in 0..2 {
-            assert_eq!(at(&index, &path, 8), None);
-            assert_eq!(at(&index, &path, 9).unwrap().position, 4096);
-            assert_eq!(at(&index, &path, 30).unwrap().position, 8200);
-            assert_eq!(at(&index, &path, 99).unwrap().position, 12_300);
-            index.save(&RealDisk, &path, true).unwrap();
-        }
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 24);
-    }
-
-    #[test]
-    fn a_tail_of_zeros_is_no_part_of_an_index() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.index");
-        for (count, zeros) in [(0, 100), (1, 7), (3, 8000), (5, 9)] {
-            let mut bytes = Vec::new();
-            (1..=count).for_each(|n| OffsetEntry { delta: n, position: n * 10 }.write(&mut bytes));
-            bytes.resize(bytes.len() + zeros, 0);
-            std::fs::write(&path, &bytes).unwrap();
-            let found = at(&Index::closed(), &path, 100);
-            assert_eq!(found.map_or(0, |entry| entry.delta), count);
-        }
-    }
-
-    #[test]
-    fn keys_that_fall_are_no_index() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.index");
-        std::fs::write(&path, [0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 2]).unwrap();
-        let index = Index::<OffsetEntry>::closed();
-        assert_eq!(try_at(&index, &path, 9).unwrap_err().kind(), io::ErrorKind::InvalidData);
-    }
 }

@@ -1,10 +1,10 @@
-//! A bounded cache of the indexes of sealed segments, for all logs together.
+//! A bounded cache of what is read of index files, for all logs together.
 //!
 //! No file is mapped, because a bad sector would end the process with SIGBUS. Indexes are read with
 //! `pread`, in pages (see `pages`), and stay here until others need the memory.
 //! Limit: `krust.index.cache.bytes` for all logs. A lookup that gets no memory uses the bytes it
-//! read and keeps nothing. Only the outline of an index (12 bytes a page) may exceed the limit, by
-//! one a thread.
+//! read and keeps nothing. Only outlines of indexes (12 bytes a page) may exceed the limit: one a
+//! thread, and what those of active segments grow.
 //! Eviction gives a second chance: a segment that was used since the last visit stays; otherwise
 //! its pages are dropped, and at the next visit its outline.
 //! Threads: a lookup that finds its page needs no lock of the cache; one mutex for those that read.
@@ -51,6 +51,14 @@ pub(crate) struct Charge {
 impl std::fmt::Debug for IndexCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "IndexCache {{ {} of {} bytes }}", self.held(), self.limit)
+    }
+}
+
+impl Charge {
+    /// Takes so many bytes more, above the limit where there is no room.
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.cache.held.fetch_add(bytes, Ordering::AcqRel);
+        self.bytes += bytes;
     }
 }
 

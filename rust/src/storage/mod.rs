@@ -29,8 +29,10 @@
 //!              progress     how far the opening of logs is
 //! state        producers    .snapshot                epochs       leader-epoch-checkpoint
 //!              checkpoints  offsets, in small files  meta         meta.properties
-//! indexes      index, pages .index and .timeindex    txnindex     .txnindex
+//! indexes      segment_index   one index of one segment
+//!              active_index the tail in memory       pages        of files, in pieces
 //!              index_cache  the pages of all, bounded
+//!              index        .index and .timeindex    txnindex     .txnindex
 //! files        files        the disk behind a trait  recording    its double: crash images, faults
 //!              scan, cold   headers of a file, one by one
 //!              descriptors  open files as a bounded cache
@@ -47,6 +49,7 @@
 //! Not promised: an append that was not flushed may be gone after a power cut.
 
 mod aborted;
+mod active_index;
 mod checkpoints;
 mod cleaner;
 mod closing;
@@ -86,6 +89,7 @@ mod recovered;
 mod recovery;
 mod scan;
 mod segment;
+mod segment_index;
 mod stray;
 pub mod sync;
 mod sync_times;

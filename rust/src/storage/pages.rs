@@ -1,12 +1,13 @@
-//! The index of a sealed segment, read in pages. In memory are its outline (the first entry of each
-//! page and the last entry of all) and some of its pages.
+//! An index in a file, read in pages: that of a sealed segment, or the head of an active one's. In
+//! memory are its outline (the first entry of each page and the last entry of all) and some of its
+//! pages.
 //!
 //! The first opening reads the whole file: it is a valid index only if its keys rise. After that a
 //! lookup needs one page, which takes one `pread` if it is not in memory; the outline has the entry
 //! after the page.
 //! Invariants: a page in memory begins with the outline's entry, rises strictly, and ends below the
 //! next page's first entry. A file that changed during use is no longer a valid index.
-//! Threads: plain values; `index` has the lock, and does not hold it during reads.
+//! Threads: plain values; `segment_index` has the lock, and does not hold it during reads.
 //! Not promised: the index may be wrong, as in `index`.
 
 use std::fs::File;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::files::{self, Disk};
-use super::index::{self, Entry};
+use super::index::{self, Around, Entry};
 use super::index_cache::{Charge, IndexCache};
 
 /// Bytes of a page, about: as many whole entries as fit.
@@ -43,10 +44,10 @@ pub(crate) struct IndexFile<'s> {
 pub(crate) struct Pages<E: Entry> {
     opened: u64,
     count: usize,
-    firsts: Box<[E]>,
+    firsts: Vec<E>,
     last: Option<E>,
-    pages: Box<[Option<Page>]>,
-    _charge: Charge,
+    pages: Vec<Option<Page>>,
+    charge: Charge,
 }
 
 /// The bytes of a page, kept.
@@ -64,11 +65,13 @@ pub(crate) struct Missing {
     entries: usize,
 }
 
-/// Two entries next to each other; one is missing at the ends.
-pub(crate) type Around<E> = (Option<E>, Option<E>);
-
 const fn per_page<E: Entry>() -> usize {
     PAGE / E::SIZE
+}
+
+/// What the outline has of a page.
+const fn per_page_outline<E: Entry>() -> usize {
+    size_of::<E>() + size_of::<Option<Page>>()
 }
 
 /// No index, or another one than before.
@@ -89,18 +92,39 @@ impl IndexFile<'_> {
         }
     }
 
-    /// All entries' bytes of an index. Errors as [`Pages::open`].
-    pub(crate) fn read_whole<E: Entry>(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.scan::<E>(&mut |piece| bytes.extend_from_slice(piece))?;
-        Ok(bytes)
-    }
-
-    /// Reads an index through, up to its tail of zeros: gives `take` pieces of whole pages, the
-    /// last one of what there is.
-    fn scan<E: Entry>(&self, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    /// Bytes of an index, without its tail of zeros, and its last entry. Only the end of the file
+    /// is read. Errors: as [`Pages::open`].
+    pub(crate) fn end<E: Entry>(&self) -> io::Result<(usize, Option<E>)> {
         let file = self.open()?;
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let mut entry = vec![0; E::SIZE];
+        let mut is_set = |number: usize| {
+            self.read(&file, &mut entry, number * E::SIZE)?;
+            Ok::<_, io::Error>(entry.iter().any(|byte| *byte != 0).then(|| E::read(&entry)))
+        };
+        let (mut low, mut high) = (0, len / E::SIZE);
+        if high > 0 && is_set(high - 1)?.is_some() {
+            low = high;
+        }
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if is_set(middle)?.is_some() { low = middle + 1 } else { high = middle }
+        }
+        let Some(last) = low.checked_sub(1) else { return Ok((0, None)) };
+        let last = is_set(last)?.flatten().filter(|last| last.may_follow(None));
+        last.map(|last| (low * E::SIZE, Some(last))).ok_or_else(invalid)
+    }
+
+    /// Reads an index through, up to its tail of zeros or to `limit`: gives `take` pieces of whole
+    /// pages, the last one of what there is.
+    fn scan<E: Entry>(&self, limit: Option<usize>, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let file = self.open()?;
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let len = match limit {
+            Some(limit) if limit > len => return Err(invalid()),
+            Some(limit) => limit,
+            None => len,
+        };
         let whole = len / E::SIZE * E::SIZE;
         let most = AT_ONCE * per_page::<E>() * E::SIZE;
         let mut piece = vec![0; whole.min(most)];
@@ -127,11 +151,12 @@ impl IndexFile<'_> {
 }
 
 impl<E: Entry> Pages<E> {
-    /// Opens an index.
-    /// Errors: `NotFound` without a file, `InvalidData` if the file is no index, or the disk's.
-    pub(crate) fn open(source: &IndexFile<'_>) -> io::Result<Self> {
+    /// Opens an index, or its first `limit` bytes.
+    /// Errors: `NotFound` without a file, `InvalidData` if the file is no index or shorter, or the
+    /// disk's.
+    pub(crate) fn open(source: &IndexFile<'_>, limit: Option<usize>) -> io::Result<Self> {
         let (mut firsts, mut last, mut count, mut page) = (Vec::new(), None, 0, Vec::new());
-        source.scan::<E>(&mut |piece| {
+        source.scan::<E>(limit, &mut |piece| {
             let size = per_page::<E>() * E::SIZE;
             firsts.extend(piece.chunks(size).filter_map(E::read));
             last = index::last::<E>(piece).or(last);
@@ -142,14 +167,14 @@ impl<E: Entry> Pages<E> {
             count += piece.len() / E::SIZE;
         })?;
         let pages = || std::iter::repeat_with(|| None).take(firsts.len());
-        let outline = firsts.len() * (size_of::<E>() + size_of::<Option<Page>>()) + OVERHEAD;
+        let outline = firsts.len() * per_page_outline::<E>() + OVERHEAD;
         let mut opened = Self {
             opened: OPENED.fetch_add(1, Ordering::Relaxed),
             count,
             last,
             pages: pages().collect(),
-            firsts: firsts.into(),
-            _charge: source.cache.charge(outline),
+            firsts,
+            charge: source.cache.charge(outline),
         };
         if count > 0 && count * E::SIZE == page.len() {
             opened.keep(0, Page::new(source, page.into()));
@@ -157,9 +182,26 @@ impl<E: Entry> Pages<E> {
         Ok(opened)
     }
 
-    /// How many entries there are.
-    pub(crate) const fn count(&self) -> usize {
-        self.count
+    /// Bytes of all entries.
+    pub(crate) const fn size(&self) -> usize {
+        self.count * E::SIZE
+    }
+
+    /// Takes note of entries that were appended to the file.
+    pub(crate) fn extend(&mut self, entries: &[u8]) {
+        self.opened = OPENED.fetch_add(1, Ordering::Relaxed);
+        if let Some(grown) = self.pages.last_mut() {
+            *grown = None;
+        }
+        for entry in index::entries::<E>(entries) {
+            if self.count.is_multiple_of(per_page::<E>()) {
+                self.firsts.push(entry);
+                self.pages.push(None);
+                self.charge.grow(per_page_outline::<E>());
+            }
+            self.last = Some(entry);
+            self.count += 1;
+        }
     }
 
     /// The last entry.

@@ -33,6 +33,9 @@ use crate::ids::{Epoch, Offset};
 
 /// A file with so much more disk than bytes had some reserved.
 const RESERVED: u64 = 1 << 20;
+/// The indexes of so many segments stay in memory, so that what is lost of a log is logged before
+/// its files change. In longer logs those of the first ones are written before.
+const UNSAVED: usize = 8;
 
 /// Recovers a log. Errors are the disk's; bad bytes are not errors.
 pub(crate) fn recover(
@@ -125,11 +128,7 @@ fn finish(
         let here = |entry: &&AbortedTxn| (segment.base_offset..next).contains(&entry.last_offset);
         segment.order.trust();
         segment.set_aborted(replayed.aborted.iter().filter(here).copied().collect());
-        if index + 1 < found.segments.len() {
-            segment.save(true)?;
-        } else {
-            segment.save(false)?;
-        }
+        segment.save(true)?;
     }
     if let (false, Some(last)) = (clean || found.damage.is_some(), found.segments.last()) {
         trim_reserved(partition_dir, last)?;
@@ -238,6 +237,10 @@ fn check(
                 &BadBatch { segment: index, position: end, reason },
             )?;
             break;
+        }
+        let settled = index.checked_sub(UNSAVED).filter(|settled| *settled >= first);
+        if let Some(segment) = settled.and_then(|settled| found.segments.get(settled)) {
+            segment.save(true)?;
         }
         index += 1;
     }

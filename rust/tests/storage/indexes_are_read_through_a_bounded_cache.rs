@@ -1,4 +1,4 @@
-//! The indexes of sealed segments are read, never mapped: what was read stays within a limit, and
+//! The indexes of segments are read, never mapped: what was read stays within a limit, and
 //! what cannot be read is an error of the disk.
 
 use std::fs::File;

@@ -26,6 +26,7 @@ mod failed_fsync_takes_directory_offline;
 mod files_are_synced_before_they_are_closed;
 mod followers_copy_byte_for_byte;
 mod indexes_are_read_through_a_bounded_cache;
+mod indexes_of_active_segments_stay_in_files;
 mod kafka_reads_what_krust_wrote;
 mod log_behaves_like_a_vector;
 mod logs_move_between_directories;

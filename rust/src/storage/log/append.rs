@@ -19,7 +19,7 @@ use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::super::txnindex::AbortedTxn;
 use super::tail::TailPosition;
-use super::{CommitPoint, Log, Writer};
+use super::{CommitPoint, Log, Writer, staging};
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
 use crate::record::batch::{self, Batch, Header, HeaderPatch, ValidationResult, patch_header};
@@ -28,8 +28,6 @@ use crate::record::batch::{self, Batch, Header, HeaderPatch, ValidationResult, p
 const LARGE: usize = 64 << 10;
 /// Staged bytes are written early from here on.
 const STAGING: usize = 256 << 10;
-/// What a staging buffer may keep of its memory between commits.
-const STAGING_KEPT: usize = 64 << 10;
 /// Up to so many producers nobody asks what the limit is.
 const PRODUCERS_UNCOUNTED: usize = 1000;
 /// A partition is hot, and gets disk reserved, once it has written so much.
@@ -288,8 +286,8 @@ impl Log {
         };
         let full = writer.position + batch.size() as u64 > config.segment_bytes
             || age > config.full_after_ms().saturating_sub(jitter(config, active.base_offset))
-            || index_full(active.offsets.memory_size(), 8)
-            || index_full(active.times.memory_size(), 12);
+            || index_full(active.offsets.active_size(), 8)
+            || index_full(active.times.active_size(), 12);
         let no_room = last - active.base_offset > i64::from(i32::MAX)
             || writer.position + batch.size() as u64 > i32::MAX as u64;
         Ok((full && writer.position > 0) || no_room)
@@ -306,6 +304,9 @@ impl Log {
         if ready.payload.len() >= LARGE {
             self.write_staged(writer, &active, &[&ready.bytes, ready.payload])
         } else {
+            if writer.staging.capacity() == 0 {
+                writer.staging = staging::take();
+            }
             writer.staging.extend_from_slice(&ready.bytes);
             writer.staging.extend_from_slice(ready.payload);
             if writer.staging.len() >= STAGING {
@@ -449,9 +450,7 @@ impl Log {
         let recent = self.recent_of(writer, active.base_offset);
         self.write_staged(writer, &active, &[])?;
         self.keep_recent(recent);
-        if writer.staging.capacity() > STAGING_KEPT {
-            writer.staging.shrink_to(STAGING_KEPT);
-        }
+        staging::give_back(&mut writer.staging);
         writer.committed = CommitPoint {
             position: writer.position,
             next_offset: writer.next_offset,
@@ -465,6 +464,7 @@ impl Log {
         self.publish_transactions(writer);
         active.set_max(writer.max.0, writer.max.1);
         active.publish_size(writer.position);
+        active.save_due();
         self.tail.store(TailPosition {
             end: writer.next_offset,
             base: active.base_offset,

@@ -24,6 +24,7 @@ mod recent_batches;
 mod relocate;
 mod retention;
 mod segments;
+mod staging;
 mod tail;
 mod trim;
 
@@ -127,7 +128,7 @@ pub struct Log {
 
 /// What writers share.
 struct Writer {
-    /// Batches that are not written yet, and where they go.
+    /// Batches that are not written yet; between commits without memory (see `staging`).
     staging: Vec<u8>,
     /// One past the last byte, staged ones included.
     position: u64,

@@ -174,7 +174,7 @@ impl Log {
         cut.gone.iter().chain([cut.active]).for_each(|segment| segment.replace());
         self.remove_segments(cut.gone)?;
         new_active.cut_file()?;
-        new_active.rebuild()?;
+        new_active.install_indexes(new_active.build_indexes()?);
         let (max, since_entry) = (new_active.max_timestamp()?, 0);
         writer.committed = CommitPoint { position, next_offset: end, max, since_entry };
         self.reset_writer(writer)?;

@@ -1,7 +1,8 @@
 //! What the indexes of a segment answer, and what of them is in memory.
 //!
-//! The active segment's are in memory. A sealed one's are read through the cache of indexes: pages
-//! of `.index` and `.timeindex`, and the list of `.txnindex` as a whole.
+//! Index files are read through the cache of indexes: pages of `.index` and `.timeindex`, and the
+//! list of `.txnindex` as a whole. Of the active segment's indexes the tails are in memory, and the
+//! list of aborted transactions.
 //! An index that is missing or invalid is rebuilt from the log; one that the disk refuses to read
 //! is a failure of the disk. Neither is ever an empty answer.
 //! Threads: as the segment; nothing is locked while a file is read.
@@ -13,11 +14,12 @@ use std::sync::{Arc, Weak};
 use super::super::errors::StorageError;
 use super::super::file_names::{INDEX, TIME_INDEX, TXN_INDEX};
 use super::super::files;
-use super::super::index::{Entry, Index, OffsetEntry, TimeEntry};
+use super::super::index::{Entry, OffsetEntry, TimeEntry};
 use super::super::index_cache::Cached;
 use super::super::indexing::{BuiltIndexes, IndexBuilder};
 use super::super::pages::IndexFile;
 use super::super::scan::{HEAD, WINDOW, WalkStep, Walker};
+use super::super::segment_index::Index;
 use super::super::txnindex::{self, AbortedTxn};
 use super::{AbortedList, MAKE_ROOM, NEAR, Segment, UNKNOWN};
 
@@ -108,23 +110,46 @@ impl Segment {
         }
     }
 
-    /// Makes both indexes anew from the headers of the log.
+    /// Makes both indexes anew, of a segment that readers know. What an active one knows of its
+    /// times is the writer's, and stays.
     pub(crate) fn rebuild(self: &Arc<Self>) -> Result<(), StorageError> {
+        let built = self.build_indexes()?;
+        if !self.is_sealed() {
+            self.offsets.set(&built.offsets);
+            self.times.set(&built.times);
+            return Ok(());
+        }
+        self.install_indexes(built);
+        self.not_replaced()?;
+        self.save(true)
+    }
+
+    /// Both indexes, from the headers of the log.
+    pub(crate) fn build_indexes(self: &Arc<Self>) -> Result<BuiltIndexes, StorageError> {
         let file = self.file()?;
         let mut walker = Walker::new(&file, 0, self.size());
         let mut builder = IndexBuilder::new(self.base_offset, 4096);
         while let WalkStep::Batch(batch) = walker.step().map_err(|e| self.failed("read", e))? {
             builder.add(&batch);
         }
-        self.install_indexes(builder.finish());
-        if self.is_sealed() {
-            self.not_replaced()?;
-            self.save(true)?;
+        Ok(builder.finish())
+    }
+
+    /// Writes what of the indexes of an active segment should not stay in memory. A disk that is
+    /// full is asked again later.
+    pub(crate) fn save_due(&self) {
+        let disk = self.partition_dir.log_dir.disk();
+        let saved = self
+            .with_room(|| self.offsets.save_due(disk, || self.path(INDEX)))
+            .and_then(|()| self.with_room(|| self.times.save_due(disk, || self.path(TIME_INDEX))));
+        if let Err(error) = saved {
+            let error = self.failed("write an index of", error);
+            tracing::debug!(log = %self.log_name(), "an index stays in memory: {error}");
         }
-        Ok(())
     }
 
     /// Takes over indexes that were rebuilt.
+    #[expect(clippy::needless_pass_by_value, reason = "they take memory, and are done with")]
     pub(crate) fn install_indexes(&self, built: BuiltIndexes) {
         self.offsets.set(&built.offsets);
         self.times.set(&built.times);
@@ -155,11 +180,16 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes it the one that is appended to: takes its indexes into memory.
+    /// Makes it the one that is appended to. Only the ends of its indexes are read.
     pub(crate) fn unseal(self: &Arc<Self>) -> Result<(), StorageError> {
-        self.max_timestamp()?;
-        self.in_offsets(Index::load)?;
-        self.in_times(Index::load)?;
+        self.in_offsets(Index::activate)?;
+        self.in_times(Index::activate)?;
+        if self.max_timestamp.load(Ordering::Acquire) == UNKNOWN {
+            self.max_timestamp()?;
+            // A rebuild has sealed them.
+            self.in_offsets(Index::activate)?;
+            self.in_times(Index::activate)?;
+        }
         self.keep_aborted()?;
         self.sealed.store(false, Ordering::Release);
         Ok(())

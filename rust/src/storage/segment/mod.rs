@@ -22,11 +22,12 @@ use super::descriptors::{CloseOutcome, Holder};
 use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, LOG_LAST, LOG_TMP, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::files;
-use super::index::{Index, OffsetEntry, TimeEntry};
+use super::index::{OffsetEntry, TimeEntry};
 use super::index_cache::Charge;
 use super::order::BatchOrder;
 use super::partition_dir::PartitionDir;
 use super::scan::{BatchAt, HEAD, WalkStep, Walker};
+use super::segment_index::Index;
 use super::txnindex::{self, AbortedTxn};
 
 /// How many files are closed for one that cannot be opened otherwise.
@@ -290,7 +291,7 @@ impl Segment {
     }
 
     /// Opens a file; others are closed for it where there are too many.
-    fn with_room(&self, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
+    fn with_room<R>(&self, open: impl Fn() -> io::Result<R>) -> io::Result<R> {
         let mut tries = 0;
         loop {
             match open() {
@@ -356,9 +357,7 @@ impl Segment {
                 };
                 let log = self.log_name();
                 tracing::warn!(%log, base = self.base_offset, "index is wrong");
-                if self.is_sealed() {
-                    self.rebuild()?;
-                }
+                self.rebuild()?;
                 Ok(found)
             }
         }
