@@ -18,7 +18,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
-	chaos-groups chaos-zookeeper chaos-cluster chaos-replicated spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -192,6 +192,9 @@ chaos-cluster: $(DEV) ## faults of three brokers and three ZooKeepers, KRUST_CLU
 
 chaos-replicated: $(DEV) ## faults of three brokers and their links with replication factor 3, KRUST_REPLICATED_ROUNDS times (200)
 	KRUST_REPLICATED_ROUNDS=$${KRUST_REPLICATED_ROUNDS:-200} $(BIN)/python -m pytest -s tests/cluster/test_replicated_chaos.py $(ARGS)
+
+chaos-mixed: $(DEV) ## Kafka 3.9.1 and krust as replicas of each other, and a rolling replacement of KRUST_MIXED_RECORDS (2,000,000)
+	KRUST_KAFKA_CLUSTER=1 KRUST_MIXED_RECORDS=$${KRUST_MIXED_RECORDS:-2000000} $(BIN)/python -m pytest -s tests/cluster/test_mixed_replicas.py $(ARGS)
 
 spark: $(DEV) $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
 	KRUST_SPARK_ALL=1 KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)

@@ -42,7 +42,11 @@ TOGETHER = ("tests/spark", "tests/cluster")
 """folders with one costly set-up for all their files"""
 PEERS = ("tests/cli", "tests/clients")
 """folders whose tests run once for each of `tests.three_brokers`, which they share"""
-APART = ("tests/cluster/test_chaos.py", "tests/cluster/test_replicated_chaos.py")
+APART = (
+    "tests/cluster/test_chaos.py",
+    "tests/cluster/test_mixed_replicas.py",
+    "tests/cluster/test_replicated_chaos.py",
+)
 """files of TOGETHER with a set-up of their own"""
 LONGEST = (  # the first to begin
     "tests/spark",
@@ -57,6 +61,7 @@ LONGEST = (  # the first to begin
     "tests/cluster",
     "tests/foreign/test_turns.py",
     "tests/cluster/test_chaos.py",
+    "tests/cluster/test_mixed_replicas.py",
     "tests/cluster/test_replicated_chaos.py",
     "tests/foreign/test_server_assignors.py",
     "tests/unit/coordinator/test_simulator.py",

@@ -30,6 +30,7 @@ OURS = {  # no settings of the broker
     "KRUST_CRASH_ROUNDS",
     "KRUST_DISK_FILLS",
     "KRUST_KAFKA_CLUSTER",
+    "KRUST_MIXED_RECORDS",
     "KRUST_OLD_SPARKS",
     "KRUST_POWER_CUTS",
     "KRUST_POWER_SEED",

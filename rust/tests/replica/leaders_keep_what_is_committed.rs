@@ -86,12 +86,31 @@ fn an_unknown_outcome_keeps_the_maximal_set_and_repeats_the_same_proposal() {
 }
 
 #[test]
-fn an_ineligible_replica_ends_the_proposal() {
-    let mut leader = leader(&[0, 1]);
-    let joins = leader.follower_fetched(&fetch(2, 100), at(100, 1)).unwrap().propose.unwrap();
-    let refused = ProposalOutcome::Refused(ErrorCode::IneligibleReplica);
-    leader.proposal_ended(&joins, refused, at(100, 2));
-    assert_eq!(leader.maximal_isr(), [0, 1]);
+fn an_ineligible_replica_ends_the_proposal_in_the_words_of_any_version() {
+    for error in [ErrorCode::IneligibleReplica, ErrorCode::OperationNotAttempted] {
+        let mut leader = leader(&[0, 1]);
+        let joins = leader.follower_fetched(&fetch(2, 100), at(100, 1)).unwrap().propose.unwrap();
+        leader.proposal_ended(&joins, ProposalOutcome::Refused(error), at(100, 2));
+        assert_eq!(leader.maximal_isr(), [0, 1]);
+        let again = FollowerFetch { broker_epoch: 11, ..fetch(2, 100) };
+        let joins = leader.follower_fetched(&again, at(100, 3)).unwrap().propose.unwrap();
+        assert!(joins.isr.contains(&IsrMember { replica: 2, broker_epoch: 11 }));
+    }
+}
+
+#[test]
+fn a_member_whose_broker_registered_again_leaves_and_may_join_anew() {
+    let mut leader = leader(&[0, 1, 2]);
+    leader.follower_fetched(&fetch(1, 100), at(100, 1)).unwrap();
+    leader.follower_fetched(&fetch(2, 100), at(100, 1)).unwrap();
+    let again = FollowerFetch { broker_epoch: 11, ..fetch(2, 100) };
+    leader.follower_fetched(&again, at(100, 2)).unwrap();
+    let leaves = leader.tick(at(100, 3)).propose.unwrap();
+    assert_eq!(leaves.isr, members(&[0, 1]));
+    let committed = ProposalOutcome::Committed(leadership(2, &[0, 1]));
+    leader.proposal_ended(&leaves, committed, at(100, 4));
+    let joins = leader.follower_fetched(&again, at(100, 5)).unwrap().propose.unwrap();
+    assert!(joins.isr.contains(&IsrMember { replica: 2, broker_epoch: 11 }));
 }
 
 #[test]

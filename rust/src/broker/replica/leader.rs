@@ -259,7 +259,7 @@ impl LeaderReplica {
                 self.proposal = Proposal::Sent(proposed.clone());
             }
             Proposal::None => {
-                let stays = |member: &IsrMember| !self.is_lagging(member.replica, moment);
+                let stays = |member: &IsrMember| !self.must_leave(member.replica, moment);
                 let isr: Vec<_> = self.leadership.isr.iter().copied().filter(stays).collect();
                 if isr.len() < self.leadership.isr.len() {
                     effects.propose = Some(self.propose(isr));
@@ -285,8 +285,11 @@ impl LeaderReplica {
                 return self.assigned(leadership, moment);
             }
             // A member is not the live registration that the proposal names, and never will be
-            // again: no copy of the proposal can take effect later.
-            ProposalOutcome::Refused(ErrorCode::IneligibleReplica) => Proposal::None,
+            // again: no copy of the proposal can take effect later. Before AlterPartition v2 the
+            // same refusal is OPERATION_NOT_ATTEMPTED.
+            ProposalOutcome::Refused(
+                ErrorCode::IneligibleReplica | ErrorCode::OperationNotAttempted,
+            ) => Proposal::None,
             ProposalOutcome::Refused(_) | ProposalOutcome::Unknown => {
                 Proposal::Repeat(proposed.clone())
             }
@@ -349,9 +352,13 @@ impl LeaderReplica {
             && follower.log_end >= self.epoch_start
     }
 
-    fn is_lagging(&self, replica: i32, moment: Moment) -> bool {
+    /// Whether a member has to leave the ISR: it lags, or its broker registered again since it
+    /// joined. A Kafka in ZooKeeper mode commits a proposal that names an earlier registration.
+    fn must_leave(&self, replica: i32, moment: Moment) -> bool {
         let follower = self.followers.iter().find(|follower| follower.replica == replica);
-        follower.is_some_and(|it| !it.is_caught_up(moment, self.settings.lag_time_max_ms))
+        follower.is_some_and(|it| {
+            self.is_registered_again(it) || !it.is_caught_up(moment, self.settings.lag_time_max_ms)
+        })
     }
 
     fn propose(&mut self, isr: Vec<IsrMember>) -> ProposedIsr {
@@ -385,9 +392,13 @@ impl LeaderReplica {
     /// The log end that counts for the high watermark. The progress of a broker that registered
     /// again does not make the membership of its earlier registration good.
     fn in_sync_end(&self, follower: &FollowerProgress) -> Offset {
+        if self.is_registered_again(follower) { Offset::NONE } else { follower.log_end }
+    }
+
+    /// Whether the broker fetches under another registration than the ISR names.
+    fn is_registered_again(&self, follower: &FollowerProgress) -> bool {
         let named = self.member(follower.replica).map_or(-1, |member| member.broker_epoch);
-        let is_other = named >= 0 && follower.broker_epoch >= 0 && named != follower.broker_epoch;
-        if is_other { Offset::NONE } else { follower.log_end }
+        named >= 0 && follower.broker_epoch >= 0 && named != follower.broker_epoch
     }
 }
 

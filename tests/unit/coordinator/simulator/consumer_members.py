@@ -89,7 +89,7 @@ class ConvertingMember(SimulatedMember):
 class ConsumerMember:
     """A member of the consumer protocol. It reads what it owns until it has revoked it."""
 
-    is_arbitrary = False
+    lies = False
 
     def __init__(
         self, simulation: MixedGroupSimulation, name: str, group_id: str, instance: str | None
@@ -120,7 +120,7 @@ class ConsumerMember:
         self.revokes = False
         self.patience_ms = rng.choice((9000, 30_000))
         self.round = 0
-        simulation.later(rng.randrange(3000), self.heartbeat)
+        simulation.later(rng.randrange(3000), self.beat)
 
     @property
     def generation(self) -> int:
@@ -135,7 +135,7 @@ class ConsumerMember:
 
     # -- what it says
 
-    def heartbeat(self) -> None:
+    def beat(self) -> None:
         """Send the next heartbeat; abandon the one in flight."""
         self.round += 1
         if self.state == "gone":
@@ -144,7 +144,7 @@ class ConsumerMember:
         message = self.message()
         answer = self.simulation.quick(self, message)
         if answer is not None:
-            self._on_heartbeat_reply(answer)
+            self._heard(answer)
         else:
             self.ticket = self.simulation.request(self, "ConsumerGroupHeartbeat", 1, message)
             self._after(self.patience_ms, self._on_request_timeout)
@@ -202,19 +202,19 @@ class ConsumerMember:
         """Take an answer; answers to abandoned requests are ignored."""
         if ticket == self.ticket and self.state != "gone":
             self.ticket = 0
-            self._on_heartbeat_reply(reply)
+            self._heard(reply)
 
     def lost_connection(self) -> None:
         if self.state != "gone":
             self.ticket, self.all = 0, True
             self.connection = self.simulation.new_connection()
-            self._after(self.simulation.rng.randrange(50, 500), self.heartbeat)
+            self._after(self.simulation.rng.randrange(50, 500), self.beat)
 
     def _on_request_timeout(self) -> None:
         self.all = True
-        self.heartbeat()
+        self.beat()
 
-    def _on_heartbeat_reply(self, reply: Message) -> None:
+    def _heard(self, reply: Message) -> None:
         code = reply["error_code"]
         if code != Code.NONE:
             self._refused(code)
@@ -232,7 +232,7 @@ class ConsumerMember:
         pause = reply["heartbeat_interval_ms"]
         if self.slow and self.simulation.chance(0.05):
             pause = self.simulation.rng.randrange(25_000)
-        self._after(pause, self.heartbeat)
+        self._after(pause, self.beat)
 
     def _adopt_assignment(self, goal: frozenset[tuple[str, int]]) -> None:
         """Revoke first, which takes a while; then read the new partitions."""
@@ -252,7 +252,7 @@ class ConsumerMember:
             if self.state == "member" and self.goal is not None:
                 self.owned &= self.goal
                 if self.owned != self.subscriptions and not self.ticket:
-                    self.heartbeat()
+                    self.beat()
                 self.owned = self.goal if self.owned == self.subscriptions else self.owned
 
         return done
@@ -274,7 +274,7 @@ class ConsumerMember:
             delay += 200
         else:  # the group is full, or the instance id not free yet
             delay += 2000
-        self._after(delay, self.heartbeat)
+        self._after(delay, self.beat)
 
     def _is_replaced(self) -> bool:
         others = [each for each in self.simulation.clients if each.state != "gone"]
@@ -290,10 +290,10 @@ class ConsumerMember:
         self.simulation.later(ms, unless_overtaken)
 
 
-class ArbitraryConsumerMember(ConsumerMember):
+class LyingConsumerMember(ConsumerMember):
     """Sends arbitrary requests, under ids that are not another client's."""
 
-    is_arbitrary = True
+    lies = True
 
     def message(self) -> Message:
         rng = self.simulation.rng

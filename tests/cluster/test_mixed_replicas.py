@@ -1,0 +1,191 @@
+"""Kafka 3.9.1 and krust copy each other's partitions, and krust replaces Kafka under load.
+
+A writer (acks=all, idempotent) and a member of a group work through all of it and never restart.
+KRUST_MIXED_RECORDS: how many records the replacement takes at least (100,000).
+KRUST_KAFKA_CLUSTER=1 also runs the test that kills brokers of either kind under either controller.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+
+from tests.cluster.mixed import BROKERS, KAFKA, KRUST, MixedCluster
+from tests.cluster.replicated import ConfluentWriter, Ledger
+from tests.peers import kafka
+from tests.peers import zookeeper as peer
+from tests.waiting import until
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+
+RECORDS = int(os.environ.get("KRUST_MIXED_RECORDS", "100000"))
+PARTITIONS = 6
+BURST = 40
+TOPIC = "orders"
+SETTINGS: dict[str, object] = {
+    "zookeeper.session.timeout.ms": 4000,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "replica.lag.time.max.ms": 5000,
+    "auto.leader.rebalance.enable": "false",
+    "controlled.shutdown.retry.backoff.ms": 200,
+}
+
+
+class Reader:
+    """A member of a group that reads the topic and never restarts."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.values: set[str] = set()
+        self.fatal: list[str] = []
+        """errors that the client library does not retry by itself"""
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 200,
+        }
+        self._consumer = Consumer(settings)
+        self._consumer.subscribe([TOPIC])
+        self._stops = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reader")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stops.is_set():
+            for message in self._consumer.consume(1000, 0.2):
+                error, value = message.error(), message.value()
+                if error is None and isinstance(value, bytes):
+                    self.values.add(value.decode())
+                elif error is not None and self._is_fatal(error):
+                    self.fatal.append(str(error))
+        self._consumer.close()
+
+    @staticmethod
+    def _is_fatal(error: KafkaError) -> bool:
+        unreachable = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
+        return error.fatal() or not (error.retriable() or error.code() in unreachable)
+
+    def stop(self) -> None:
+        """Leave the group."""
+        self._stops.set()
+        self._thread.join()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[MixedCluster]:
+    """Three brokers that do not run yet."""
+    if reason := peer.missing() or kafka.missing():
+        pytest.skip(reason)
+    (folder / "zk").mkdir()
+    with (
+        peer.running(folder / "zk") as ensemble,
+        MixedCluster(folder, f"{ensemble.connect}/mixed", SETTINGS) as brokers,
+    ):
+        yield brokers
+
+
+@contextmanager
+def traffic(brokers: MixedCluster) -> Iterator[Ledger]:
+    """A writer and a reader; at the end no acknowledged record is missing, doubled or unread."""
+    ledger = Ledger(TOPIC, PARTITIONS)
+    writer = ConfluentWriter("confluent", brokers.bootstrap, ledger, BURST)
+    reader = Reader(brokers.bootstrap)
+    try:
+        until(lambda: len(ledger) > 0)
+        until(lambda: reader.values)
+        yield ledger
+        writer.stop()
+        promised = set(ledger.acknowledged.values())
+        until(lambda: reader.values >= promised)
+    finally:
+        writer.stop()
+        reader.stop()
+    print(f"acknowledged {len(ledger)}, kinds {brokers.kinds}")
+    assert ledger.failed == []
+    assert reader.fatal == []
+    assert ledger.check(brokers.bootstrap) == []
+
+
+def same_batches(brokers: MixedCluster) -> None:
+    """The replicas of each partition have the same bytes; no broker runs any more."""
+    for partition in range(PARTITIONS):
+        copies = set()
+        for number in BROKERS:
+            logs = sorted((brokers.log_dir(number) / f"{TOPIC}-{partition}").glob("*.log"))
+            copies.add(b"".join(each.read_bytes() for each in logs))
+        assert len(copies) == 1, partition
+
+
+def is_served_by(brokers: MixedCluster, kind: str) -> None:
+    """End terms of controllers until one of this kind is elected."""
+
+    def elected() -> bool:
+        if brokers.kinds.get(brokers.controller) == kind:
+            return True
+        brokers.move_controller()
+        return False
+
+    until(elected)
+
+
+def goes_on(ledger: Ledger, records: int) -> None:
+    """Wait until so many more records are acknowledged."""
+    goal = len(ledger) + records
+    until(lambda: len(ledger) >= goal)
+
+
+@pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1")
+def test_kafka_and_krust_follow_each_other_and_any_of_them_may_die(tmp_path: Path) -> None:
+    with cluster(tmp_path) as brokers:
+        for number, kind in zip(BROKERS, (KAFKA, KRUST, KRUST), strict=True):
+            brokers.start(number, kind)
+        brokers.create(TOPIC, PARTITIONS)
+        brokers.wait_in_sync(TOPIC, PARTITIONS)
+        assert {brokers.kinds[each] for each in brokers.leaders(TOPIC)} == {KAFKA, KRUST}
+        with traffic(brokers) as ledger:
+            for kind in (KAFKA, KRUST):
+                is_served_by(brokers, kind)
+                for number in (1, 2):
+                    brokers.kill(number)
+                    goes_on(ledger, 500)
+                    brokers.start(number, KAFKA if number == 1 else KRUST)
+                    brokers.wait_in_sync(TOPIC, PARTITIONS)
+        for number in BROKERS:
+            brokers.stop(number)
+        same_batches(brokers)
+
+
+def test_krust_replaces_three_kafkas_on_their_directories_and_is_replaced_again(
+    tmp_path: Path,
+) -> None:
+    with cluster(tmp_path) as brokers:
+        for number in BROKERS:
+            brokers.start(number, KAFKA)
+        brokers.create(TOPIC, PARTITIONS)
+        brokers.wait_in_sync(TOPIC, PARTITIONS)
+        with traffic(brokers) as ledger:
+            for kind in (KRUST, KAFKA):
+                for number in BROKERS:
+                    brokers.stop(number)
+                    brokers.start(number, kind)
+                    brokers.wait_in_sync(TOPIC, PARTITIONS)
+                    if number == 2:
+                        brokers.kill(number)
+                        goes_on(ledger, 500)
+                        brokers.start(number, kind)
+                        brokers.wait_in_sync(TOPIC, PARTITIONS)
+                goes_on(ledger, 500)
+            until(lambda: len(ledger) >= RECORDS)
+        for number in BROKERS:
+            brokers.stop(number)
+        same_batches(brokers)
