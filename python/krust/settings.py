@@ -316,6 +316,8 @@ fetch.max.bytes  int  57671680  1024..  yes  fixed
     The most bytes one Fetch answer holds, whatever the client asks.
 fetch.purgatory.purge.interval.requests  int  1000  *  ignored  fixed
     Purge interval of delayed Fetch requests, counted in requests.
+follower.replication.throttled.rate  long  max  0..  yes  broker
+    Bytes a second that throttled followers of this broker may fetch.
 group.consumer.assignors  list  uniform,range  *  yes  fixed
     Assignors offered to KIP-848 consumer groups, the default first: names or module:Class.
 group.consumer.heartbeat.interval.ms  int  5000  1..  yes  fixed
@@ -394,6 +396,8 @@ leader.imbalance.check.interval.seconds  long  300  1..  yes  fixed
     Time between checks of the balance of leaders.
 leader.imbalance.per.broker.percentage  int  10  *  yes  fixed
     Imbalance of leaders that is put right.
+leader.replication.throttled.rate  long  max  0..  yes  broker
+    Bytes a second that throttled leaders of this broker may send to followers.
 listener.security.protocol.map  string  \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT  *  yes  broker
     Which security protocol each listener name stands for.
@@ -666,9 +670,9 @@ replica.socket.receive.buffer.bytes  int  65536  *  ignored  fixed
     Receive buffer of a fetcher's socket.
 replica.socket.timeout.ms  int  30000  *  yes  fixed
     Time limit of a fetcher's requests.
-replication.quota.window.num  int  11  1..  ignored  fixed
+replication.quota.window.num  int  11  1..  yes  fixed
     Samples kept for replication quotas.
-replication.quota.window.size.seconds  int  1  1..  ignored  fixed
+replication.quota.window.size.seconds  int  1  1..  yes  fixed
     Length of each such sample.
 request.timeout.ms  int  30000  *  ignored  fixed
     Time limit of the broker's own requests.
@@ -953,14 +957,14 @@ flush.messages  long  max  1..  yes
     Messages after which the log is flushed; a power cut loses fewer acknowledged ones than that.
 flush.ms  long  max  0..  yes
     Time after which the log is flushed to disk.
-follower.replication.throttled.replicas  list  ""  *  ignored
-    Replicas whose followers are throttled.
+follower.replication.throttled.replicas  list  ""  *  yes
+    Replicas that are throttled as followers: `*`, or `partition:broker` with commas between.
 index.interval.bytes  int  4096  0..  yes
     Bytes of log between two entries of its index.
 krust.validate.compressed  string  full  full|header  yes
     Whether compressed batches are validated wholly, or by their header for producers you trust.
-leader.replication.throttled.replicas  list  ""  *  ignored
-    Replicas whose leaders are throttled.
+leader.replication.throttled.replicas  list  ""  *  yes
+    Replicas that are throttled as leaders: `*`, or `partition:broker` with commas between.
 krust.retention.policy  string  ""  *  yes
     The policy that says which segments go; empty: the one that the broker's setting names, if any.
 local.retention.bytes  long  -2  -2..  ignored

@@ -1,6 +1,6 @@
 """krust and Kafka 3.9.1 are brokers of one cluster, whichever of them is the controller.
 
-KRUST_KAFKA_CLUSTER=1 starts the Kafka. There is no replication between them yet.
+KRUST_KAFKA_CLUSTER=1 starts the Kafka.
 """
 
 from __future__ import annotations
@@ -160,3 +160,60 @@ def test_the_controllership_moves_from_kafka_to_krust_and_back(
         krust = krusts(tmp_path / "krust", connect)
         is_one_cluster((krust.bootstrap, theirs), KAFKA, "of-kafka")
         assert krust.stop() == 0
+
+
+def batches(folder: Path, topic: str, partition: int) -> bytes:
+    """The log of a partition in a broker's directory, segment after segment."""
+    segments = sorted(folder.glob(f"**/{topic}-{partition}/*.log"))
+    return b"".join(segment.read_bytes() for segment in segments)
+
+
+def in_sync(place: str, topic: str) -> list[set[int]]:
+    """The in-sync replicas as one broker names them."""
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    described = Client(place).request("Metadata", asked)["topics"][0]
+    return [set(each["isr_nodes"]) for each in described["partitions"]]
+
+
+def write(places: tuple[str, str], topic: str, values: range) -> None:
+    errors: list[object] = []
+    settings = {"bootstrap.servers": ",".join(places), "acks": "all", "enable.idempotence": True}
+    producer = Producer(settings)
+    for value in values:
+        producer.produce(
+            topic, str(value), partition=value % 2, on_delivery=lambda e, _: errors.append(e)
+        )
+        producer.poll(0)
+    assert producer.flush(WAIT_S) == 0
+    assert errors == [None] * len(values)
+
+
+def test_krust_follows_kafka_and_kafka_follows_krust(shared: Cluster, tmp_path: Path) -> None:
+    connect = f"{shared.connect}/replicas-beside-kafka"
+    theirs, ours = tmp_path / "kafka", tmp_path / "krust"
+    with kafkas(theirs, connect) as kafka_place, krusts(ours, connect) as krust:
+        places = (kafka_place, krust.bootstrap)
+        for place in places:
+            until(partial(_knows, place, KAFKA))
+        made = NewTopic("t", 2, replica_assignment=[[KAFKA, KRUST], [KRUST, KAFKA]])
+        admin = AdminClient({"bootstrap.servers": kafka_place})
+        admin.create_topics([made])["t"].result(WAIT_S)
+        until(lambda: in_sync(krust.bootstrap, "t") == [{KAFKA, KRUST}] * 2)
+        write(places, "t", range(COUNT))
+        for partition in (0, 1):
+            until(partial(_is_same, (theirs, ours), partition))
+        assert krust.stop() == 0
+        until(lambda: leaders(kafka_place, "t") == [KAFKA, KAFKA])
+        write(places, "t", range(COUNT, 2 * COUNT))
+        krust = krusts(ours, connect)
+        until(lambda: in_sync(kafka_place, "t") == [{KAFKA, KRUST}] * 2)
+        write((kafka_place, krust.bootstrap), "t", range(2 * COUNT, 3 * COUNT))
+        for partition in (0, 1):
+            until(partial(_is_same, (theirs, ours), partition))
+        assert "Traceback" not in krust.stderr()
+        assert krust.stop() == 0
+
+
+def _is_same(folders: tuple[Path, Path], partition: int) -> bool:
+    one, other = (batches(folder, "t", partition) for folder in folders)
+    return bool(one) and one == other

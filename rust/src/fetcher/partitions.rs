@@ -1,7 +1,7 @@
 //! The partitions that one thread fetches, and which of them have news for the leader.
 //!
 //! ```text
-//! fetched --the leader must be asked later--> waits --time--> fetched
+//! fetched --the leader must be asked later, or it is throttled--> waits --time--> fetched
 //! fetched --has a question--> asked by the thread --answered--> fetched
 //! any --stopped, or another assignment--> gone
 //! ```
@@ -254,7 +254,12 @@ impl PartitionTable {
 
     /// Looks at the partitions that may have news, and returns the questions of those that ask
     /// something else than a Fetch, and the partitions whose log cannot be flushed.
-    pub fn questions(&mut self) -> (Questions, Vec<(usize, StorageError)>) {
+    ///
+    /// `throttled_until`: throttled partitions that lag are not fetched before.
+    pub fn questions(
+        &mut self,
+        throttled_until: Option<Instant>,
+    ) -> (Questions, Vec<(usize, StorageError)>) {
         let now = Instant::now();
         while let Some((_, slot)) = self.waiting.first().copied().filter(|(at, _)| *at <= now) {
             self.waiting.pop_first();
@@ -264,6 +269,9 @@ impl PartitionTable {
             self.list(slot);
         }
         self.sweep(now);
+        if let Some(until) = throttled_until {
+            self.throttle(until);
+        }
         let (mut questions, mut failed, mut ended) = (Questions::new(), Vec::new(), Vec::new());
         for slot in &self.listed {
             let Some(fetched) = self.slots.get_mut(*slot).and_then(Option::as_mut) else {
@@ -282,6 +290,19 @@ impl PartitionTable {
         }
         ended.into_iter().for_each(|slot| self.remove(slot));
         (questions, failed)
+    }
+
+    /// Has throttled partitions that lag wait.
+    fn throttle(&mut self, until: Instant) {
+        for slot in 0..self.slots.len() {
+            let Some(fetched) = self.get_mut(slot) else { continue };
+            let partition = &fetched.partition;
+            if fetched.retry_at.is_none() && partition.is_follower_throttled() && partition.lags() {
+                fetched.retry_at = Some(until);
+                self.waiting.insert((until, slot));
+                self.list(slot);
+            }
+        }
     }
 
     /// Retention moves a log's start without the leader's doing. The leader is to know.

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::partitions::{PartitionTable, Questions};
+use crate::broker::quotas::replication::ReplicationQuota;
 use crate::broker::replica::follower::LeaderAnswer;
 use crate::broker::{AnsweredRequest, FollowerStep, Waker};
 use crate::ids::{Epoch, Offset};
@@ -24,6 +25,8 @@ use crate::storage::{AppendError, StorageError};
 pub(super) struct Answers<'a> {
     pub table: &'a mut PartitionTable,
     pub waker: &'a dyn Waker,
+    /// What throttled partitions may fetch, and the time in monotonic milliseconds.
+    pub quota: (&'a ReplicationQuota, i64),
     /// The longest pause of a refused partition.
     pub longest_pause: Duration,
 }
@@ -43,6 +46,9 @@ impl Answers<'_> {
                 let records = data.records.bytes().unwrap_or_default();
                 if !records.is_empty() {
                     self.table.begin_after(slot);
+                    if self.table.get(slot).is_some_and(|it| it.partition.is_follower_throttled()) {
+                        self.quota.0.add(records.len(), self.quota.1);
+                    }
                 }
                 self.carry_out(slot, &AnsweredRequest { request, answer: of(data), records });
             }

@@ -37,6 +37,8 @@ use crate::wire::Writer;
 
 /// The first pause after a connection was lost. It doubles with each attempt that fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is checked whether the rate of throttled partitions has risen.
+const THROTTLE_CHECK: Duration = Duration::from_millis(500);
 /// How often a partition may ask in a row what is no Fetch. Each answer brings it nearer to its
 /// leader, or is from a leader that contradicts itself.
 const QUESTIONS_MAX: usize = 1000;
@@ -264,7 +266,7 @@ impl FetcherThread {
         (settings, replica): (&FetcherSettings, Replica),
     ) -> Result<()> {
         for _ in 0..QUESTIONS_MAX {
-            let (questions, failed) = self.table.questions();
+            let (questions, failed) = self.table.questions(throttled_until(broker));
             let mut answers = answers(&mut self.table, broker, settings);
             for (slot, error) in failed {
                 answers.failed(slot, &AppendError::Storage(error));
@@ -385,13 +387,21 @@ fn check_reach(broker: &Broker, source: &FetchSource) -> Result<()> {
     Err(Error::Connect { address, reason, advertised: true })
 }
 
+/// Until when throttled partitions wait, if they have to.
+fn throttled_until(broker: &Broker) -> Option<Instant> {
+    let wait_ms = broker.follower_quota().wait_ms(broker.monotonic_ms());
+    let wait_ms = u64::try_from(wait_ms).ok().filter(|wait_ms| *wait_ms > 0)?;
+    Some(Instant::now() + Duration::from_millis(wait_ms).min(THROTTLE_CHECK))
+}
+
 fn answers<'a>(
     table: &'a mut PartitionTable,
     broker: &'a Arc<Broker>,
     settings: &FetcherSettings,
 ) -> Answers<'a> {
     let longest_pause = Duration::from_millis(settings.backoff_ms);
-    Answers { table, waker: &**broker, longest_pause }
+    let quota = (broker.follower_quota(), broker.monotonic_ms());
+    Answers { table, waker: &**broker, quota, longest_pause }
 }
 
 /// Sends a request that is answered at once.

@@ -16,6 +16,7 @@ use crate::broker::image::{
     BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
 };
 use crate::broker::quotas::bucket::Windows;
+use crate::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
 use crate::broker::{SessionLimits, Settings};
 use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};
@@ -123,12 +124,23 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
         worker_threads: table.size("krust.worker.threads", default.worker_threads)?,
         replica_lag_time_max_ms: table
             .or("replica.lag.time.max.ms", default.replica_lag_time_max_ms)?,
-        quota_windows: Windows {
-            number: table.or("quota.window.num", default.quota_windows.number)?,
-            size_ms: table
-                .maybe::<i64>("quota.window.size.seconds")?
-                .map_or(default.quota_windows.size_ms, |seconds| seconds.saturating_mul(1000)),
-        },
+        quota_windows: windows(table, ("quota.window.num", "quota.window.size.seconds"))?,
+        leader_throttled_bytes_per_second: table
+            .or("leader.replication.throttled.rate", default.leader_throttled_bytes_per_second)?,
+        replication_quota_windows: windows(
+            table,
+            ("replication.quota.window.num", "replication.quota.window.size.seconds"),
+        )?,
+    })
+}
+
+/// How the rates of quotas are taken.
+fn windows(table: &SettingsTable<'_, '_>, (number, size): (&str, &str)) -> PyResult<Windows> {
+    let default = Windows::default();
+    let seconds: Option<i64> = table.maybe(size)?;
+    Ok(Windows {
+        number: table.or(number, default.number)?,
+        size_ms: seconds.map_or(default.size_ms, |seconds| seconds.saturating_mul(1000)),
     })
 }
 
@@ -143,6 +155,8 @@ fn fetchers(table: &SettingsTable<'_, '_>) -> PyResult<FetcherSettings> {
         response_max_bytes: table.or("replica.fetch.response.max.bytes", most)?,
         wait_max_ms: table.or("replica.fetch.wait.max.ms", default.wait_max_ms)?,
         backoff_ms: table.bytes("replica.fetch.backoff.ms", default.backoff_ms)?,
+        throttled_bytes_per_second: table
+            .or("follower.replication.throttled.rate", default.throttled_bytes_per_second)?,
         socket_timeout_ms: table.bytes("replica.socket.timeout.ms", default.socket_timeout_ms)?,
     })
 }
@@ -253,7 +267,17 @@ pub(super) fn topic(table: &SettingsTable<'_, '_>) -> PyResult<TopicSettings> {
         log,
         min_insync_replicas: table.or("min.insync.replicas", 1)?,
         trusts_compressed: validation == "header",
+        throttles: ReplicaThrottles {
+            leader: throttled(table, "leader.replication.throttled.replicas")?,
+            follower: throttled(table, "follower.replication.throttled.replicas")?,
+        },
     })
+}
+
+/// The throttled replicas of a topic.
+fn throttled(table: &SettingsTable<'_, '_>, key: &str) -> PyResult<ThrottledReplicas> {
+    let list: Vec<String> = table.or(key, Vec::new())?;
+    Ok(ThrottledReplicas::of(list.iter().map(String::as_str)))
 }
 
 /// A change of the cluster image.

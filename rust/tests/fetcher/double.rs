@@ -14,6 +14,7 @@ use krust::broker::fetching::FetcherSettings;
 use krust::broker::image::{
     BrokerImage, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
 };
+use krust::broker::quotas::replication::ReplicaThrottles;
 use krust::broker::{Broker, Delta, Event, LogManager, Partition, Policy, Settings, Wake};
 use krust::client::connection::{ApiRequest, Connection};
 use krust::client::{Address, Options};
@@ -47,6 +48,7 @@ impl Policy for NoPolicy {
 pub struct Made {
     pub fetchers: FetcherSettings,
     pub log: LogConfig,
+    pub throttles: ReplicaThrottles,
     /// A log directory on each.
     pub disks: Vec<Arc<dyn Disk>>,
 }
@@ -54,7 +56,12 @@ pub struct Made {
 impl Default for Made {
     fn default() -> Self {
         let fetchers = FetcherSettings { backoff_ms: 100, ..FetcherSettings::default() };
-        Self { fetchers, log: LogConfig::default(), disks: vec![Arc::new(RealDisk)] }
+        Self {
+            fetchers,
+            log: LogConfig::default(),
+            throttles: ReplicaThrottles::default(),
+            disks: vec![Arc::new(RealDisk)],
+        }
     }
 }
 
@@ -159,10 +166,21 @@ impl Node {
         let delta = TopicDelta {
             id: TopicId([1; 16]),
             internal: false,
-            settings: TopicSettings { log: self.made.log.clone(), ..TopicSettings::default() },
+            settings: TopicSettings {
+                log: self.made.log.clone(),
+                throttles: self.made.throttles.clone(),
+                ..TopicSettings::default()
+            },
             partitions: partitions.into_iter().map(state).collect(),
         };
         self.apply(Delta { topics: vec![(TOPIC.into(), Some(delta))], ..Delta::default() });
+    }
+
+    /// Changes its settings.
+    pub fn set(&self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = Settings::clone(&self.broker.settings());
+        change(&mut settings);
+        self.broker.set_settings(settings);
     }
 
     pub fn partition(&self, number: i32) -> Arc<Partition> {

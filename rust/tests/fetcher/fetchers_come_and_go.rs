@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use krust::broker::replica::follower::LeaderAnswer;
-use krust::broker::{AnsweredRequest, FollowerStep, Settings};
+use krust::broker::{AnsweredRequest, FollowerStep};
 use krust::ids::{Epoch, Offset};
 use krust::storage::LogConfig;
 use krust::storage::files::RealDisk;
@@ -112,10 +112,7 @@ fn the_number_of_threads_changes_while_they_run() {
     let pair = Pair::new(6, Made::default());
     let mut client = pair.nodes[0].client();
     for (round, threads) in [(1, 3), (2, 1), (3, 2)] {
-        let broker = &pair.nodes[1].broker;
-        let mut settings = Settings::clone(&broker.settings());
-        settings.fetchers.threads = threads;
-        broker.set_settings(settings);
+        pair.nodes[1].set(|settings| settings.fetchers.threads = threads);
         assert_eq!(pair.nodes[1].fetchers.threads(), threads);
         for number in 0..6 {
             client.produce(number, &batch(&[b"a"])).unwrap();

@@ -12,3 +12,4 @@ mod double;
 mod fetchers_come_and_go;
 mod followers_copy_their_leader;
 mod proxy;
+mod throttled_replicas_wait;

@@ -285,6 +285,11 @@ impl Broker {
                 opened.map_err(|error| step.failures.push(error)).ok().flatten()
             };
             if let Some(partition) = &local
+                && (!is_open || has_changed)
+            {
+                partition.set_throttled(plan.settings.throttles.of(number, node));
+            }
+            if let Some(partition) = &local
                 && (is_named || !is_open || has_changed)
             {
                 let settings = &plan.settings;

@@ -25,6 +25,7 @@ use crate::broker::state::producer_ids::ProducerIds;
 use crate::broker::state::proven::Proven;
 use crate::broker::state::quotas::account::Quotas;
 use crate::broker::state::quotas::bucket::Windows;
+use crate::broker::state::quotas::replication::ReplicationQuota;
 use crate::broker::state::replication::ReplicationContext;
 use crate::broker::state::store::LogManager;
 use crate::broker::state::unserved::UnservedIds;
@@ -85,6 +86,12 @@ pub struct Settings {
     pub replica_lag_time_max_ms: i64,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
     pub quota_windows: Windows,
+    /// `leader.replication.throttled.rate`: bytes a second for throttled leaders on this broker;
+    /// `i64::MAX`: no limit.
+    pub leader_throttled_bytes_per_second: i64,
+    /// `replication.quota.window.num`, `replication.quota.window.size.seconds`; count at the start
+    /// only.
+    pub replication_quota_windows: Windows,
 }
 
 impl Default for Settings {
@@ -112,6 +119,8 @@ impl Default for Settings {
             worker_threads: 2,
             replica_lag_time_max_ms: 30_000,
             quota_windows: Windows::default(),
+            leader_throttled_bytes_per_second: i64::MAX,
+            replication_quota_windows: Windows::default(),
         }
     }
 }
@@ -134,6 +143,10 @@ pub struct Broker {
     pub(crate) cleaner: OnceLock<Arc<Cleaner>>,
     pub(crate) future_replicas: OnceLock<Arc<FutureReplicas>>,
     pub(crate) fetchers: OnceLock<Arc<dyn ReplicaFetchers>>,
+    /// What throttled followers on this broker may fetch.
+    pub(crate) follower_quota: ReplicationQuota,
+    /// What throttled leaders on this broker may send.
+    pub(crate) leader_quota: ReplicationQuota,
     /// Memory of all requests beside their read buffers.
     pub(crate) memory: Arc<MemoryPool>,
     /// Memory of all converted replies until they are sent.
@@ -190,6 +203,14 @@ impl Broker {
             me: Weak::clone(me),
             fetch_sessions: FetchSessions::new(settings.fetch_sessions),
             quotas: Quotas::new(settings.quota_windows),
+            leader_quota: ReplicationQuota::new(
+                settings.leader_throttled_bytes_per_second,
+                settings.replication_quota_windows,
+            ),
+            follower_quota: ReplicationQuota::new(
+                settings.fetchers.throttled_bytes_per_second,
+                settings.replication_quota_windows,
+            ),
             memory: MemoryPool::new(settings.request_memory_bytes),
             converted_memory: MemoryPool::new(settings.converted_memory_bytes),
             workers: Workers::new(settings.worker_threads),
@@ -233,6 +254,16 @@ impl Broker {
         self.image.load_full()
     }
 
+    /// What throttled followers on this broker may fetch.
+    pub fn follower_quota(&self) -> &ReplicationQuota {
+        &self.follower_quota
+    }
+
+    /// Monotonic milliseconds.
+    pub fn monotonic_ms(&self) -> i64 {
+        self.clock.monotonic_ms()
+    }
+
     /// The settings as they are now.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
@@ -269,6 +300,8 @@ impl Broker {
         self.memory.set_limit(settings.request_memory_bytes);
         self.converted_memory.set_limit(settings.converted_memory_bytes);
         self.groups.snapshots.set_grace(settings.connection_grace_ms);
+        self.leader_quota.set_rate(settings.leader_throttled_bytes_per_second);
+        self.follower_quota.set_rate(settings.fetchers.throttled_bytes_per_second);
         let before = self.settings.swap(Arc::new(settings));
         if before.fetchers.threads != self.settings.load().fetchers.threads
             && let Some(fetchers) = self.fetchers.get()

@@ -63,6 +63,9 @@ pub struct FetcherSettings {
     pub wait_max_ms: i32,
     /// `replica.fetch.backoff.ms`: the longest pause before a refused partition is asked for again.
     pub backoff_ms: u64,
+    /// `follower.replication.throttled.rate`: bytes a second for throttled followers on this
+    /// broker; `i64::MAX`: no limit.
+    pub throttled_bytes_per_second: i64,
     /// `replica.socket.timeout.ms`: how long a leader may be silent.
     pub socket_timeout_ms: u64,
 }
@@ -76,6 +79,7 @@ impl Default for FetcherSettings {
             response_max_bytes: 10 << 20,
             wait_max_ms: 500,
             backoff_ms: 1000,
+            throttled_bytes_per_second: i64::MAX,
             socket_timeout_ms: 30_000,
         }
     }

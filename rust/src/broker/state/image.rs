@@ -17,6 +17,7 @@ use ahash::{HashMap, RandomState};
 
 use crate::broker::state::partition::Partition;
 use crate::broker::state::quotas;
+use crate::broker::state::quotas::replication::ReplicaThrottles;
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::LogConfig;
 
@@ -119,11 +120,18 @@ pub struct TopicSettings {
     pub min_insync_replicas: i32,
     /// `krust.validate.compressed=header`: only the headers of compressed batches are checked.
     pub trusts_compressed: bool,
+    /// The throttled replicas.
+    pub throttles: ReplicaThrottles,
 }
 
 impl Default for TopicSettings {
     fn default() -> Self {
-        Self { log: LogConfig::default(), min_insync_replicas: 1, trusts_compressed: false }
+        Self {
+            log: LogConfig::default(),
+            min_insync_replicas: 1,
+            trusts_compressed: false,
+            throttles: ReplicaThrottles::default(),
+        }
     }
 }
 

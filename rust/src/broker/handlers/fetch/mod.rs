@@ -86,6 +86,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     };
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(most);
     rules.hurries = rules.reader.is_follower() && matches!(target, FetchTarget::Session { .. });
+    let now_ms = call.broker.clock.monotonic_ms();
+    rules.is_over_quota =
+        rules.reader.is_follower() && call.broker.leader_quota.wait_ms(now_ms) > 0;
     let mut waiting = DelayedFetch { target, rules, min_bytes, account, is_reported: false };
     let wait_ms = i64::from(request.max_wait_ms.max(0));
     let node = settings.node_id;
@@ -95,7 +98,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         waiting.write_nothing(call.broker, head, call.replies.ready());
         return Ok(Flow::Go);
     }
-    let deadline_ms = call.broker.clock.monotonic_ms() + wait_ms;
+    let deadline_ms = now_ms + wait_ms;
     let wakes =
         &mut Wakes { here: Some((call.thread.index, &mut call.thread.look)), waker: call.broker };
     let seen = without_waiting(|| waiting.look(&look, wait_ms == 0, wakes));
@@ -260,6 +263,10 @@ impl DelayedFetch {
         output: &mut Output,
         found: Vec<ReadResult>,
     ) -> i32 {
+        let throttled = read::throttled_bytes(&found);
+        if throttled > 0 {
+            broker.leader_quota.add(throttled, broker.clock.monotonic_ms());
+        }
         let Some(account) = &self.account else {
             self.write(head, output, found);
             return 0;

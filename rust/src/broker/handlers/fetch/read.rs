@@ -9,6 +9,7 @@ use crate::broker::handlers::fetch::convert;
 use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport};
 use crate::broker::state::fetch_sessions::{CachedPartition, FetchContext};
 use crate::broker::state::lookup::check_leader_epoch;
+use crate::broker::state::partition::Partition;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchRequest;
@@ -31,6 +32,8 @@ pub(crate) struct ReadRules {
     /// A follower's session: an answer is due as soon as it has something new to say of the high
     /// watermark or the log start, so that the follower's own lag little.
     pub(crate) hurries: bool,
+    /// The reader is a follower, and throttled leaders have sent what they may for now (KIP-73).
+    pub(crate) is_over_quota: bool,
     /// The format of old versions.
     pub(crate) magic: Option<i8>,
 }
@@ -50,8 +53,11 @@ pub(crate) struct ReadResult {
     pub(crate) read: Option<LogReadRequest>,
     /// Converted records for old versions, instead of the range.
     pub(crate) converted: Option<Vec<u8>>,
-    /// There are records, but the first batch did not fit beside those of others.
+    /// There are records, but the first batch did not fit beside those of others, or a quota holds
+    /// them back.
     is_cut: bool,
+    /// Its bytes count for the quota of throttled leaders.
+    is_throttled: bool,
 }
 
 /// The read results of all partitions.
@@ -73,12 +79,20 @@ impl ReadRules {
             read_committed: request.isolation_level == 1,
             reader: FetchReader::of(request),
             hurries: false,
+            is_over_quota: false,
             magic: match version {
                 0 | 1 => Some(0),
                 2 | 3 => Some(1),
                 _ => None,
             },
         }
+    }
+
+    /// Whether the reader gets no records of the partition: it is throttled, and the reader not in
+    /// sync.
+    fn hold_back(&self, partition: &Partition) -> bool {
+        let FetchReader::Follower { replica, .. } = self.reader else { return false };
+        self.is_over_quota && partition.is_leader_throttled() && !partition.has_in_sync(replica)
     }
 
     /// The same, but no more than `max_bytes`.
@@ -92,6 +106,11 @@ impl ReadResults {
     pub(crate) fn is_enough(&self, min_bytes: usize) -> bool {
         self.urgent || self.bytes >= min_bytes
     }
+}
+
+/// The bytes of throttled leaders.
+pub(crate) fn throttled_bytes(found: &[ReadResult]) -> usize {
+    found.iter().filter(|found| found.is_throttled).map(ReadResult::bytes).sum()
 }
 
 /// Reads the active partitions, or all. Those without news become inactive. `report`: the reader is
@@ -206,6 +225,21 @@ struct Budget {
     is_cold: bool,
 }
 
+impl Budget {
+    /// Takes away what a partition's result uses.
+    fn spend(&mut self, found: &ReadResult) {
+        let bytes = found.bytes();
+        if found.slice.held.is_some() {
+            self.held = self.held.saturating_sub(bytes);
+        }
+        if found.read.is_some() {
+            self.limit = self.limit.saturating_sub(bytes);
+        }
+        self.first &= bytes == 0;
+        self.left = self.left.saturating_sub(bytes);
+    }
+}
+
 fn result_of(
     number: u32,
     entry: &CachedPartition,
@@ -248,6 +282,11 @@ fn read_partition(
         false if rules.read_committed => found.last_stable_offset,
         false => found.high_watermark,
     };
+    if rules.hold_back(partition) {
+        found.is_cut = asked.fetch_offset < upper;
+        return Ok(());
+    }
+    found.is_throttled = rules.reader.is_follower() && partition.is_leader_throttled();
     let mut most = usize::try_from(asked.max_bytes).unwrap_or(0).min(budget.left);
     if rules.magic.is_some() {
         most = most.min(budget.limit);
@@ -275,16 +314,8 @@ fn read_partition(
         return Ok(());
     }
     found.slice = slice;
-    let bytes = found.bytes();
-    if found.slice.held.is_some() {
-        budget.held = budget.held.saturating_sub(bytes);
-    }
-    if rules.magic.is_some() {
-        found.read = Some(read);
-        budget.limit = budget.limit.saturating_sub(bytes);
-    }
-    budget.first &= bytes == 0;
-    budget.left = budget.left.saturating_sub(bytes);
+    found.read = rules.magic.map(|_| read);
+    budget.spend(found);
     Ok(())
 }
 
@@ -323,6 +354,7 @@ impl ReadResult {
             read: None,
             converted: None,
             is_cut: false,
+            is_throttled: false,
         }
     }
 

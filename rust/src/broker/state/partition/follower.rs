@@ -74,6 +74,22 @@ impl Partition {
         self.has_enough_in_sync.store(true, Ordering::Release);
     }
 
+    /// Whether this replica is throttled as a follower.
+    pub fn is_follower_throttled(&self) -> bool {
+        self.is_follower_throttled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the follower lacks records that its leader has committed.
+    pub fn lags(&self) -> bool {
+        match &*self.replica.lock() {
+            Replica::Follower(follower) => {
+                let high_watermark = follower.leader_high_watermark;
+                high_watermark == Offset::NONE || self.log.log_end_offset() < high_watermark
+            }
+            _ => false,
+        }
+    }
+
     /// A connection to the leader of this epoch is open. `truncates_by_fetch`: it knows Fetch v12.
     /// Without effect unless this broker follows in this epoch.
     pub fn begin_fetching(&self, leader_epoch: Epoch, truncates_by_fetch: bool) {

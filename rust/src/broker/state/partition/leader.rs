@@ -103,6 +103,21 @@ impl Partition {
         let _ = self.step(wakes, assigned);
     }
 
+    /// Whether this replica is throttled as a leader.
+    pub(crate) fn is_leader_throttled(&self) -> bool {
+        self.is_leader_throttled.load(Ordering::Relaxed)
+    }
+
+    /// Whether this broker leads and the replica on broker `replica` is in sync.
+    pub(crate) fn has_in_sync(&self, replica: i32) -> bool {
+        match &*self.replica.lock() {
+            Replica::Leader(leader) => {
+                leader.leadership().isr.iter().any(|member| member.replica == replica)
+            }
+            _ => false,
+        }
+    }
+
     /// A follower fetched, in the leader epoch that the caller's image has. Errors: it has no
     /// replica or an earlier registration, or this broker does not lead in this epoch.
     pub(crate) fn follower_fetched(

@@ -53,6 +53,9 @@ pub struct Partition {
     /// Whether the in-sync set is as large as acks=all needs; only a leader sets it.
     has_enough_in_sync: AtomicBool,
     replica: Mutex<Replica>,
+    /// Whether this replica is throttled as a leader, and as a follower.
+    is_leader_throttled: AtomicBool,
+    is_follower_throttled: AtomicBool,
     replication: Arc<ReplicationContext>,
     /// The unflushed allowance: how many records beyond the flushed offset may be acknowledged.
     unflushed_allowance: AtomicI64,
@@ -163,6 +166,8 @@ impl Partition {
             terms: AtomicU32::new(0),
             has_enough_in_sync: AtomicBool::new(true),
             replica: Mutex::new(Replica::Unassigned),
+            is_leader_throttled: AtomicBool::new(false),
+            is_follower_throttled: AtomicBool::new(false),
             replication,
             unflushed_allowance: AtomicI64::new(log.config().unflushed_allowance()),
             name,
@@ -175,6 +180,12 @@ impl Partition {
             watched: AtomicUsize::new(0),
             watchers: Mutex::default(),
         }
+    }
+
+    /// Whether this replica is throttled as a leader, and as a follower (KIP-73).
+    pub(crate) fn set_throttled(&self, (as_leader, as_follower): (bool, bool)) {
+        self.is_leader_throttled.store(as_leader, Ordering::Relaxed);
+        self.is_follower_throttled.store(as_follower, Ordering::Relaxed);
     }
 
     /// This broker's role for the partition.

@@ -4,6 +4,7 @@
 //! mod      the controller's quota table, and which row applies to a client
 //! bucket   what was recently used of one quota        buckets  all buckets, by quota entity
 //! account  the quotas of one connection's client      meter    the time that its requests take
+//! replication  what followers may fetch, and leaders send, for throttled replicas
 //! ```
 //!
 //! Format: an entity is a user, a client id, both, or an address; each by name or as the default.
@@ -16,6 +17,7 @@
 pub(crate) mod account;
 pub mod bucket;
 pub(crate) mod buckets;
+pub mod replication;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
