@@ -80,7 +80,7 @@ fn offsets_beyond_the_log_are_out_of_range_and_count_for_nothing() {
 }
 
 #[test]
-fn a_follower_in_a_session_counts_with_each_fetch() {
+fn a_follower_in_a_session_counts_for_the_partitions_that_it_does_not_name() {
     let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
     let mut conn = fixture.connect();
     let begin = FollowerFetch { session: (0, 0), ..FollowerFetch::at(1, 0) };

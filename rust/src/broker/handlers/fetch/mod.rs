@@ -98,6 +98,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         waiting.write_nothing(call.broker, head, call.replies.ready());
         return Ok(Flow::Go);
     }
+    waiting.rules.arrived_ms = now_ms;
     let deadline_ms = now_ms + wait_ms;
     let wakes =
         &mut Wakes { here: Some((call.thread.index, &mut call.thread.look)), waker: call.broker };

@@ -19,6 +19,10 @@ use crate::storage::{AbortedTxn, Log, LogReadRequest, LogSlice, ReadError};
 /// The most bytes of a reply that come from memory. The rest are file ranges.
 const HELD_BYTES: usize = 1 << 20;
 
+/// How often a follower's fetches report the partitions that they do not read. A session may have
+/// thousands of them, and a busy one fetches thousands of times a second.
+const REPORT_MS: i64 = 100;
+
 /// How much a worker reads at once to have it in the page cache.
 const WARM_PIECE: usize = 128 << 10;
 
@@ -34,6 +38,8 @@ pub(crate) struct ReadRules {
     pub(crate) hurries: bool,
     /// The reader is a follower, and throttled leaders have sent what they may for now (KIP-73).
     pub(crate) is_over_quota: bool,
+    /// When the request came, in monotonic milliseconds.
+    pub(crate) arrived_ms: i64,
     /// The format of old versions.
     pub(crate) magic: Option<i8>,
 }
@@ -80,6 +86,7 @@ impl ReadRules {
             reader: FetchReader::of(request),
             hurries: false,
             is_over_quota: false,
+            arrived_ms: 0,
             magic: match version {
                 0 | 1 => Some(0),
                 2 | 3 => Some(1),
@@ -120,7 +127,10 @@ pub(crate) fn look(
     (rules, all): (&ReadRules, bool),
     mut report: Option<FollowerReport<'_, '_>>,
 ) -> ReadResults {
-    if let (Some(report), false) = (&mut report, all) {
+    if let (Some(report), false) = (&mut report, all)
+        && rules.arrived_ms >= context.reported_ms + REPORT_MS
+    {
+        context.reported_ms = rules.arrived_ms;
         report_inactive(context, report);
     }
     let mut numbers = if all {
@@ -178,8 +188,8 @@ pub(crate) fn look(
     results
 }
 
-/// Reports the partitions that are not read, because the follower has all of their records. Each of
-/// its fetches says that anew.
+/// Reports the partitions that are not read, because the follower has all of their records. Its
+/// fetches say that anew.
 fn report_inactive(context: &FetchContext, report: &mut FollowerReport<'_, '_>) {
     for entry in context.entries.iter().flatten().filter(|entry| !entry.is_active) {
         let Ok((_, epoch)) = &entry.local else { continue };

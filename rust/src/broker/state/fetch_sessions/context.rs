@@ -23,6 +23,8 @@ pub(crate) struct FetchContext {
     pub(crate) entries: Vec<Option<CachedPartition>>,
     /// Numbers of the entries to look at, each once.
     pub(crate) active: Vec<u32>,
+    /// When a follower's progress was last reported to the partitions that are not active.
+    pub(crate) reported_ms: i64,
     /// Where to begin, so that all partitions get their turn.
     pub(crate) next: u32,
     /// The image that the entries were resolved with.
@@ -72,6 +74,7 @@ impl FetchContext {
             reads_any_replica: false,
             entries: Vec::new(),
             active: Vec::new(),
+            reported_ms: i64::MIN / 2,
             next: 0,
             image_number: 0,
             watch: None,
