@@ -289,6 +289,8 @@ class Cluster(Closing):
         """Stop all brokers. Idempotent."""
         self._cuts.clear()
         self._tell_cuts()  # a broker that is cut off would wait long for the controller
+        for number in self._paused & self.brokers.keys():
+            self.brokers.pop(number).kill()  # it hangs, so it cannot ask the controller
         for number in sorted(self.brokers, reverse=True):
             self.stop(number)
         if self._tree is not None:

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import krust
-from krust.errors import ConfigError, KafkaError
+from krust.errors import ConfigError, KafkaError, ServerError
 from tests.leftovers import nothing_left
 from tests.ports import free_ports
 from tests.waiting import WAIT_S, until
@@ -242,6 +242,60 @@ def test_a_cut_in_one_direction_leaves_the_other(cluster: krust.Cluster) -> None
     cluster.brokers[controller].create_topic("later", 1)
     until(lambda: cluster.brokers[controller].leader("later") is not None)
     assert cluster.brokers[other].leader("later") is None
+
+
+def replicated(cluster: krust.Cluster, topic: str) -> tuple[int, int, int]:
+    """Create a partition that the controller leads: (leader, follower, follower)."""
+    leader = cluster.controller
+    first, second = (number for number in range(3) if number != leader)
+    with krust.Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        one = {"partition_index": 0, "broker_ids": [leader, first, second]}
+        wanted = {"name": topic, "num_partitions": -1, "replication_factor": -1}
+        admin.request("CreateTopics", {"topics": [{**wanted, "assignments": [one]}]})
+    until(lambda: cluster.brokers[first].leader(topic) == leader)
+    cluster.wait_in_sync(topic)
+    return leader, first, second
+
+
+@pytest.fixture
+def quick() -> Iterator[krust.Cluster]:
+    """A cluster whose followers leave the ISR soon."""
+    with krust.Cluster(3, config={"replica.lag.time.max.ms": 1000}) as made:
+        yield made
+
+
+def test_a_follower_that_cannot_connect_to_its_leader_is_out_of_sync_until_the_heal(
+    quick: krust.Cluster,
+) -> None:
+    leader, follower, other = replicated(quick, "t")
+    quick.partition_network(follower, leader, both=False)
+    write(quick, "t", 1, b"a")
+    until(lambda: quick.in_sync("t") == (leader, other))
+    with pytest.raises(ServerError, match="not in sync: t:0 after 100 ms"):
+        quick.wait_in_sync("t", timeout_ms=100)
+    assert read(quick, "t", 0, 1) == [b"a"]
+    quick.heal()
+    quick.wait_in_sync("t")
+    assert set(quick.in_sync("t")) == {leader, follower, other}
+
+
+def test_a_leader_that_cannot_connect_to_its_followers_is_fetched_from_all_the_same(
+    quick: krust.Cluster,
+) -> None:
+    leader, first, second = replicated(quick, "t")
+    quick.partition_network(leader, {first, second}, both=False)
+    write(quick, "t", 1, b"a")
+    assert read(quick, "t", 0, 1) == [b"a"]
+    assert set(quick.in_sync("t")) == {leader, first, second}
+
+
+def test_a_paused_follower_copies_nothing_until_it_resumes(quick: krust.Cluster) -> None:
+    leader, follower, other = replicated(quick, "t")
+    quick.pause(follower, expire=False)
+    write(quick, "t", 1, b"a")
+    until(lambda: quick.in_sync("t") == (leader, other))
+    quick.resume(follower)
+    quick.wait_in_sync("t")
 
 
 def test_a_broker_that_restarts_is_cut_off_as_before(cluster: krust.Cluster) -> None:

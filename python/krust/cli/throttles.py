@@ -7,10 +7,12 @@ Here they limit the replicas that send and those that are added. Followers in sy
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.cli import session
 from krust.cli.topic import DELETE, SET, TOPIC, alter_configs
+from krust.errors import KrustError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,17 +38,24 @@ class Moving(NamedTuple):
 def throttle(asked: _krust.Client, moving: Sequence[Moving], rate: int) -> None:
     """Let no broker send or take more than `rate` bytes a second for these moves.
 
-    raises  KafkaError: a broker refuses
+    raises  KafkaError: a broker refuses; then nothing is throttled
     """
-    for topic in dict.fromkeys(each.topic for each in moving):
-        of_topic = [each for each in moving if each.topic == topic]
-        senders = [f"{each.partition}:{b}" for each in of_topic for b in each.sources]
-        takers = [f"{each.partition}:{b}" for each in of_topic for b in each.added]
-        changes = [(LEADERS, SET, ",".join(senders)), (FOLLOWERS, SET, ",".join(takers))]
-        alter_configs(asked, (TOPIC, topic), changes)
-    for broker in _live(asked, {b for each in moving for b in (*each.sources, *each.added)}):
-        changes = [(name, SET, str(rate)) for name in RATES]
-        alter_configs(asked, (BROKER, str(broker)), changes, broker=broker)
+    topics = list(dict.fromkeys(each.topic for each in moving))
+    brokers = {broker for each in moving for broker in (*each.sources, *each.added)}
+    try:
+        for broker in _live(asked, brokers):
+            changes = [(name, SET, str(rate)) for name in RATES]
+            alter_configs(asked, (BROKER, str(broker)), changes, broker=broker)
+        for topic in topics:
+            of_topic = [each for each in moving if each.topic == topic]
+            senders = [f"{each.partition}:{b}" for each in of_topic for b in each.sources]
+            takers = [f"{each.partition}:{b}" for each in of_topic for b in each.added]
+            changes = [(LEADERS, SET, ",".join(senders)), (FOLLOWERS, SET, ",".join(takers))]
+            alter_configs(asked, (TOPIC, topic), changes)
+    except KrustError:
+        with suppress(KrustError):
+            unthrottle(asked, topics, brokers)
+        raise
 
 
 def unthrottle(asked: _krust.Client, topics: Iterable[str], brokers: Iterable[int]) -> None:

@@ -43,6 +43,7 @@ class Brokers:
         self.configs_seen: list[dict[tuple[int, str], dict[str, str]]] = []
         """the settings each time somebody asked what moves"""
         self.refuses = 0
+        self.refuses_settings_of = ""
         self.elected: dict[str, Any] = {}
 
     def request(
@@ -138,6 +139,8 @@ class Brokers:
 
     def alter_configs(self, body: dict[str, Any]) -> dict[str, Any]:
         for each in body["resources"]:
+            if each["resource_name"] == self.refuses_settings_of:
+                return {"responses": [{"error_code": 42, "error_message": None}]}
             configs = self.configs.setdefault((each["resource_type"], each["resource_name"]), {})
             for config in each["configs"]:
                 if config["config_operation"] == 0:
@@ -245,6 +248,16 @@ def test_a_throttle_holds_during_the_moves_and_is_gone_afterwards(
             "follower.replication.throttled.rate": "10000000",
         }
     assert (4, "2") not in during
+    assert not any(brokers.configs.values())
+
+
+def test_a_broker_that_refuses_a_throttle_leaves_everything_as_it_was(
+    brokers: Brokers, run: Any
+) -> None:
+    brokers.refuses_settings_of = "1"
+    done = run("reassign", "orders:0=0,3", "audit:0=1", "--throttle", "10M", "--yes")
+    assert (done.code, "INVALID_REQUEST" in done.err) == (1, True)
+    assert brokers.moving == {}
     assert not any(brokers.configs.values())
 
 
