@@ -1,5 +1,7 @@
 """A client of an older environment, run as a child: its packages come first on PYTHONPATH.
 
+One environment holds one version of a package, so old ones are in `.venv/old/NAME-VERSION`.
+
 old_client.py PACKAGE DIALECT write BOOTSTRAP TOPIC CODEC   < JSON lines [key, value], base64
 old_client.py PACKAGE DIALECT read BOOTSTRAP TOPIC COUNT    > the same
 """

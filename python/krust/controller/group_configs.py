@@ -1,8 +1,9 @@
 """Settings of single groups (KIP-848's): what they may be, where they stand, what holds.
 
 Each is a broker's setting `group.<name>` that one group has otherwise. A group need not exist to
-have them. In the tree: /config/groups/G, the name as in URLs, which Kafka 3.9 does not have; a
-group whose last setting goes loses its node, as it leaves Kafka's list.
+have them. In the tree: /config/groups/G, the name as in URLs, which Kafka 3.9 does not have: its
+brokers log an error for each notice of a group and go on. A group whose last setting goes loses its
+node, as it leaves Kafka's list.
 Not served: share.*, streams.* (krust has no such groups) and consumer.assignment.interval.ms
 (targets are computed at once): they are unknown here, so nobody takes them for working. Names that
 others wrote are kept. A value outside of the broker's bounds, which may be others by now, holds as

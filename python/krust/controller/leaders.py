@@ -1,7 +1,8 @@
 """Which replica leads a partition: the one decision that every place which chooses a leader asks.
 
-A replica may lead if it is in the ISR and its broker is alive. Among those the order of the
-assignment decides. Each mode says which replicas are asked, and what the ISR is afterwards. A
+A replica may lead if it is in the ISR and its broker is alive; ELR members, lossy members and
+unclean elections below are the exceptions. Among those that may, the order of the assignment
+decides. Each mode says which replicas are asked, and what the ISR is afterwards. A
 change of leader or ISR is one more leader epoch and one more partition epoch, because a Kafka
 leader ignores a LeaderAndIsr of the epoch that it has.
 

@@ -9,8 +9,9 @@
     EMPTY ──deleted, offsets expired──> DEAD;  any ──append failed, our own bug──> DEAD, replayed
 
 Rules that hold at every step (the simulator checks them):
-- No generation is given out twice, not even after a restart: `generation <= stored_generation + 1`,
-  where `stored_generation` is the last one in the log (`_next_generation`).
+- No generation of a stored group is given out twice, not even after a restart: `generation <=
+  stored_generation + 1`, where `stored_generation` is the last one in the log (`_next_generation`).
+  A group of which nothing was stored is unknown after a restart, and begins at 1 again.
 - A join waits at most for the rebalance timeout (the largest of the members), and the first join of
   a new member at most 5 minutes. A sync waits at most for the rebalance timeout.
 - Whatever the core must know is marked in `turn.dirty`. It is published before any response.

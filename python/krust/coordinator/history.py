@@ -2,6 +2,8 @@
 
 Limits: 20 rebalances, 50 reasons each (the first ones, then a count), 255 characters a reason, 4096
 characters a traceback.
+It travels in DescribeGroups under a tagged field that Kafka does not use, to clients that ask for
+it with the same tag.
 The history is in memory only; a restart begins a new one. Each rebalance is also a line of the log.
 """
 

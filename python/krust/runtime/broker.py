@@ -1,9 +1,11 @@
 """The policy thread of a broker: it connects the store, the controller, the coordinator, the core.
 
-It carries out the outcomes of the controller in this order: transactions go to the store, changes
-to the core's image, requests to other brokers, then answers leave. It makes no decision: what is
+It carries out the outcomes of the controller in this order: transactions are submitted to the store
+(their results are a later event), changes go to the core's image, requests to other brokers, then
+answers leave. It makes no decision: what is
 sent, when the broker recovers its session and what it registers are functions of `controller/`. It
-has two rules: how long a turn lasts, and which answers wait for quotas.
+has two rules: how long a turn lasts, and that answers to AlterClientQuotas wait until the core has
+the new quotas.
 Threads: the policy thread of one broker. Any thread may call `server.wakeup`.
 Not promised: use after `close`.
 """

@@ -1,7 +1,8 @@
 //! The cluster image: names, ids, leaders, epochs, typed settings, and the partitions on this
 //! broker. It is immutable. A numbered [`Delta`] makes a new image.
 //!
-//! A request reads one image, so that it sees one state of the cluster.
+//! A request reads one image, so that it sees one state of the cluster. A delayed request reads the
+//! newest one when it goes on.
 //! Format: topics are stored in 64 shards, by name and by id. A delta of one topic copies one shard
 //!     of each, not ten thousand entries.
 //! Invariant: versions rise. A topic is in the shard of its name and, if it has an id, in the shard
