@@ -64,14 +64,14 @@ class Member:
         self.cluster = self.controller.share()
         where = [("PLAINTEXT", f"host{self.id}", 9092)]
         rack = self.config.text("broker.rack")
-        self.words = registration.Registration(where, rack, NOW_MS)
+        self.registration = registration.Registration(where, rack, NOW_MS)
         self.nodes.members[self.id] = self
         self.run(registration.found(self.state, CLUSTER))
         self.run(registration.free(self.state))
         self.run(self.cluster.claim(NOW_MS))
         if self.state.leading:
             self.run(adoption.take_over(self.state, ()))
-        self.run(self.cluster.opened(self.words))
+        self.run(self.cluster.opened(self.registration))
 
     def die(self) -> None:
         """The process is gone, and its session."""
@@ -83,11 +83,11 @@ class Member:
         """The session is gone; the process lives and has another."""
         self.store.close()
         self.nodes.rest(but=self.id)
-        self.hear(SessionChanged(SessionState.EXPIRED))
+        self.take_event(SessionChanged(SessionState.EXPIRED))
         self.store = self.nodes.tree.session()
         self.state.session = self.store.session
-        self.hear(SessionChanged(SessionState.CONNECTED))
-        self.run(self.controller.back(self.words))
+        self.take_event(SessionChanged(SessionState.CONNECTED))
+        self.run(self.controller.back(self.registration))
 
     def run(self, steps: Any) -> None:
         self.tickets += 1
@@ -120,7 +120,7 @@ class Member:
         assert isinstance(result, dict)
         return result
 
-    def hear(self, event: StoreEvent) -> None:
+    def take_event(self, event: StoreEvent) -> None:
         if isinstance(event, Done):
             self.perform(self.controller.done(event))
         else:
@@ -163,7 +163,7 @@ class Nodes:
             busy = False
             for member in list(self.members.values()):
                 for event in member.store.events() if member.id != but else ():
-                    member.hear(event)
+                    member.take_event(event)
                     busy = True
                 if member.controller.is_paused:
                     member.perform(member.controller.resume())
@@ -188,7 +188,7 @@ class Nodes:
             return None
         return {"error_code": 0, "topics": [], "partition_errors": []}
 
-    def told(self, broker: int, api: str) -> list[Message]:
+    def requests_to(self, broker: int, api: str) -> list[Message]:
         """What a broker was told since the last call of `forget`."""
         return [each.message for each in self.sent if (each.broker, each.api) == (broker, api)]
 

@@ -81,7 +81,7 @@ class Runtime:
                 self.store.submit(operations, token)
             answers += [answer for _, answer in now.replies]
             if not waiting:
-                waiting += [self.hear(each) for each in self.store.events()]
+                waiting += [self.take_event(each) for each in self.store.events()]
             if not waiting and self.controller.is_paused:
                 self.pauses += 1
                 waiting.append(self.controller.resume())
@@ -90,7 +90,7 @@ class Runtime:
             raise answer
         return answer
 
-    def hear(self, event: StoreEvent) -> ControllerOutcome:
+    def take_event(self, event: StoreEvent) -> ControllerOutcome:
         if isinstance(event, Done):
             return self.controller.done(event)
         return self.controller.heard(event, NOW_MS)

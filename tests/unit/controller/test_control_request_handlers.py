@@ -40,7 +40,7 @@ class Follower:
         self.connection = 1
         """by which the controller speaks"""
 
-    def tell(self, api: str, **message: Any) -> Message:
+    def request(self, api: str, **message: Any) -> Message:
         """The answer to a request of the controller's."""
         facts = {"controller_id": BOSS, "controller_epoch": 5, "broker_epoch": 100, **message}
         client: RequestContext = {"connection": self.connection}
@@ -61,19 +61,19 @@ class Follower:
         message.setdefault("topic_id", ORDERS)
         topic = {"topic_name": name, "topic_id": message.pop("topic_id")}
         states = [{**topic, "partition_states": list(partitions)}] if partitions else []
-        return self.tell("LeaderAndIsr", topic_states=states, live_leaders=[], **message)
+        return self.request("LeaderAndIsr", topic_states=states, live_leaders=[], **message)
 
     def update(self, *partitions: Message, name: str = "orders", **message: Any) -> Message:
         topic = {"topic_name": name, "topic_id": message.pop("topic_id", ORDERS)}
         parts = [{**each, "zk_version": each["partition_epoch"]} for each in partitions]
         states = [{**topic, "partition_states": parts}] if partitions else []
         message.setdefault("live_brokers", [])
-        return self.tell("UpdateMetadata", topic_states=states, **message)
+        return self.request("UpdateMetadata", topic_states=states, **message)
 
     def stop(self, number: int, epoch: int = -2, *, deletes: bool, **message: Any) -> Message:
         one = {"partition_index": number, "leader_epoch": epoch, "delete_partition": deletes}
         topic = {"topic_name": "orders", "partition_states": [one]}
-        return self.tell("StopReplica", topic_states=[topic], **message)
+        return self.request("StopReplica", topic_states=[topic], **message)
 
     def set_config(self, name: str, **config: str) -> None:
         data = json.dumps({"version": 1, "config": config}).encode()
@@ -124,14 +124,14 @@ def test_partitions_on_a_failed_disk_are_answered_with_kafka_storage_error() -> 
     follower.store.submit([Create(znodes.LOG_DIR_EVENTS)], "parent")
     follower.store.events()
     assert codes(follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))) == [0, 0]
-    follower.tell("LogDirFailed", replicas=[{"topic": "orders", "partition": 1}])
+    follower.request("LogDirFailed", replicas=[{"topic": "orders", "partition": 1}])
     follower.store.submit([Read(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_0000000000")], "event")
     ((node,),) = [each.results for each in follower.store.events() if isinstance(each, Done)]
     assert isinstance(node, Node)
     assert json.loads(node.data) == {"version": 1, "broker": ME, "event": 1}
     answer = follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))
     assert codes(answer) == [0, Code.KAFKA_STORAGE_ERROR]
-    follower.tell("LogDirFailed", replicas=[])
+    follower.request("LogDirFailed", replicas=[])
     assert codes(follower.lead(part(1, ME, 1, ME))) == [0]
 
 
@@ -139,15 +139,15 @@ def test_partitions_on_a_failed_disk_are_answered_with_kafka_storage_error() -> 
 def test_a_request_with_an_old_controller_or_broker_epoch_is_refused(api: str) -> None:
     follower = Follower()
     nothing: Message = {"topic_states": [], "live_brokers": [], "live_leaders": []}
-    assert follower.tell(api, **nothing)["error_code"] == 0
-    old = follower.tell(api, **nothing, controller_epoch=4)
+    assert follower.request(api, **nothing)["error_code"] == 0
+    old = follower.request(api, **nothing, controller_epoch=4)
     assert old["error_code"] == Code.STALE_CONTROLLER_EPOCH
-    bounced = follower.tell(api, **nothing, broker_epoch=99)
+    bounced = follower.request(api, **nothing, broker_epoch=99)
     assert bounced["error_code"] == Code.STALE_BROKER_EPOCH
     for fine in (-1, 100, 101):
-        assert follower.tell(api, **nothing, broker_epoch=fine)["error_code"] == 0
-    assert follower.tell(api, **nothing, controller_epoch=6)["error_code"] == 0
-    assert follower.tell(api, **nothing)["error_code"] == Code.STALE_CONTROLLER_EPOCH
+        assert follower.request(api, **nothing, broker_epoch=fine)["error_code"] == 0
+    assert follower.request(api, **nothing, controller_epoch=6)["error_code"] == 0
+    assert follower.request(api, **nothing)["error_code"] == Code.STALE_CONTROLLER_EPOCH
 
 
 def test_a_controller_obeys_only_a_newer_epoch_and_resigns() -> None:
@@ -214,18 +214,18 @@ def test_partitions_are_refused_one_by_one() -> None:
 def test_old_versions_of_control_requests_have_the_same_effect() -> None:
     follower = Follower()
     loose = {**part(0, ME, 2, ME), "topic_name": "orders"}
-    answer = follower.tell("LeaderAndIsr", ungrouped_partition_states=[loose], live_leaders=[])
+    answer = follower.request("LeaderAndIsr", ungrouped_partition_states=[loose], live_leaders=[])
     assert [each["topic_name"] for each in answer["partition_errors"]] == ["orders"]
     loose = {**loose, "leader_epoch": 3, "zk_version": 1, "leader": -1}
     del loose["partition_epoch"]
     brokers = [{"id": 3, "v0_host": "there", "v0_port": 9092}]
-    follower.tell("UpdateMetadata", ungrouped_partition_states=[loose], live_brokers=brokers)
+    follower.request("UpdateMetadata", ungrouped_partition_states=[loose], live_brokers=brokers)
     assert follower.shape() == [(-1, 3, (ME,))]
     there = Endpoint("PLAINTEXT", "PLAINTEXT", "there", 9092)
     assert follower.state.brokers == {3: LiveBroker(-1, None, (there,))}
-    follower.tell("StopReplica", topics=[{"name": "orders", "partition_indexes": [0]}])
+    follower.request("StopReplica", topics=[{"name": "orders", "partition_indexes": [0]}])
     one = {"topic_name": "orders", "partition_index": 0}
-    follower.tell("StopReplica", ungrouped_partitions=[one], delete_partitions=True)
+    follower.request("StopReplica", ungrouped_partitions=[one], delete_partitions=True)
     assert follower.shape() == [(-1, 3, ())]
 
 
@@ -317,7 +317,7 @@ def test_any_control_request_gets_an_answer() -> None:
         message = {key: noise(chance, key, kind) for key, kind in layout if key[0] != "_"}
         message["controller_epoch"] = chance.choice([4, 5, 6])
         message["broker_epoch"] = chance.choice([-1, 100])
-        assert "error_code" in follower.tell(api, **message), (api, version)
+        assert "error_code" in follower.request(api, **message), (api, version)
         for topic in follower.state.topics.values():
             assert len(topic.partitions) <= MAX_PARTITIONS
             follower.state.topic_values(topic)

@@ -72,7 +72,7 @@ def test_a_dead_follower_leaves_the_isr_at_once_and_the_leader_is_told() -> None
     nodes.members[3].die()
     assert (partition(nodes).leader, partition(nodes).isr) == (1, (1, 2))
     assert written(nodes)["isr"] == [1, 2]
-    (message,) = nodes.told(2, "LeaderAndIsr")
+    (message,) = nodes.requests_to(2, "LeaderAndIsr")
     (told,) = message["topic_states"][0]["partition_states"]
     assert (told["leader"], told["isr"], told["leader_epoch"]) == (1, [1, 2], 1)
 

@@ -50,14 +50,14 @@ def test_a_new_broker_gets_the_whole_state_and_the_others_its_registration() -> 
     nodes.forget()
     Member(nodes, 3)
     nodes.rest()
-    (whole,), (lead,) = nodes.told(3, "UpdateMetadata"), nodes.told(3, "LeaderAndIsr")
+    (whole,), (lead,) = nodes.requests_to(3, "UpdateMetadata"), nodes.requests_to(3, "LeaderAndIsr")
     assert (whole["type"], lead["type"]) == (2, 2)
     assert [each["id"] for each in whole["live_brokers"]] == [1, 2, 3]
     assert [each["topic_name"] for each in whole["topic_states"]] == ["t"]
     assert whole["broker_epoch"] == nodes.members[3].state.broker_epoch
-    (update,) = nodes.told(2, "UpdateMetadata")
+    (update,) = nodes.requests_to(2, "UpdateMetadata")
     assert [each["id"] for each in update["live_brokers"]] == [1, 2, 3]
-    assert nodes.told(2, "LeaderAndIsr") == []
+    assert nodes.requests_to(2, "LeaderAndIsr") == []
 
 
 def test_partitions_are_spread_round_robin() -> None:
@@ -73,12 +73,12 @@ def test_a_new_topic_is_sent_to_its_replicas_and_known_to_all_brokers() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.forget()
     nodes.leader.create("a", 2)
-    (lead,) = nodes.told(2, "LeaderAndIsr")
+    (lead,) = nodes.requests_to(2, "LeaderAndIsr")
     (topic,) = lead["topic_states"]
     assert (topic["topic_name"], lead["type"]) == ("a", 1)
     assert [each["partition_index"] for each in topic["partition_states"]] == [1]
-    assert nodes.told(3, "LeaderAndIsr") == []
-    (update,) = nodes.told(3, "UpdateMetadata")
+    assert nodes.requests_to(3, "LeaderAndIsr") == []
+    (update,) = nodes.requests_to(3, "UpdateMetadata")
     assert [each["leader"] for each in update["topic_states"][0]["partition_states"]] == [1, 2]
 
 
@@ -129,8 +129,8 @@ def test_a_topic_written_by_a_tool_gets_leaders_and_is_announced() -> None:
         "leader_epoch": 0,
         "isr": [],
     }
-    assert nodes.told(2, "LeaderAndIsr")
-    assert nodes.told(3, "LeaderAndIsr")
+    assert nodes.requests_to(2, "LeaderAndIsr")
+    assert nodes.requests_to(3, "LeaderAndIsr")
 
 
 def test_partitions_added_by_a_tool_get_leaders() -> None:
@@ -186,9 +186,9 @@ def test_a_broker_that_registered_again_gets_no_request_before_its_new_epoch(
     nodes.leader.create("t", 2)
     with monkeypatch.context() as cut:
         bounced(nodes, cut, Refusal.NO_SESSION)
-        assert nodes.told(2, "UpdateMetadata") + nodes.told(2, "LeaderAndIsr") == []
+        assert nodes.requests_to(2, "UpdateMetadata") + nodes.requests_to(2, "LeaderAndIsr") == []
     nodes.pass_time(jobs.RETRY_MS)
-    (lead,) = nodes.told(2, "LeaderAndIsr")
+    (lead,) = nodes.requests_to(2, "LeaderAndIsr")
     assert [each["leader_epoch"] for each in lead["topic_states"][0]["partition_states"]] == [1]
 
 
@@ -198,7 +198,7 @@ def test_a_refused_state_write_does_not_stop_other_announcements(
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     bounced(nodes, monkeypatch, Refusal.NOT_ALLOWED)
-    assert [each["type"] for each in nodes.told(2, "LeaderAndIsr")] == [2]
+    assert [each["type"] for each in nodes.requests_to(2, "LeaderAndIsr")] == [2]
 
 
 def bounced(nodes: Nodes, patch: pytest.MonkeyPatch, reason: Refusal) -> None:
@@ -216,7 +216,9 @@ def bounced(nodes: Nodes, patch: pytest.MonkeyPatch, reason: Refusal) -> None:
     patch.setattr(one.store, "submit", submit)
     two.store.close()
     two.store = nodes.tree.session()
-    two.store.submit([Create("/brokers/ids/2", two.words.content(-1), ephemeral=True)], "again")
+    two.store.submit(
+        [Create("/brokers/ids/2", two.registration.content(-1), ephemeral=True)], "again"
+    )
     two.store.events()
     nodes.rest()
 
@@ -230,7 +232,7 @@ def test_a_new_controller_is_elected_after_a_crash_and_announces_the_whole_state
     assert nodes.leader.state.controller_epoch == 2
     assert leaders(nodes, "t") == [-1, 2, 3]
     other = 5 - nodes.leader.id
-    (whole,) = nodes.told(other, "UpdateMetadata")
+    (whole,) = nodes.requests_to(other, "UpdateMetadata")
     assert (whole["type"], whole["controller_epoch"]) == (2, 2)
 
 
@@ -346,12 +348,12 @@ def test_a_topic_is_deleted_when_all_brokers_have_deleted_their_replicas() -> No
     nodes.forget()
     answer = nodes.leader.ask("DeleteTopics", {"topic_names": ["t"], "timeout_ms": 30_000})
     assert answer["responses"][0]["error_code"] == 0
-    (stop,) = nodes.told(2, "StopReplica")
+    (stop,) = nodes.requests_to(2, "StopReplica")
     (topic,) = stop["topic_states"]
     assert topic["partition_states"] == [
         {"partition_index": 1, "leader_epoch": -2, "delete_partition": True}
     ]
-    (update,) = nodes.told(2, "UpdateMetadata")
+    (update,) = nodes.requests_to(2, "UpdateMetadata")
     assert {each["leader"] for each in update["topic_states"][0]["partition_states"]} == {-2}
     for path in ("/brokers/topics", "/admin/delete_topics", "/config/topics"):
         assert nodes.children(path) == []

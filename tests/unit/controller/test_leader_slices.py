@@ -41,7 +41,7 @@ def test_leaders_are_elected_and_sent_in_slices() -> None:
     assert largest_write(nodes.leader) <= 50
     for api in ("LeaderAndIsr", "UpdateMetadata"):
         sent: list[int] = []
-        for message in nodes.told(3, api):
+        for message in nodes.requests_to(3, api):
             states = [one for each in message["topic_states"] for one in each["partition_states"]]
             assert len(states) <= SENT
             sent += [each["partition_index"] for each in states]
@@ -130,12 +130,12 @@ def test_a_paused_sweep_goes_on_so_that_its_broker_can_return_to_the_cluster() -
     nodes.members.pop(2).store.close()
     while not leader.controller.is_job_paused:
         for event in leader.store.events():
-            leader.hear(event)
-    leader.perform(leader.controller.run(99, leader.controller.back(leader.words)))
+            leader.take_event(event)
+    leader.perform(leader.controller.run(99, leader.controller.back(leader.registration)))
     while 99 not in leader.answers:
         leader.perform(leader.controller.resume(job_only=True))
         for event in leader.store.events():
-            leader.hear(event)
+            leader.take_event(event)
     assert leader.answers[99] is None
 
 

@@ -35,7 +35,7 @@ def test_a_broker_with_replicas_of_a_new_topic_is_told_of_the_leader() -> None:
     nodes.forget()
     nodes.leader.create("t", 1, factor=3)
     for broker in (2, 3):
-        (message,) = nodes.told(broker, "LeaderAndIsr")
+        (message,) = nodes.requests_to(broker, "LeaderAndIsr")
         (state,) = message["topic_states"][0]["partition_states"]
         assert (state["leader"], state["replicas"], state["isr"]) == (1, [1, 2, 3], [1, 2, 3])
 

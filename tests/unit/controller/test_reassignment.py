@@ -90,7 +90,7 @@ def test_a_reassignment_under_way_is_listed() -> None:
 
 def test_brokers_are_sent_the_replicas_that_are_added_and_removed() -> None:
     nodes = moving()
-    leads = [each["topic_states"] for each in nodes.told(2, "LeaderAndIsr")]
+    leads = [each["topic_states"] for each in nodes.requests_to(2, "LeaderAndIsr")]
     topics = [topic for states in leads for topic in states]
     states = {each["partition_index"]: each for one in topics for each in one["partition_states"]}
     assert (states[0]["adding_replicas"], states[0]["removing_replicas"]) == ([3], [1])
@@ -169,17 +169,17 @@ def stopped(nodes: Nodes, broker: int) -> list[tuple[int, int, bool]]:
     """The partitions that a broker was told to stop: number, leader epoch, whether it deletes."""
     return [
         (each["partition_index"], each["leader_epoch"], each["delete_partition"])
-        for message in nodes.told(broker, "StopReplica")
+        for message in nodes.requests_to(broker, "StopReplica")
         for topic in message["topic_states"]
         for each in topic["partition_states"]
     ]
 
 
-def told(nodes: Nodes, broker: int) -> dict[str, Any]:
+def partition_states_for(nodes: Nodes, broker: int) -> dict[str, Any]:
     """What a broker was told last of partition 0."""
     found = [
         each
-        for message in nodes.told(broker, "LeaderAndIsr")
+        for message in nodes.requests_to(broker, "LeaderAndIsr")
         for topic in message["topic_states"]
         for each in topic["partition_states"]
         if each["partition_index"] == 0
@@ -195,9 +195,9 @@ def test_new_replicas_are_told_in_a_new_epoch_and_nothing_is_removed_yet() -> No
     assert written(nodes)["removing_replicas"] == {"0": [1, 2]}
     assert (first(nodes).leader, first(nodes).isr, first(nodes).leader_epoch) == (1, (1, 2), 1)
     for broker in (3, 4):
-        assert told(nodes, broker)["replicas"] == [3, 4, 1, 2]
-        assert told(nodes, broker)["is_new"]
-    assert not told(nodes, 2)["is_new"]
+        assert partition_states_for(nodes, broker)["replicas"] == [3, 4, 1, 2]
+        assert partition_states_for(nodes, broker)["is_new"]
+    assert not partition_states_for(nodes, 2)["is_new"]
     assert not stopped(nodes, 2)
 
 
@@ -212,7 +212,7 @@ def test_a_reassignment_ends_when_all_new_replicas_are_in_sync() -> None:
     assert written(nodes)["partitions"]["0"] == [3, 4]
     assert (written(nodes)["adding_replicas"], written(nodes)["removing_replicas"]) == ({}, {})
     assert (first(nodes).leader, first(nodes).isr, first(nodes).leader_epoch) == (3, (3, 4), 2)
-    assert told(nodes, 4)["replicas"] == [3, 4]
+    assert partition_states_for(nodes, 4)["replicas"] == [3, 4]
     assert stopped(nodes, 2) == [(0, 2, True)]
     assert not stopped(nodes, 3)
 

@@ -98,7 +98,7 @@ class Bench:
 
     # -- what clients say
 
-    def joining(
+    def join_event(
         self, member_id: str = "", version: int = 3, client: str = "c", **more: Any
     ) -> Event[Message]:
         message = {
@@ -116,7 +116,7 @@ class Bench:
 
     def join(self, member_id: str = "", version: int = 3, **more: Any) -> int:
         """Its ticket."""
-        event = self.joining(member_id, version, **more)
+        event = self.join_event(member_id, version, **more)
         self.batch(event)
         return event.ticket
 
@@ -124,7 +124,7 @@ class Bench:
         """The answer, which must come at once."""
         return self.answers[self.join(member_id, version, **more)]
 
-    def syncing(
+    def sync_event(
         self,
         member_id: str,
         generation: int,
@@ -146,7 +146,7 @@ class Bench:
         return self.event("SyncGroup", version, **message)
 
     def sync(self, member_id: str, generation: int, *args: Any, **more: Any) -> int:
-        event = self.syncing(member_id, generation, *args, **more)
+        event = self.sync_event(member_id, generation, *args, **more)
         self.batch(event)
         return event.ticket
 

@@ -45,7 +45,9 @@ class ConsumerBench(Bench):
         settings.setdefault("match_topics", self.cluster.match)
         super().__init__(**settings)
 
-    def beating(self, member_id: str, epoch: int, version: int = 1, **more: Any) -> Event[Message]:
+    def heartbeat_event(
+        self, member_id: str, epoch: int, version: int = 1, **more: Any
+    ) -> Event[Message]:
         message = {
             "member_id": member_id,
             "member_epoch": epoch,
@@ -67,14 +69,14 @@ class ConsumerBench(Bench):
             message["topic_partitions"] = spelled(message["topic_partitions"])
         return self.event("ConsumerGroupHeartbeat", version, **message)
 
-    def beat(self, member_id: str, epoch: int, version: int = 1, **more: Any) -> Message:
+    def heartbeat(self, member_id: str, epoch: int, version: int = 1, **more: Any) -> Message:
         """The answer. `topic_partitions` may be a text like "t0 t1 u3"."""
-        event = self.beating(member_id, epoch, version, **more)
+        event = self.heartbeat_event(member_id, epoch, version, **more)
         self.batch(event)
         return self.answers[event.ticket]
 
     def code(self, member_id: str, epoch: int, version: int = 1, **more: Any) -> int:
-        answer = self.beat(member_id, epoch, version, **more)
+        answer = self.heartbeat(member_id, epoch, version, **more)
         code: int = answer["error_code"]
         assert code == 0 or answer["member_epoch"] == 0
         return code
@@ -95,7 +97,7 @@ class ConsumerBench(Bench):
         epochs = {each: self.row(each)["epoch"] for each in members}
         for _ in range(4):
             for each in members:
-                answer = self.beat(
+                answer = self.heartbeat(
                     each,
                     epochs[each],
                     rebalance_timeout_ms=60_000,

@@ -63,7 +63,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_its_members_keep_what_they
     a, b = bench.classic()
     generation = bench.generation
     records = len(bench.log)
-    answer = bench.beat("c", 0)
+    answer = bench.heartbeat("c", 0)
     assert (answer["member_epoch"], shown(answer)) == (generation + 1, "")
     assert bench.log[records] == ("g", None), "the classic record goes in the same batch"
     assert bench.snapshot["type"] == "consumer"
@@ -78,7 +78,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_its_members_keep_what_they
 def test_classic_members_get_their_target_assignment_by_joining_again() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
-    epoch = bench.beat("c", 0)["member_epoch"]
+    epoch = bench.heartbeat("c", 0)["member_epoch"]
     joined = bench.come(a)
     assert (joined["error_code"], joined["generation_id"], joined["leader"]) == (0, epoch, "")
     assert (joined["members"], joined["protocol_name"]) == ([], "range")
@@ -86,7 +86,7 @@ def test_classic_members_get_their_target_assignment_by_joining_again() -> None:
     bench.come(b)
     bench.sync(b, epoch)
     assert {bench.row(each)["rejoin"] for each in (a, b)} == {False}
-    assert shown(bench.beat("c", epoch)) == "t1"
+    assert shown(bench.heartbeat("c", epoch)) == "t1"
     assert bench.state == "Stable"
 
 
@@ -94,7 +94,7 @@ def test_unused_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixed_group, "MAX_PENDING", 3)
     bench = MixedGroup()
     bench.classic()
-    bench.beat("c", 0)
+    bench.heartbeat("c", 0)
     pending = [bench.come(version=4)["member_id"] for _ in range(4)]
     assert bench.come(pending[0], version=4)["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert bench.come(pending[1], version=4)["error_code"] == Code.NONE
@@ -104,16 +104,16 @@ def test_a_cooperative_member_revokes_between_two_joins() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     generation = bench.generation
-    epoch = bench.beat("c", 0)["member_epoch"]
+    epoch = bench.heartbeat("c", 0)["member_epoch"]
     joined = bench.come(a, "t0", "t1")
     assert joined["generation_id"] == generation
     assert held(bench.synced(a, generation)) == "t0"
     assert bench.row(a)["rejoin"] is True
-    assert shown(bench.beat("c", epoch)) == "-"
+    assert shown(bench.heartbeat("c", epoch)) == "-"
     joined = bench.come(a, "t0")
     assert joined["generation_id"] == epoch
     assert held(bench.synced(a, epoch)) == "t0"
-    assert shown(bench.beat("c", epoch)) == "t1"
+    assert shown(bench.heartbeat("c", epoch)) == "t1"
     bench.come(b, "t2", "t3")
     assert bench.state == "Stable"
 
@@ -121,7 +121,7 @@ def test_a_cooperative_member_revokes_between_two_joins() -> None:
 def test_a_classic_member_rebalances_when_its_partitions_become_free() -> None:
     bench = MixedGroup()
     a, _ = bench.classic()
-    epoch = bench.beat("c", 0, topic_partitions=[])["member_epoch"]
+    epoch = bench.heartbeat("c", 0, topic_partitions=[])["member_epoch"]
     bench.come(a)
     bench.sync(a, epoch)
     new = bench.come("", version=3)["member_id"]
@@ -140,11 +140,11 @@ def test_partitions_that_a_cooperative_member_must_still_revoke_stay_its_own() -
     ]
     generation = bench.answers[joins[0]]["generation_id"]
     bench.sync(a, generation, {a: given("t0", "t1"), b: given("t2")})
-    answer = bench.beat("c", 0)
+    answer = bench.heartbeat("c", 0)
     assert "t3" not in shown(answer), "it was not synced, so b reads t3"
     for owned in (("t2", "t3"), ("t2",)):
         bench.come(b, *owned)
-    found = shown(bench.beat("c", answer["member_epoch"]))
+    found = shown(bench.heartbeat("c", answer["member_epoch"]))
     assert "t3" in found
 
 
@@ -155,7 +155,7 @@ def test_a_member_that_waits_during_a_conversion_must_join_again() -> None:
     assert waiting not in bench.answers
     bench.wait(9000)
     before = len(bench.outcomes)
-    bench.beat("c", 0)
+    bench.heartbeat("c", 0)
     assert bench.answers[waiting]["error_code"] == Code.REBALANCE_IN_PROGRESS
     rows = [row for _, row in bench.outcomes[before].snapshots if row is not None]
     timed = [row["members"][a]["timed"] for row in rows]
@@ -166,7 +166,7 @@ def test_a_member_that_waits_during_a_conversion_must_join_again() -> None:
 def test_a_member_that_does_not_join_or_sync_in_time_is_removed() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
-    epoch = bench.beat("c", 0)["member_epoch"]
+    epoch = bench.heartbeat("c", 0)["member_epoch"]
     bench.wait(30_000)
     bench.come(a)
     bench.wait(30_000)
@@ -183,7 +183,7 @@ def test_syncs_and_leaves_of_classic_members_are_fenced() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     generation = bench.generation
-    bench.beat("c", 0)
+    bench.heartbeat("c", 0)
     codes = [
         bench.synced(a, generation)["error_code"],
         bench.synced(a, generation + 1)["error_code"],
@@ -200,7 +200,7 @@ def test_syncs_and_leaves_of_classic_members_are_fenced() -> None:
 def test_an_admin_removes_members_of_either_protocol() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
-    bench.beat("c", 0)
+    bench.heartbeat("c", 0)
     left = bench.leave("c", b)
     assert [each["error_code"] for each in left["members"]] == [0, 0]
     assert set(bench.snapshot["members"]) == {a}
@@ -222,7 +222,7 @@ def test_an_admin_removes_members_of_either_protocol() -> None:
 def test_classic_members_that_do_not_fit_are_refused(more: Message, code: Code) -> None:
     bench = MixedGroup()
     bench.classic()
-    bench.beat("c", 0)
+    bench.heartbeat("c", 0)
     more = {"protocols": [("range", metadata())], **more}
     assert bench.joined(more.pop("member_id", ""), 5, **more)["error_code"] == code
 
@@ -230,7 +230,7 @@ def test_classic_members_that_do_not_fit_are_refused(more: Message, code: Code) 
 def test_a_new_classic_member_gets_an_id_first() -> None:
     bench = MixedGroup()
     bench.classic()
-    bench.beat("c", 0)
+    bench.heartbeat("c", 0)
     pending = bench.come(version=4)
     assert pending["error_code"] == Code.MEMBER_ID_REQUIRED
     joined = bench.come(pending["member_id"], version=4)
@@ -240,11 +240,11 @@ def test_a_new_classic_member_gets_an_id_first() -> None:
 def test_a_group_becomes_classic_when_its_last_consumer_member_leaves() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
-    epoch = bench.beat("c", 0)["member_epoch"]
+    epoch = bench.heartbeat("c", 0)["member_epoch"]
     for each in (a, b):
         bench.come(each)
         bench.sync(each, epoch)
-    assert bench.beat("c", -1)["member_epoch"] == -1
+    assert bench.heartbeat("c", -1)["member_epoch"] == -1
     assert "type" not in bench.snapshot
     assert (bench.state, bench.generation) == ("PreparingRebalance", epoch)
     joins = [bench.join(each, protocols=[("range", metadata())]) for each in (a, b)]
@@ -258,11 +258,11 @@ def test_a_group_becomes_classic_when_its_last_consumer_member_leaves() -> None:
 def test_a_given_member_id_stays_valid_when_the_group_becomes_classic() -> None:
     bench = MixedGroup()
     a, _ = bench.classic()
-    bench.beat("c", 0)
+    bench.heartbeat("c", 0)
     asks: Any = {"version": 5, "protocols": [("range", metadata())]}
     given = bench.answers[bench.join(**asks)]
     assert given["error_code"] == Code.MEMBER_ID_REQUIRED
-    bench.beat("c", -1)
+    bench.heartbeat("c", -1)
     assert "type" not in bench.snapshot
     back = bench.join(given["member_id"], **asks)
     bench.join(a, protocols=[("range", metadata())])
@@ -274,7 +274,7 @@ def test_the_log_holds_one_group_of_one_type_after_a_conversion() -> None:
     bench = MixedGroup()
     a, b = bench.classic()
     for each in ("c", "d"):
-        bench.beat(each, 0)
+        bench.heartbeat(each, 0)
         bench.restart()
         assert set(bench.snapshot["members"]) == {a, b, each}
         bench.news("SessionExpired", members=[each])
@@ -287,13 +287,13 @@ def test_the_log_holds_one_group_of_one_type_after_a_conversion() -> None:
 def test_a_migration_policy_forbids_upgrade_or_downgrade() -> None:
     bench = MixedGroup(upgrades=False)
     bench.classic()
-    answer = bench.beat("c", 0)
+    answer = bench.heartbeat("c", 0)
     assert answer["error_code"] == Code.GROUP_ID_NOT_FOUND
     assert "online upgrade is disabled" in answer["error_message"]
     bench = MixedGroup(downgrades=False)
     a, b = bench.classic()
-    bench.beat("c", 0)
-    bench.beat("c", -1)
+    bench.heartbeat("c", 0)
+    bench.heartbeat("c", -1)
     assert bench.snapshot["type"] == "consumer"
     assert set(bench.snapshot["members"]) == {a, b}
 
@@ -334,8 +334,8 @@ def test_an_empty_group_takes_either_protocol_and_its_epoch_continues() -> None:
     bench.sync(a, 1, {a: given("t0")})
     bench.leave(a)
     generation = bench.generation
-    assert bench.beat("c", 0)["member_epoch"] == generation + 1
-    bench.beat("c", -1)
+    assert bench.heartbeat("c", 0)["member_epoch"] == generation + 1
+    bench.heartbeat("c", -1)
     epoch = bench.epoch
     assert bench.come("gone")["error_code"] == Code.UNKNOWN_MEMBER_ID
     joined = bench.come()
@@ -347,21 +347,21 @@ def test_a_static_classic_member_comes_back_with_the_consumer_protocol() -> None
     bench = MixedGroup()
     member = bench.come("", version=5, group_instance_id="i")["member_id"]
     bench.sync(member, 1, {member: given("t0", "t1", "t2")}, group_instance_id="i")
-    answer = bench.beat("c", 0, instance_id="i")
+    answer = bench.heartbeat("c", 0, instance_id="i")
     assert shown(answer) == "t0 t1 t2"
     assert set(bench.snapshot["members"]) == {"c"}
 
 
 def test_a_static_consumer_member_comes_back_with_the_classic_protocol() -> None:
     bench = MixedGroup()
-    bench.beat("c", 0, instance_id="i")
-    bench.beat("c", -2, instance_id="i")
+    bench.heartbeat("c", 0, instance_id="i")
+    bench.heartbeat("c", -2, instance_id="i")
     joined = bench.come("", version=5, group_instance_id="i")
     assert joined["error_code"] == Code.NONE
     assert joined["leader"] == joined["member_id"], "the group is a classic one"
     bench = MixedGroup()
-    bench.beat("c", 0, instance_id="i")
-    bench.beat("d", 0)
+    bench.heartbeat("c", 0, instance_id="i")
+    bench.heartbeat("d", 0)
     joined = bench.come("", version=5, group_instance_id="i")
     new = joined["member_id"]
     assert bench.row(new)["classic"] is True
@@ -373,7 +373,7 @@ def test_a_static_consumer_member_comes_back_with_the_classic_protocol() -> None
 def test_a_member_may_change_its_protocol() -> None:
     bench = MixedGroup()
     a, _ = bench.classic()
-    bench.beat("c", 0)
-    answer = bench.beat(a, 0)
+    bench.heartbeat("c", 0)
+    answer = bench.heartbeat(a, 0)
     assert answer["error_code"] == Code.NONE
     assert bench.row(a).get("classic") is None

@@ -212,7 +212,7 @@ def test_a_member_answered_in_the_same_batch_does_not_expire() -> None:
         bench.join(each)
     bench.sync(b, bench.generation)
     expired = bench.event("SessionExpired", members=[b])._replace(ticket=0)
-    bench.batch(bench.syncing(a, bench.generation, {b: b"x"}), expired)
+    bench.batch(bench.sync_event(a, bench.generation, {b: b"x"}), expired)
     assert set(bench.snapshot["members"]) == {a, b}
     bench.news("SessionExpired", members=[b])
     assert set(bench.snapshot["members"]) == {a}

@@ -115,7 +115,7 @@ def test_a_failed_append_unloads_the_group_and_answers_waiting_members() -> None
     for each in members:
         bench.join(each)
     waiting_sync = bench.sync(members[1], bench.generation)
-    leader = bench.syncing(members[0], bench.generation, {members[1]: b"x"})
+    leader = bench.sync_event(members[0], bench.generation, {members[1]: b"x"})
     outcome = bench.coordinator.handle_batch([leader], bench.now_ms)
     refused = bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms, outcome.replies))
     for ticket in (waiting_sync, leader.ticket):
@@ -128,7 +128,7 @@ def test_a_failed_append_unloads_the_group_and_answers_waiting_members() -> None
 
 def test_a_failed_append_withdraws_the_answers_of_its_groups_alone() -> None:
     bench = Bench()
-    g, h = bench.joining(), bench.joining(group_id="h")
+    g, h = bench.join_event(), bench.join_event(group_id="h")
     outcome = bench.coordinator.handle_batch([g, h], bench.now_ms)
     refused = bench.coordinator.on_append_failed(["g"], bench.now_ms, outcome.replies)
     assert [ticket for ticket, _, _ in refused.replies] == [g.ticket]
@@ -177,7 +177,7 @@ def test_a_withdrawn_deletion_is_refused_in_a_response_on_several_groups(
     delete = bench.event("DeleteGroups", 2, groups_names=["g", "h"])
     with monkeypatch.context() as patch:
         patch.setattr(ClassicGroup, "publish", broken)
-        outcome = bench.batch(delete, bench.joining())
+        outcome = bench.batch(delete, bench.join_event())
     results = bench.answers[delete.ticket]["results"]
     assert [each["error_code"] for each in results] == [Code.COORDINATOR_NOT_AVAILABLE, Code.NONE]
     assert {group_id for group_id, _ in outcome.records} == {"h"}
@@ -236,7 +236,7 @@ def test_a_group_snapshot_that_cannot_be_published_affects_only_its_group(
 
     with monkeypatch.context() as patch:
         patch.setattr(ClassicGroup, "publish", fails)
-        events = [bench.joining(b), bench.joining(group_id="h")]
+        events = [bench.join_event(b), bench.join_event(group_id="h")]
         outcome = bench.batch(*events)
     assert {group_id for group_id, _ in outcome.records + outcome.snapshots} <= {"h"}
     assert outcome.reload == ["g"]
@@ -267,7 +267,7 @@ def test_a_failure_outside_any_group_replays_all_groups(
     bench = Bench()
     a, _ = bench.stable(2)
     bench.joined(group_id="h")
-    waiting, event = bench.join(a), bench.joining()
+    waiting, event = bench.join(a), bench.join_event()
     monkeypatch.setattr(type(bench.coordinator), "_on_time", broken)
     with pytest.raises(RuntimeError):
         bench.coordinator.handle_batch([event], bench.now_ms)

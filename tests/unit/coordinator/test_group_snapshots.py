@@ -17,7 +17,7 @@ def rows(outcome: Outcome) -> list[Any]:
 def test_a_batch_publishes_each_changed_group_once() -> None:
     bench = Bench()
     bench.stable(2)
-    outcome = bench.batch(*(bench.joining(group_id=name) for name in "gghhg"))
+    outcome = bench.batch(*(bench.join_event(group_id=name) for name in "gghhg"))
     assert sorted(group_id for group_id, _ in outcome.snapshots) == ["g", "h"]
 
 
@@ -38,7 +38,7 @@ def test_a_changed_connection_of_a_member_is_published() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     bench.join(a)
-    event = bench.joining(b)
+    event = bench.join_event(b)
     event.client["connection"] = 8
     bench.batch(event)
     assert bench.snapshot["members"][b]["connection"] == 8

@@ -7,7 +7,7 @@ from tests.unit.coordinator.consuming import ConsumerBench
 def test_members_of_a_group_with_its_own_timing_get_it_and_a_change_reaches_them() -> None:
     own: dict[str, tuple[int, int]] = {"g": (6000, 50_000)}
     bench = ConsumerBench(timing_of=own.get)
-    event = bench.beating("m", 0, subscribed_topic_names=["t"], topic_partitions=[])
+    event = bench.heartbeat_event("m", 0, subscribed_topic_names=["t"], topic_partitions=[])
     bench.batch(event)
     assert bench.answers[event.ticket]["heartbeat_interval_ms"] == 6000
     snapshot = bench.snapshots["g"]

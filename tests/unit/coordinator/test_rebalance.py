@@ -369,7 +369,7 @@ def test_the_reasons_of_the_last_rebalances_are_remembered() -> None:
 def test_remembered_reasons_are_bounded() -> None:
     bench = Bench()
     bench.stable(1)
-    bench.batch(*(bench.joining("", 3, reason="x" * 1000) for _ in range(100)))
+    bench.batch(*(bench.join_event("", 3, reason="x" * 1000) for _ in range(100)))
     last = bench.coordinator.history("g")[-1]
     assert (len(last.reasons), last.more) == (50, 50)
     assert max(len(why) for _, why in last.reasons) == 255

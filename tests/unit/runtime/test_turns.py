@@ -19,8 +19,8 @@ def event(api: str, group_id: str) -> Event[Message]:
 
 
 def test_a_batch_has_one_consumer_groups_heartbeats_and_no_more_than_64_events() -> None:
-    beats = [event("ConsumerGroupHeartbeat", f"g{n // 2}") for n in range(6)]
-    waiting = deque([*beats[:2], event("JoinGroup", "j"), *beats[2:]])
+    heartbeats = [event("ConsumerGroupHeartbeat", f"g{n // 2}") for n in range(6)]
+    waiting = deque([*heartbeats[:2], event("JoinGroup", "j"), *heartbeats[2:]])
     assert [len(batch(waiting)) for _ in range(4)] == [3, 2, 2, 0]
     waiting = deque(event("JoinGroup", f"g{n}") for n in range(100))
     assert [len(batch(waiting)) for _ in range(3)] == [64, 36, 0]
@@ -29,8 +29,10 @@ def test_a_batch_has_one_consumer_groups_heartbeats_and_no_more_than_64_events()
 def test_two_groups_in_a_batch_check_changed_topics() -> None:
     bench = ConsumerBench(topics={"a": 1})
     for n in range(5):
-        beat = bench.beating(f"m{n}", 0, group_id=f"g{n}", subscribed_topic_regex="a.*")
-        bench.batch(beat)
+        heartbeat = bench.heartbeat_event(
+            f"m{n}", 0, group_id=f"g{n}", subscribed_topic_regex="a.*"
+        )
+        bench.batch(heartbeat)
     bench.cluster.counts["ab"] = bench.cluster.made["ab"] = 0
     bench.cluster.counts["ab"] = 1
 
@@ -61,10 +63,10 @@ def test_a_regular_expression_is_matched_once_until_topics_change() -> None:
 
         def join(names: list[str]) -> None:
             for name in names:
-                beat = {"group_id": name, "member_id": name, "member_epoch": 0}
-                beat |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "orders.*"}
-                beat |= {"topic_partitions": []}
-                assert client.request("ConsumerGroupHeartbeat", beat, 1)["error_code"] == 0
+                heartbeat = {"group_id": name, "member_id": name, "member_epoch": 0}
+                heartbeat |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "orders.*"}
+                heartbeat |= {"topic_partitions": []}
+                assert client.request("ConsumerGroupHeartbeat", heartbeat, 1)["error_code"] == 0
 
         join(groups[:10])
         assert counted.matches == 1

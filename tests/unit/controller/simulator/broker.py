@@ -90,7 +90,7 @@ class BrokerProcess:
         self._cut = False
         self._due = -1.0
         self._proposing: set[tuple[str, int]] = set()
-        self.store = SimulatedSession(simulation.zookeeper, self._hear)
+        self.store = SimulatedSession(simulation.zookeeper, self._take_event)
         self.state = ControllerState(CONFIG, simulation.new_id, broker.id)
         self.state.session = self.store.session
         self.controller = Controller(self.state)
@@ -190,13 +190,13 @@ class BrokerProcess:
         request = Request(api, VERSIONS.get(api, 99), message, client, int(self.simulation.now))
         self.perform(self.controller.request(self._tickets, request))
 
-    def _hear(self, event: StoreEvent) -> None:
+    def _take_event(self, event: StoreEvent) -> None:
         if self.asleep_since >= 0:
-            self._when_awake(lambda: self._heard(event))
+            self._when_awake(lambda: self._handle_event(event))
         else:
-            self._heard(event)
+            self._handle_event(event)
 
-    def _heard(self, event: StoreEvent) -> None:
+    def _handle_event(self, event: StoreEvent) -> None:
         if not self.alive:
             return
         now_ms = int(self.simulation.now)

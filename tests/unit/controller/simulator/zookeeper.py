@@ -84,10 +84,12 @@ class SimulatedZooKeeper:
 class SimulatedSession:
     """One broker's connection to the tree (the contract is `store.Store`)."""
 
-    def __init__(self, zookeeper: SimulatedZooKeeper, hear: Callable[[StoreEvent], None]) -> None:
+    def __init__(
+        self, zookeeper: SimulatedZooKeeper, deliver: Callable[[StoreEvent], None]
+    ) -> None:
         self._zk = zookeeper
         self._world = zookeeper.simulation
-        self._hear = hear
+        self._deliver = deliver
         self.server: LocalStore = zookeeper.tree.session()
         self.session = self.server.session
         self._alive = True
@@ -107,7 +109,7 @@ class SimulatedSession:
         asked = _PendingList(operations, token, self.session)
         if not self._reported_up or self.overdue or not operations:
             refused = (Refusal.NO_SESSION,) * len(operations)
-            self._world.at(self._next(), lambda: self._hear(Done(token, refused)))
+            self._world.at(self._next(), lambda: self._deliver(Done(token, refused)))
             return
         self._waiting.append(asked)
         generation = self._generation
@@ -144,7 +146,7 @@ class SimulatedSession:
         self._up = False
         self._generation += 1
         self._forget_watches()
-        self._tell_later(SessionState.SUSPENDED)
+        self._change_state_later(SessionState.SUSPENDED)
         now, generation = self._world.now, self._generation
         self._world.at(now + TIMEOUT_MS - 20, lambda: self._deadline(generation))
         self._world.at(now + TIMEOUT_MS + self._world.short(), lambda: self._missed(generation))
@@ -165,10 +167,10 @@ class SimulatedSession:
         self._up = True
         self._generation += 1
         if not self._alive:
-            self._tell_later(SessionState.EXPIRED)
+            self._change_state_later(SessionState.EXPIRED)
             self.server = self._zk.tree.session()
             self._alive = True
-        self._tell_later(SessionState.CONNECTED)
+        self._change_state_later(SessionState.CONNECTED)
 
     def silence(self) -> None:
         """The broker hangs: the server hears nothing from it."""
@@ -184,12 +186,12 @@ class SimulatedSession:
         """The broker continues; it first checks its own deadline."""
         if slept_ms > TIMEOUT_MS - 20 and self._open:
             self.overdue = True
-            self._hear(SessionChanged(SessionState.OVERDUE))
+            self._deliver(SessionChanged(SessionState.OVERDUE))
             if self._up and self._alive:
                 self._up = False
                 self._generation += 1
                 self._forget_watches()
-                self._tell_later(SessionState.SUSPENDED)
+                self._change_state_later(SessionState.SUSPENDED)
             self.reconnect_soon()
 
     def _missed(self, generation: int) -> None:
@@ -199,14 +201,14 @@ class SimulatedSession:
         if self._up:
             self._up = False
             self._generation += 1
-            self._tell_later(SessionState.SUSPENDED)
+            self._change_state_later(SessionState.SUSPENDED)
             self._world.at(self._world.now + self._world.pause(), self.reconnect)
         self._end_unless_down()
 
     def _deadline(self, generation: int) -> None:
         if generation == self._generation and not self.overdue and self._open:
             self.overdue = True
-            self._hear(SessionChanged(SessionState.OVERDUE))
+            self._deliver(SessionChanged(SessionState.OVERDUE))
 
     def _end_unless_down(self) -> None:
         if self._zk.down:
@@ -236,15 +238,15 @@ class SimulatedSession:
                 if asked.writes:
                     self._world.executed(self.server.session, asked.operations, event)
                 if self._up:
-                    self._tell_over(partial(self._answer, asked))
+                    self._deliver_in_order(partial(self._answer, asked))
             elif self._up:
-                self._tell(event)
+                self._send_event(event)
 
     def _answer(self, asked: _PendingList) -> None:
         if asked in self._waiting:
             self._waiting.remove(asked)
             assert asked.results is not None
-            self._hear(Done(asked.token, asked.results))
+            self._deliver(Done(asked.token, asked.results))
 
     def _forget_watches(self) -> None:
         self.server._nodes.clear()
@@ -252,14 +254,14 @@ class SimulatedSession:
 
     # How it is told: in its order, with the connection it came by.
 
-    def _tell(self, event: StoreEvent) -> None:
-        self._tell_over(lambda: self._hear(event))
+    def _send_event(self, event: StoreEvent) -> None:
+        self._deliver_in_order(lambda: self._deliver(event))
 
-    def _tell_over(self, tell: Callable[[], None]) -> None:
+    def _deliver_in_order(self, tell: Callable[[], None]) -> None:
         generation = self._generation
         self._world.at(self._next(), lambda: tell() if generation == self._generation else None)
 
-    def _tell_later(self, state: SessionState) -> None:
+    def _change_state_later(self, state: SessionState) -> None:
         self._world.at(self._next(), lambda: self._turn(state))
 
     def _next(self) -> float:
@@ -278,12 +280,12 @@ class SimulatedSession:
             self.overdue = False
         if self._reported_up:
             self.session = self.server.session
-        self._hear(SessionChanged(state))
+        self._deliver(SessionChanged(state))
         lost = [each for each in self._waiting if self._reported_up or not each.writes]
         lost = lost if state in (SessionState.SUSPENDED, SessionState.CONNECTED) else []
         for asked in lost:
             self._waiting.remove(asked)
-            self._hear(Done(asked.token, self._became(asked)))
+            self._deliver(Done(asked.token, self._became(asked)))
 
     def _became(self, asked: _PendingList) -> tuple[Any, ...]:
         """The fate of a list whose answer was lost."""

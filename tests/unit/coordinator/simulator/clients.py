@@ -1,4 +1,4 @@
-"""Members of a simulated group: correct, slow, dying, static, and one that lies."""
+"""Members of a simulated group: correct, slow, dying, static, and one with arbitrary requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shared(members: list[str]) -> dict[str, bytes]:
 class SimulatedMember:
     """A consumer's coordinator half. `state`: joining, syncing, member, gone."""
 
-    lies = False
+    is_arbitrary = False
 
     def __init__(
         self, simulation: GroupSimulation, name: str, group_id: str, instance: str | None
@@ -176,7 +176,7 @@ class SimulatedMember:
         given: dict[str, bytes] = {}
         if leads and not reply["skip_assignment"]:
             given = self.share(reply["members"])
-        self._beats()
+        self._schedule_heartbeats()
         longest = 0.8 * (min(self.rebalance_ms, 9000) if leads else 2000)
         quick = self.simulation.chance(0.6)
         think = self.simulation.rng.randrange(20 if quick else int(longest))
@@ -197,7 +197,7 @@ class SimulatedMember:
         pause = 0
         if self.slow and self.simulation.chance(0.1):
             pause = self.simulation.rng.randrange(30_000)
-        self._beats(pause)
+        self._schedule_heartbeats(pause)
 
     def _refused(self, code: int, reply: Message) -> None:
         delay = self.simulation.rng.randrange(20, 300)
@@ -229,11 +229,11 @@ class SimulatedMember:
 
         return idle
 
-    def _beats(self, pause: int = 0) -> None:
+    def _schedule_heartbeats(self, pause: int = 0) -> None:
         self.steps += 1
         partitions = self.steps
 
-        def beat() -> None:
+        def heartbeat() -> None:
             if self.steps != partitions or self.state not in ("member", "syncing") or self.ticket:
                 return
             code = self.simulation.heartbeat(self)
@@ -245,30 +245,30 @@ class SimulatedMember:
                     self.meta = b"%d" % self.simulation.rng.randrange(3)
                     self.join()
                     return
-                self.simulation.later(self.session_ms // 3, beat)
+                self.simulation.later(self.session_ms // 3, heartbeat)
             elif code == Code.REBALANCE_IN_PROGRESS:
                 if self.slow and self.simulation.chance(0.7):  # alive, but busy with its records
-                    self.simulation.later(self.session_ms // 3, beat)
+                    self.simulation.later(self.session_ms // 3, heartbeat)
                 else:
                     self.join()
             else:
                 self._refused(code, {})
 
-        self.simulation.later(pause + self.session_ms // 3, beat)
+        self.simulation.later(pause + self.session_ms // 3, heartbeat)
 
 
-class LyingMember(SimulatedMember):
+class ArbitraryMember(SimulatedMember):
     """Sends arbitrary requests, under ids that are not another client's."""
 
-    lies = True
+    is_arbitrary = True
 
     def __init__(
         self, simulation: GroupSimulation, name: str, group_id: str, instance: str | None
     ) -> None:
         super().__init__(simulation, name, group_id, instance)
-        simulation.later(simulation.rng.randrange(5000), self.lie)
+        simulation.later(simulation.rng.randrange(5000), self.send_arbitrary_request)
 
-    def lie(self) -> None:
+    def send_arbitrary_request(self) -> None:
         rng = self.simulation.rng
         if self.simulation.draining:
             return self.die()
@@ -294,5 +294,5 @@ class LyingMember(SimulatedMember):
             self.say("LeaveGroup", rng.randrange(3, 6), {**base, "members": [who] * 2})
         else:
             self.say("DeleteGroups", 2, {"groups_names": [self.group_id]})
-        self.simulation.later(rng.randrange(200, 5000), self.lie)
+        self.simulation.later(rng.randrange(200, 5000), self.send_arbitrary_request)
         return None

@@ -89,7 +89,7 @@ class ConvertingMember(SimulatedMember):
 class ConsumerMember:
     """A member of the consumer protocol. It reads what it owns until it has revoked it."""
 
-    lies = False
+    is_arbitrary = False
 
     def __init__(
         self, simulation: MixedGroupSimulation, name: str, group_id: str, instance: str | None
@@ -120,7 +120,7 @@ class ConsumerMember:
         self.revokes = False
         self.patience_ms = rng.choice((9000, 30_000))
         self.round = 0
-        simulation.later(rng.randrange(3000), self.beat)
+        simulation.later(rng.randrange(3000), self.heartbeat)
 
     @property
     def generation(self) -> int:
@@ -135,7 +135,7 @@ class ConsumerMember:
 
     # -- what it says
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Send the next heartbeat; abandon the one in flight."""
         self.round += 1
         if self.state == "gone":
@@ -144,7 +144,7 @@ class ConsumerMember:
         message = self.message()
         answer = self.simulation.quick(self, message)
         if answer is not None:
-            self._heard(answer)
+            self._on_heartbeat_reply(answer)
         else:
             self.ticket = self.simulation.request(self, "ConsumerGroupHeartbeat", 1, message)
             self._after(self.patience_ms, self._on_request_timeout)
@@ -202,19 +202,19 @@ class ConsumerMember:
         """Take an answer; answers to abandoned requests are ignored."""
         if ticket == self.ticket and self.state != "gone":
             self.ticket = 0
-            self._heard(reply)
+            self._on_heartbeat_reply(reply)
 
     def lost_connection(self) -> None:
         if self.state != "gone":
             self.ticket, self.all = 0, True
             self.connection = self.simulation.new_connection()
-            self._after(self.simulation.rng.randrange(50, 500), self.beat)
+            self._after(self.simulation.rng.randrange(50, 500), self.heartbeat)
 
     def _on_request_timeout(self) -> None:
         self.all = True
-        self.beat()
+        self.heartbeat()
 
-    def _heard(self, reply: Message) -> None:
+    def _on_heartbeat_reply(self, reply: Message) -> None:
         code = reply["error_code"]
         if code != Code.NONE:
             self._refused(code)
@@ -232,7 +232,7 @@ class ConsumerMember:
         pause = reply["heartbeat_interval_ms"]
         if self.slow and self.simulation.chance(0.05):
             pause = self.simulation.rng.randrange(25_000)
-        self._after(pause, self.beat)
+        self._after(pause, self.heartbeat)
 
     def _adopt_assignment(self, goal: frozenset[tuple[str, int]]) -> None:
         """Revoke first, which takes a while; then read the new partitions."""
@@ -252,7 +252,7 @@ class ConsumerMember:
             if self.state == "member" and self.goal is not None:
                 self.owned &= self.goal
                 if self.owned != self.subscriptions and not self.ticket:
-                    self.beat()
+                    self.heartbeat()
                 self.owned = self.goal if self.owned == self.subscriptions else self.owned
 
         return done
@@ -274,7 +274,7 @@ class ConsumerMember:
             delay += 200
         else:  # the group is full, or the instance id not free yet
             delay += 2000
-        self._after(delay, self.beat)
+        self._after(delay, self.heartbeat)
 
     def _is_replaced(self) -> bool:
         others = [each for each in self.simulation.clients if each.state != "gone"]
@@ -290,10 +290,10 @@ class ConsumerMember:
         self.simulation.later(ms, unless_overtaken)
 
 
-class LyingConsumerMember(ConsumerMember):
+class ArbitraryConsumerMember(ConsumerMember):
     """Sends arbitrary requests, under ids that are not another client's."""
 
-    lies = True
+    is_arbitrary = True
 
     def message(self) -> Message:
         rng = self.simulation.rng

@@ -102,7 +102,7 @@ class SimulatedCore:
                 if old.connection in self.closed:
                     self._unload(old, now_ms)
 
-    def heard(self, group_id: str, member_id: str, connection: int, now_ms: int) -> None:
+    def note_request(self, group_id: str, member_id: str, connection: int, now_ms: int) -> None:
         session = self.sessions.get((group_id, member_id))
         if session is not None:
             session.seen_ms, session.grace_ms, session.reported = now_ms, None, False
@@ -151,7 +151,7 @@ class SimulatedCore:
             known, wrong = row["generation"], Code.ILLEGAL_GENERATION
         return None if known == generation else wrong
 
-    def beat(self, message: Message) -> Message | None:
+    def consumer_heartbeat(self, message: Message) -> Message | None:
         """A heartbeat of the consumer protocol that needs no decision; None: Python decides."""
         row = self.rows.get(message["group_id"])
         if message["group_id"] in self.expected:

@@ -23,9 +23,9 @@ from krust.messages import Message
 from tests.unit.coordinator.consuming import Cluster
 from tests.unit.coordinator.simulator.checks import SLACK_MS, GroupChecks, PendingRequest
 from tests.unit.coordinator.simulator.consumer_members import (
+    ArbitraryConsumerMember,
     ConsumerMember,
     ConvertingMember,
-    LyingConsumerMember,
 )
 from tests.unit.coordinator.simulator.simulation import FailingClassicGroup, GroupSimulation
 
@@ -80,10 +80,10 @@ class MixedGroupSimulation(GroupSimulation):
         name = f"c{len(self.all_clients)}"
         group_id = back.group_id if back else rng.choice(self.groups)
         instance = back.instance if back else (f"i{name}" if self.chance(0.3) else None)
-        lies = not self.fault_free and not back and self.chance(0.1)
+        is_arbitrary = not self.fault_free and not back and self.chance(0.1)
         client: Any
         if rng.random() < self.share_of_readers:
-            client = (LyingConsumerMember if lies else ConsumerMember)(
+            client = (ArbitraryConsumerMember if is_arbitrary else ConsumerMember)(
                 self, name, group_id, instance
             )
         else:
@@ -120,8 +120,10 @@ class MixedGroupSimulation(GroupSimulation):
 
     def quick(self, client: ConsumerMember, message: Message) -> Message | None:
         """The requests that the core answers without the policy."""
-        self.core.heard(client.group_id, message["member_id"], client.connection, self.now_ms)
-        return self.core.beat(message)
+        self.core.note_request(
+            client.group_id, message["member_id"], client.connection, self.now_ms
+        )
+        return self.core.consumer_heartbeat(message)
 
     def _assign(self, call: AssignCall) -> None:
         """A user's assignor at work."""
@@ -176,10 +178,10 @@ class MixedGroupChecks(GroupChecks):
         event = self.asked[ticket].event if ticket in self.asked else None
         client = super().answered(ticket, reply)
         if event is not None and event.api == "ConsumerGroupHeartbeat":
-            self._beat(event, reply)
+            self._check_heartbeat(event, reply)
         return client
 
-    def _beat(self, event: Event[Message], reply: Message) -> None:
+    def _check_heartbeat(self, event: Event[Message], reply: Message) -> None:
         """G1, and the assignment is in the log before a member gets it."""
         message, core = event.message, self.simulation.core
         if reply["error_code"] != Code.NONE or reply["member_epoch"] < 0:
@@ -290,7 +292,11 @@ class MixedGroupChecks(GroupChecks):
             return
         owner: dict[tuple[str, int], str] = {}
         for each in self.simulation.clients:
-            if each.group_id == group_id and each.member_id in row["members"] and not each.lies:
+            if (
+                each.group_id == group_id
+                and each.member_id in row["members"]
+                and not each.is_arbitrary
+            ):
                 for part in each.owned:
                     other = owner.setdefault(part, each.member_id)
                     text = f"{part} of {group_id} belongs to {other} and {each.member_id}"

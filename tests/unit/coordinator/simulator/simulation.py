@@ -23,7 +23,7 @@ from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome
 from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.messages import Message, RequestContext
 from tests.unit.coordinator.simulator.checks import GroupChecks
-from tests.unit.coordinator.simulator.clients import LyingMember, SimulatedMember, shared
+from tests.unit.coordinator.simulator.clients import ArbitraryMember, SimulatedMember, shared
 from tests.unit.coordinator.simulator.core import SimulatedCore
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class GroupSimulation:
         self.draining = True
         for each in self.clients:
             each.slow = False
-            if each.lies:
+            if each.is_arbitrary:
                 each.die()
         self._until(START_MS + self.faults_ms + self.drain_ms)
         self.checks.settled()
@@ -114,14 +114,14 @@ class GroupSimulation:
         event = Event(next(self._tickets), api, version, message, who)
         if api in ("JoinGroup", "SyncGroup"):
             member_id = message["member_id"]
-            self.core.heard(client.group_id, member_id, client.connection, self.now_ms)
+            self.core.note_request(client.group_id, member_id, client.connection, self.now_ms)
         self.checks.requested(event, client)
         self._enqueue(event)
         return event.ticket
 
     def heartbeat(self, client: SimulatedMember) -> Code:
         who = (client.group_id, client.member_id)
-        self.core.heard(*who, client.connection, self.now_ms)
+        self.core.note_request(*who, client.connection, self.now_ms)
         return self.core.heartbeat(*who, client.instance, client.generation)
 
     def commit(self, client: Any) -> None:
@@ -167,8 +167,10 @@ class GroupSimulation:
         name = f"c{len(self.all_clients)}"
         group_id = back.group_id if back else self.rng.choice(self.groups)
         instance = back.instance if back else (f"i{name}" if self.chance(0.4) else None)
-        lies = not self.fault_free and not back and self.chance(0.1)
-        client = (LyingMember if lies else SimulatedMember)(self, name, group_id, instance)
+        is_arbitrary = not self.fault_free and not back and self.chance(0.1)
+        client = (ArbitraryMember if is_arbitrary else SimulatedMember)(
+            self, name, group_id, instance
+        )
         self.all_clients.append(client)
         self.clients = [each for each in self.clients if each.state != "gone"] + [client]
 
