@@ -220,9 +220,8 @@ def _step(
     """Write one slice of a topic; what others changed meanwhile is left to the next run."""
     if epochs:
         state.for_jobs.outdated |= yield from brokers.write(state, [(topic, epochs)])
-    now = state.current_topic(topic.name, topic.id)
-    if ended and now is not None:
-        yield from _write(state, now, ended)
+    if ended:
+        yield from _write(state, topic, ended)
 
 
 def _begun(
@@ -301,6 +300,8 @@ def _write(
 ) -> Generator[Transactions, list[Done], bool]:
     """Write replicas of a topic's partitions, with their states where these are others, in one
     transaction. False: the store refuses it.
+
+    topic  as it was when the decision was made
     """
     new = _with(topic, altered)
     if new.partitions == topic.partitions:

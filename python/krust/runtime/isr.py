@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from krust.messages.alter_partition import AlterPartitionRequest
 
 
+NEWEST = 3
+"""The version that the core speaks; it fills in the fields of older ones too."""
+
+
 def signed(
     state: ControllerState, request: Request[AlterPartitionRequest]
 ) -> Request[AlterPartitionRequest]:
@@ -28,4 +32,4 @@ def signed(
         "broker_epoch": state.broker_epoch,
         "topics": request.message["topics"],
     }
-    return request._replace(message=message)
+    return request._replace(version=NEWEST, message=message)

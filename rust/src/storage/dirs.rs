@@ -1,8 +1,8 @@
 //! One directory of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints,
 //! and its partitions (see `names`).
 //! Formats: `meta.properties` version 0 (Java properties: broker.id, version, cluster.id);
-//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, removed at the start; `.lock`,
-//! locked with fcntl as Java does.
+//! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, removed at the start, with the
+//! epoch of the registration that ended (-1: none); `.lock`, locked with fcntl as Java does.
 //! States: online -> offline on EIO or any failed sync, until the next start. Earlier writes may be
 //! lost without a trace, so nothing in the directory is acknowledged again.
 //! Threads: shared; the offline flag is an atomic, the rest short locks.
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -74,6 +74,7 @@ pub struct LogDir {
     cluster_id: Mutex<Option<String>>,
     broker_id: i32,
     was_clean: bool,
+    broker_epoch: AtomicI64,
     offline: AtomicBool,
     /// The last check found too little free space.
     low: AtomicBool,
@@ -142,6 +143,7 @@ impl LogDir {
             cluster_id: Mutex::new(None),
             broker_id: options.broker_id,
             was_clean: lock.is_some() && path.join(CLEAN).exists(),
+            broker_epoch: AtomicI64::new(-1),
             offline: AtomicBool::new(false),
             low: AtomicBool::new(false),
             syncs: SyncTimes::default(),
@@ -266,6 +268,11 @@ impl LogDir {
         table.high_watermark.write(|name, text| self.replace(name, text.as_bytes()))
     }
 
+    /// Sets the epoch that the clean-shutdown marker will have.
+    pub fn set_broker_epoch(&self, broker_epoch: i64) {
+        self.broker_epoch.store(broker_epoch, Ordering::Relaxed);
+    }
+
     /// Writes the checkpoints and the clean-shutdown marker, and lets go of the lock. All logs in
     /// it must be closed before. No marker is written where partitions that nobody opened may not
     /// have been shut down in order.
@@ -278,7 +285,9 @@ impl LogDir {
             if !self.was_clean && self.partitions()?.iter().any(unopened) {
                 return Ok(());
             }
-            self.replace(CLEAN, br#"{"version":0,"brokerEpoch":-1}"#)
+            let broker_epoch = self.broker_epoch.load(Ordering::Relaxed);
+            let marker = format!(r#"{{"version":0,"brokerEpoch":{broker_epoch}}}"#);
+            self.replace(CLEAN, marker.as_bytes())
         });
         self.unlock();
         outcome
@@ -579,7 +588,10 @@ mod tests {
         let options = DirOptions::default();
         let first = LogDir::open(dir.path(), &options).unwrap();
         assert!(matches!(LogDir::open(dir.path(), &options), Err(StorageError::Locked(_))));
+        first.set_broker_epoch(120);
         first.close().unwrap();
+        let marker = std::fs::read_to_string(dir.path().join(CLEAN)).unwrap();
+        assert_eq!(marker, r#"{"version":0,"brokerEpoch":120}"#);
         let again = LogDir::open(dir.path(), &options).unwrap();
         assert!(again.was_clean());
         drop(again);

@@ -506,6 +506,8 @@ impl Broker {
         if let Some(cleaner) = self.cleaner.get() {
             cleaner.stop();
         }
+        let broker_epoch = self.image.load().broker_epoch;
+        self.log_manager.dirs.iter().for_each(|dir| dir.set_broker_epoch(broker_epoch));
         let logs = self.partitions().iter().map(|it| Arc::clone(&it.log)).collect();
         close_all(&self.log_manager.dirs, logs, PATIENCE)
     }

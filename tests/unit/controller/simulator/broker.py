@@ -5,7 +5,7 @@ whoever watches over the process; events of the store go to the controller, CONN
 that nobody knows bring it back into the tree, and requests wait for that; requests to other brokers
 leave in their order, one at a time for each, and are sent again until they are answered or the
 broker is another than they were meant for.
-The disk outlives the process: directories of replicas, with the topic's id.
+The disk outlives the process: directories of replicas, with the topic's id and the records.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, 
 from krust.errors import ServerError
 from krust.messages import Message, RequestContext
 from krust.metadata.store import Done, Refusal, SessionChanged, SessionState, StoreEvent
+from tests.unit.controller.simulator.replicas import Replicas
 from tests.unit.controller.simulator.zookeeper import SimulatedSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
 
     from tests.unit.controller.simulator.simulation import ControllerSimulation
 
@@ -36,8 +37,6 @@ RETRY_MS = 60
 ORDERS = ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
 VERSIONS = {"CreateTopics": 4}
 """Later ones are answered with all settings of each topic, which nobody looks at here."""
-PROPOSE_MS = 40
-"""between two looks of a leader at replicas that are not in the ISR"""
 BOOT = 1
 """the ticket of the start"""
 
@@ -50,6 +49,10 @@ class SimulatedBroker:
         self.id = node_id
         self.disk: dict[tuple[str, int], str] = {}
         """topic and partition -> topic id"""
+        self.logs: dict[tuple[str, int], list[int]] = {}
+        """topic and partition -> records"""
+        self.kept_epoch = -1
+        """what its last process registered about them"""
         self.process: BrokerProcess | None = None
         self.left: SimulatedSession | None = None
         self.lives = 0
@@ -66,7 +69,18 @@ class SimulatedBroker:
             self.left = self.process.store
             self.left.abandon()
             self.process.alive = False
+            self.kept_epoch = self.process.state.kept_epoch
             self.process = None
+
+    def cut_power(self) -> None:
+        """The machine stops: of each log some of the last records are lost."""
+        if self.process is not None:
+            self.kill()
+            self.kept_epoch = -1
+            for key, log in sorted(self.logs.items()):
+                kept = self.simulation.rng.randint(0, len(log))
+                self.simulation.checks.cut.setdefault(key, set()).add(self.id)
+                del log[kept:]
 
 
 class BrokerProcess:
@@ -89,10 +103,11 @@ class BrokerProcess:
         self._lateness: dict[int, float] = {}
         self._cut = False
         self._due = -1.0
-        self._proposing: set[tuple[str, int]] = set()
         self.store = SimulatedSession(simulation.zookeeper, self._take_event)
         self.state = ControllerState(CONFIG, simulation.new_id, broker.id)
         self.state.session = self.store.session
+        self.state.kept_epoch = broker.kept_epoch
+        self.replicas = Replicas(self)
         self.controller = Controller(self.state)
         self.cluster = self.controller.share()
         where = [("PLAINTEXT", f"host{broker.id}", 9092)]
@@ -125,8 +140,13 @@ class BrokerProcess:
                 self._recover_if_due()
             for name in self.state.topics:
                 self.simulation.checks.topic(self, name)
+            self.replicas.changed(self.state.topics)
 
     # Pauses.
+
+    @property
+    def is_awake(self) -> bool:
+        return self.alive and self.ready and self.asleep_since < 0
 
     def sleep(self) -> None:
         if self.asleep_since < 0:
@@ -147,7 +167,7 @@ class BrokerProcess:
         if slept and self.alive:
             self.store.woke(slept)
 
-    def _when_awake(self, act: Callable[[], None]) -> None:
+    def when_awake(self, act: Callable[[], None]) -> None:
         if not self.alive:
             return
         if self.asleep_since >= 0:
@@ -192,7 +212,7 @@ class BrokerProcess:
 
     def _take_event(self, event: StoreEvent) -> None:
         if self.asleep_since >= 0:
-            self._when_awake(lambda: self._handle_event(event))
+            self.when_awake(lambda: self._handle_event(event))
         else:
             self._handle_event(event)
 
@@ -235,7 +255,8 @@ class BrokerProcess:
         wait_ms = self._recovery.wait_s(now_s) * 1000
         if wait_ms < inf:
             at = self.simulation.now + wait_ms + 1  # later by more than the error of a float
-            self.simulation.at(at, lambda: self._when_awake(self._recover_if_due))
+            self.simulation.at(at, lambda: self.when_awake(self._recover_if_due))
+        self.replicas.changed(self.state.topics)
         delayed, self._delayed = self._delayed, []
         for each in delayed:
             self._asked(*each)
@@ -247,7 +268,7 @@ class BrokerProcess:
             self.store.submit(operations, token)
         self.simulation.checks.process(self, outcome)
         self._apply(outcome)
-        self._lead(outcome.changes.topics)
+        self.replicas.changed(outcome.changes.topics)
         for asked in outcome.requests:
             queue = self._out.setdefault(asked.broker, deque())
             queue.append(asked)
@@ -264,7 +285,7 @@ class BrokerProcess:
         at = self.simulation.now + due + 1
         if due < 10_000 and (self._due <= self.simulation.now or at < self._due):
             self._due = at
-            self.simulation.at(at, lambda: self._when_awake(self._tick))
+            self.simulation.at(at, lambda: self.when_awake(self._tick))
 
     def _tick(self) -> None:
         self.perform(self.controller.tick(int(self.simulation.now)))
@@ -281,74 +302,15 @@ class BrokerProcess:
             for key in [each for each in disk if each[0] == name]:
                 if key not in own_logs or disk[key] != topic_id:
                     kept = key in changes.strays
+                    self.broker.logs.pop(key, None)
                     self.simulation.checks.removed(self, key, disk.pop(key), kept=kept)
             for key in own_logs:
                 disk.setdefault(key, topic_id)
+                self.broker.logs.setdefault(key, [])
         for key in changes.strays:
             if key[0] not in changes.topics and key in disk:
+                self.broker.logs.pop(key, None)
                 self.simulation.checks.removed(self, key, disk.pop(key), kept=True)
-
-    # What its leaders do: replicas that follow join the ISR.
-
-    def _lead(self, names: Iterable[str]) -> None:
-        """Look soon at the partitions of these topics that it leads with too small an ISR."""
-        for name in names:
-            topic = self.state.topics.get(name)
-            for index, each in enumerate(topic.partitions if topic is not None else ()):
-                is_missing = not set(each.replicas) <= set(each.isr)
-                if each.leader == self.broker.id and is_missing:
-                    self._propose_later((name, index))
-
-    def _propose_later(self, key: tuple[str, int]) -> None:
-        if key not in self._proposing:
-            self._proposing.add(key)
-            at = self.simulation.now + PROPOSE_MS
-            self.simulation.at(at, lambda: self._when_awake(lambda: self._propose(key)))
-
-    def _propose(self, key: tuple[str, int]) -> None:
-        """Ask the controller to take replicas into the ISR that follow this leader."""
-        self._proposing.discard(key)
-        topic = self.state.topics.get(key[0])
-        if topic is None or key[1] >= len(topic.partitions):
-            return
-        now = topic.partitions[key[1]]
-        if now.leader != self.broker.id or set(now.replicas) <= set(now.isr):
-            return
-        missing = [each for each in now.replicas if each not in now.isr]
-        joining = {each: self._epoch_of(each, key, now.leader_epoch) for each in missing}
-        joining = {each: epoch for each, epoch in joining.items() if epoch >= 0}
-        self._propose_later(key)
-        if not joining or self.state.controller_id < 0:
-            return
-        members = [*dict.fromkeys(now.isr, -1).items(), *joining.items()]
-        row = {
-            "partition_index": key[1],
-            "leader_epoch": now.leader_epoch,
-            "partition_epoch": now.version,
-            "new_isr_with_epochs": [{"broker_id": b, "broker_epoch": e} for b, e in members],
-        }
-        message = {
-            "broker_id": self.broker.id,
-            "broker_epoch": self.state.broker_epoch,
-            "topics": [{"topic_id": topic.id, "partitions": [row]}],
-        }
-        if self.state.leading:
-            self._asked("AlterPartition", message, lambda _: None, 0)
-        else:
-            asked = BrokerRequest(self.state.controller_id, "AlterPartition", message)
-            self.simulation.deliver(asked, 0, lambda _: None)
-
-    def _epoch_of(self, broker: int, key: tuple[str, int], leader_epoch: int) -> int:
-        """The broker epoch of a replica that follows in this leader epoch; -1: it does not."""
-        process = self.simulation.brokers[broker - 1].process
-        if process is None or not process.ready or process.asleep_since >= 0:
-            return -1
-        topic = process.state.topics.get(key[0])
-        if topic is None or key[1] >= len(topic.partitions) or key not in process.broker.disk:
-            return -1
-        now = topic.partitions[key[1]]
-        follows = (now.leader, now.leader_epoch) == (self.broker.id, leader_epoch)
-        return process.state.broker_epoch if follows else -1
 
     def _send(self, broker: int) -> None:
         """Send what is first in a broker's queue."""
@@ -370,7 +332,7 @@ class BrokerProcess:
             first_answer.append(True)
             if message is not None and message.get("error_code") == 7:
                 simulation.at(
-                    simulation.now + RETRY_MS, lambda: self._when_awake(lambda: self._send(broker))
+                    simulation.now + RETRY_MS, lambda: self.when_awake(lambda: self._send(broker))
                 )
                 return
             if message is not None and message.get("error_code") == 77:
@@ -391,11 +353,11 @@ class BrokerProcess:
                 self._lines[broker] = simulation.connection()
                 self._send(broker)
             else:
-                simulation.at(simulation.now + RETRY_MS, lambda: self._when_awake(again))
+                simulation.at(simulation.now + RETRY_MS, lambda: self.when_awake(again))
 
-        simulation.at(simulation.now + 300, lambda: self._when_awake(again))
+        simulation.at(simulation.now + 300, lambda: self.when_awake(again))
         simulation.deliver(
-            asked, connection, lambda message: self._when_awake(lambda: answered(message))
+            asked, connection, lambda message: self.when_awake(lambda: answered(message))
         )
 
 

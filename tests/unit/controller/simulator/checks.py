@@ -7,6 +7,13 @@ C3  a live broker is registered by its own session; none takes another's ephemer
 C4  epochs and versions never go back, in the tree and in any broker's state; a leader epoch of a
     partition belongs to one leader, in one life
 C5  no work is half done when all faults are over: see `ControllerChecks.at_rest`
+D1  whoever leads has every acknowledged record, unless an unclean election was allowed, or as many
+    replicas went through a power cut since they were whole as min.insync.replicas was
+R3  a state is written by compare-and-set
+R8  a replica that joins the ISR has every acknowledged record, as its registration that stands
+R9  a leader was in the ISR or ELR, unless an unclean election was allowed
+R10 replicas go when all that stay are in the ISR; a reassignment or a cancel leaves no fewer than
+    min.insync.replicas in the ISR where there were as many
 D   a replica's records go only after a request to delete the topic, or for other replicas
 """
 
@@ -48,6 +55,18 @@ class ControllerChecks:
         """topic id -> name, whatever was in the tree"""
         self.strays: list[tuple[str, int, str]] = []
         self.blocks: set[int] = set()
+        self.acked: dict[tuple[str, int], dict[int, int]] = {}
+        """topic id and partition -> acknowledged records, and how many replicas had each"""
+        self.cut: dict[Key, set[int]] = {}
+        """the brokers that went through a power cut, and did not copy their leader's log since"""
+        self.may_be_unclean: set[str] = set()
+        """names of topics for which unclean elections were allowed"""
+        self.written: dict[str, PartitionState] = {}
+        """a state's path -> what stands there"""
+        self.assigned: dict[str, Assignment] = {}
+        """a topic's name -> its assignment"""
+        self._before: dict[str, PartitionState] = {}
+        """the same as `written`, before the transaction that is checked"""
 
     # Each write.
 
@@ -56,6 +75,7 @@ class ControllerChecks:
         if done.refused is not None:
             return
         epoch = self.simulation.epoch()
+        self._before.clear()
         for each in operations:
             if isinstance(each, Create) and each.path == "/controller":
                 assert epoch not in self.simulation.zookeeper.elected_sessions, f"C1: {epoch} twice"
@@ -83,9 +103,87 @@ class ControllerChecks:
                 f"C4: {each.path}: {before}, {partition_state}"
             )
             self.states[each.path] = partition_state.leader_epoch
+            self._state(each, partition_state)
         elif each.path.count("/") == 3:
-            topic_id = Assignment.decode(each.data).topic_id
-            self.names[topic_id] = each.path.rpartition("/")[2]
+            self._assigned(each.path.rpartition("/")[2], Assignment.decode(each.data))
+
+    def _state(self, write: Create | SetData, after: PartitionState) -> None:
+        """A partition's state is written."""
+        _, _, _, name, _, index, _ = write.path.split("/")
+        before = self.written.get(write.path)
+        self.written[write.path] = after
+        if isinstance(write, Create) or before is None or self.simulation.tool_is_writing:
+            return
+        self._before.setdefault(write.path, before)
+        assert write.version >= 0, f"R3: {write.path} is written over any version"
+        key = (name, int(index))
+        if after.leader not in (-1, before.leader):
+            allowed = name in self.may_be_unclean or after.leader in (*before.isr, *before.elr)
+            assert allowed, f"R9: {key} is led by {after.leader}: {before}, {after}"
+        for broker in set(after.isr) - set(before.isr):
+            if broker != after.leader and self._is_known(broker):
+                lost = self._lost(key, broker)
+                assert not lost, f"R8: {broker} joins the ISR of {key} without {lost}"
+
+    def leads(self, key: Key, topic_id: str, broker: int) -> None:
+        """A broker leads in a new epoch; what it does not have is lost."""
+        cut = self.cut.get(key, set())
+        acked = self.acked.get((topic_id, key[1]), {})
+        if topic_id in self.may_be_deleted:
+            return
+        for record in set(acked).difference(self.simulation.brokers[broker - 1].logs.get(key, ())):
+            needed = min(acked.pop(record), len(self.assigned[key[0]].replicas[key[1]]))
+            allowed = key[0] in self.may_be_unclean or len(cut) >= needed
+            assert allowed, f"D1: {broker} leads {key} without {record}; cut: {cut}"
+        cut.discard(broker)
+
+    def _lost(self, key: Key, broker: int) -> set[int]:
+        """The acknowledged records that a broker does not have."""
+        if self._id(key)[0] in self.may_be_deleted:
+            return set()
+        log = self.simulation.brokers[broker - 1].logs.get(key, ())
+        return set(self.acked.get(self._id(key), ())).difference(log)
+
+    def _id(self, key: Key) -> tuple[str, int]:
+        return self.assigned[key[0]].topic_id, key[1]
+
+    def _is_known(self, broker: int) -> bool:
+        """Whether a broker runs under the registration that the controller knows."""
+        controller = self.terms.get(self.simulation.epoch())
+        process = self.simulation.brokers[broker - 1].process
+        if controller is None or process is None:
+            return False
+        return controller.state.registrations.get(broker) == process.state.broker_epoch
+
+    def _assigned(self, name: str, assignment: Assignment) -> None:
+        """A topic's assignment is written."""
+        self.names[assignment.topic_id] = name
+        before = self.assigned.get(name)
+        if before is not None and before.topic_id == assignment.topic_id:
+            self._reassigned(name, before, assignment)
+        self.assigned[name] = assignment
+
+    def _reassigned(self, name: str, before: Assignment, after: Assignment) -> None:
+        """A topic's replicas are written; its partitions' states of this transaction before it."""
+        moving = dict(before.adding) | dict(before.removing)
+        still = dict(after.adding) | dict(after.removing)
+        for index, replicas in enumerate(after.replicas[: len(before.replicas)]):
+            path = f"/brokers/topics/{name}/partitions/{index}/state"
+            now = self.written.get(path)
+            if now is None or self.simulation.tool_is_writing:
+                continue
+            isr, were = set(now.isr), set(self._before.get(path, now).isr)
+            assert isr <= set(replicas), f"R10: {name}-{index}: {isr} are in sync, of {replicas}"
+            if replicas != before.replicas[index] and set(replicas) < set(before.replicas[index]):
+                needed = min(self.simulation.min_isr(name), len(replicas), len(were))
+                assert len(isr) >= needed, f"R10: {name}-{index}: {were} were in sync, {isr} are"
+            adding = dict(before.adding).get(index, ())
+            if index in moving and index not in still and set(adding) & set(replicas):
+                assert set(replicas) <= isr, f"R10: {name}-{index} ends with {isr} of {replicas}"
+
+    def acknowledged(self, topic_id: str, index: int, record: int, needed: int) -> None:
+        """A producer has the answer for a record, which so many replicas have."""
+        self.acked.setdefault((topic_id, index), {}).setdefault(record, needed)
 
     # Each step of a process.
 
@@ -170,6 +268,8 @@ class ControllerChecks:
         names = {path.split("/")[3] for path in tree if path.startswith("/brokers/topics/")}
         for name in names:
             assignment = Assignment.decode(tree[f"/brokers/topics/{name}"].data)
+            moving = assignment.adding or assignment.removing
+            assert not moving, f"C5: {name} is being reassigned"
             assert f"/config/topics/{name}" in tree, f"C5: {name} has no settings"
             for index, replicas in enumerate(assignment.replicas):
                 node = tree.get(f"/brokers/topics/{name}/partitions/{index}/state")
@@ -181,11 +281,20 @@ class ControllerChecks:
                 assert partition_state.leader in partition_state.isr, (
                     f"C4: {name}-{index}: {partition_state}"
                 )
+                in_sync = set(partition_state.isr)
+                assert in_sync == set(replicas), f"C5: {name}-{index}: {in_sync} of {replicas}"
+                lost = self._lost((name, index), partition_state.leader)
+                assert not lost, f"D1: {name}-{index} has lost {lost}"
+                log = self.simulation.brokers[partition_state.leader - 1].logs[name, index]
                 for each in alive:
                     self._agrees(each, name, index, partition_state)
-                    if each.broker.id in replicas:
-                        has = each.broker.disk.get((name, index))
-                        assert has == assignment.topic_id, f"C5: {each.broker.id} {name} {has}"
+                    has = each.broker.disk.get((name, index))
+                    is_replica = each.broker.id in replicas
+                    own = assignment.topic_id if is_replica else None
+                    assert has == own, f"C5: {each.broker.id} {name} {has}"
+                    if is_replica:
+                        same = each.broker.logs[name, index] == log
+                        assert same, f"C5: {each.broker.id}: {name}-{index} is not as the leader's"
         for each in alive:
             assert each.state.topics.keys() == names, (
                 f"C5: {each.broker.id}: {sorted(each.state.topics)}, the tree: {sorted(names)}"

@@ -57,6 +57,7 @@ class ControllerSimulation:
         self._order = count()
         self._ids = count(1)
         self._names = count(1)
+        self._records = count(1)
         self._connections = count(1)
         self.loss_probability = 0.0
         self.tool_is_writing = False
@@ -165,6 +166,7 @@ class ControllerSimulation:
             act = self.rng.choice(self._acts)
             self.note(act.__name__)
             act(self)
+            self._produce()
             self.run(self.rng.choice((0, 1, 3, 10, 50, 300)))
 
     def rest(self) -> None:
@@ -196,14 +198,14 @@ class ControllerSimulation:
 
     def _create(self) -> None:
         name = self._name()
-        factor = self.rng.choice((1, 1, 2))
         process = self._leader()
-        if factor > 1 or process is None:
+        if self.rng.random() < 0.2 or process is None:
             self._tool_creates(name)
             return
-        count_ = self.rng.choice((1, 2, 3))
-        fields = {"num_partitions": count_, "replication_factor": 1, "assignments": []}
-        topic = {"name": name, **fields, "configs": []}
+        count_, factor = self.rng.choice((1, 1, 2)), self.rng.choice((1, 2, 3, 3))
+        fields = {"num_partitions": count_, "replication_factor": factor, "assignments": []}
+        configs = [{"name": "min.insync.replicas", "value": str(self.rng.choice((1, 2, 2)))}]
+        topic = {"name": name, **fields, "configs": configs}
 
         def answer(message: Any) -> None:
             (result,) = message["topics"]
@@ -311,6 +313,60 @@ class ControllerSimulation:
         if process is not None:
             process.ask("AllocateProducerIds", {"broker_id": process.broker.id}, answer)
 
+    def _produce(self) -> None:
+        """Producers send a record to each partition, to whoever leads it by its own knowledge."""
+        for broker in self.brokers:
+            process = broker.process
+            if process is not None and process.is_awake:
+                for key in sorted(process.replicas.led):
+                    process.replicas.append(key, next(self._records))
+
+    def min_isr(self, name: str) -> int:
+        """The setting min.insync.replicas of a topic, as it stands in the tree."""
+        node = self.zookeeper.tree.query(Read(f"/config/topics/{name}"))
+        config = json.loads(node.data)["config"] if isinstance(node, Node) else {}
+        return int(config.get("min.insync.replicas", 1))
+
+    def _ask_leader(self, api: str, message: Message) -> None:
+        process = self._leader()
+        if process is not None:
+            process.ask(api, message, lambda _: None)
+
+    def _reassign(self) -> None:
+        name = self._topic()
+        if name is None:
+            return
+        chosen = self.rng.sample(range(1, BROKERS + 1), self.rng.choice((1, 2, 2, 3)))
+        replicas = None if self.rng.random() < 0.3 else chosen
+        self.checks.may_be_moved.add(name)
+        rows = [{"partition_index": index, "replicas": replicas} for index in (0, 1)]
+        topics = [{"name": name, "partitions": rows}]
+        self._ask_leader("AlterPartitionReassignments", {"topics": topics})
+
+    def _elect(self) -> None:
+        name, kind = self._topic(), int(self.rng.random() < 0.2)
+        if name is not None:
+            if kind:
+                self.checks.may_be_unclean.add(name)
+            places = [{"topic": name, "partitions": [0, 1]}]
+            message = {"topic_partitions": places, "election_type": kind}
+            self._ask_leader("ElectLeaders", message)
+
+    def _need(self) -> None:
+        """Another min.insync.replicas."""
+        name = self._topic()
+        if name is None:
+            return
+        value = str(self.rng.choice((1, 2)))
+        pair = {"name": "min.insync.replicas", "config_operation": 0, "value": value}
+        resource = {"resource_type": 2, "resource_name": name, "configs": [pair]}
+        self._ask_leader("IncrementalAlterConfigs", {"resources": [resource]})
+
+    def _cut_power(self) -> None:
+        broker = self.rng.choice(self.brokers)
+        broker.cut_power()
+        self.at(self.now + self.rng.choice((0, 5, 100, 700)), broker.start)
+
     def _tool_asks(self) -> None:
         name = self._topic() or "nothing"
         if self.rng.random() < 0.5:
@@ -390,6 +446,12 @@ ACTS: tuple[Callable[[ControllerSimulation], None], ...] = (
     ControllerSimulation._configure,
     ControllerSimulation._auto_create,
     ControllerSimulation._producer,
+    ControllerSimulation._reassign,
+    ControllerSimulation._reassign,
+    ControllerSimulation._elect,
+    ControllerSimulation._need,
+    ControllerSimulation._cut_power,
+    ControllerSimulation._cut_power,
     ControllerSimulation._tool_asks,
     ControllerSimulation._delete_controller_node,
     ControllerSimulation._controlled_shutdown,
