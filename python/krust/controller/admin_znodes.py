@@ -10,7 +10,6 @@ Source: `kafka-preferred-replica-election.sh`, `kafka-reassign-partitions.sh --z
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import brokers, reassignment
@@ -70,24 +69,6 @@ def preferred(
         if topic is not None and moves:
             wanted.append((topic, moves))
     return wanted
-
-
-def imbalanced(state: ControllerState) -> list[tuple[Topic, dict[int, Partition]]]:
-    """The partitions to give to preferred leaders that lead too few of theirs."""
-    percent = state.whole("leader.imbalance.per.broker.percentage")
-    everything = [(name, range(len(topic.partitions))) for name, topic in state.topics.items()]
-    wanted = preferred(state, everything)
-    own, lost = Counter[int](), Counter[int]()
-    for topic in state.topics.values():
-        own.update(each.replicas[0] for each in topic.partitions)
-    for _, moves in wanted:
-        lost.update(each.leader for each in moves.values())
-    poor = {broker for broker in lost if lost[broker] * 100 > own[broker] * percent}
-    kept = [
-        (topic, {index: each for index, each in moves.items() if each.leader in poor})
-        for topic, moves in wanted
-    ]
-    return [(topic, moves) for topic, moves in kept if moves]
 
 
 class ZnodeReassignments:

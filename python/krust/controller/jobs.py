@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.controller import (
     admin_znodes,
+    balancing,
     brokers,
     config_changes,
     controller_election,
     deletion,
+    isr_changes,
     loading,
     log_dirs,
     reassignment,
@@ -94,7 +96,8 @@ class ControllerJobs:
             "reassignments": lambda: self._znode_reassignments.look(state),
             "log_dirs": self._log_dirs,
             "purge": lambda: self._config_changes.purge(state, self.now_ms),
-            "balance": self._balance,
+            "isr_changes": lambda: isr_changes.look(state),
+            "balance": lambda: balancing.balance(state),
         }
         """THE table of jobs. Waiting jobs run in this order."""
         self._watches = {
@@ -107,6 +110,7 @@ class ControllerJobs:
             znodes.PREFERRED_ELECTION: "preferred",
             znodes.REASSIGNMENT: "reassignments",
             znodes.LOG_DIR_EVENTS: "log_dirs",
+            znodes.ISR_CHANGES: "isr_changes",
         }
         """THE table of watches: a path or its parent, and the job that a change starts."""
         self._own_registration: registration.Registration | None = None
@@ -328,11 +332,12 @@ class ControllerJobs:
             due += [self._config_changes.due_ms(now_ms), self._balance_ms - now_ms]
         return max(min(due), 0)
 
-    def _next_balance(self) -> float:
+    def _next_balance(self, most_ms: float = inf) -> float:
         state = self._state
         if state.broker_text("auto.leader.rebalance.enable") == "false":
             return inf
-        return self.now_ms + 1000 * state.whole("leader.imbalance.check.interval.seconds")
+        interval_ms = 1000 * state.whole("leader.imbalance.check.interval.seconds")
+        return self.now_ms + min(interval_ms, most_ms)
 
     # The jobs.
 
@@ -390,10 +395,11 @@ class ControllerJobs:
             raise RetryLaterError("this broker is no longer the controller")
         self.control_requests.clear()
         self._initialized = self._follows_config_changes = True
-        self._balance_ms = self._next_balance()
+        self._balance_ms = self._next_balance(balancing.FIRST_MS)
         self._announced.clear()
         self._znode_reassignments.clear()
         self._wanted |= {"topics", "finish", "preferred", "reassignments", "log_dirs"}
+        self._wanted.add("isr_changes")
 
     def _without_stale_leaders(self, topic: Topic, written: Mapping[tuple[str, int], int]) -> Topic:
         return brokers.without_stale_leaders(
@@ -469,10 +475,6 @@ class ControllerJobs:
 
     def _preferred(self) -> Steps:
         self._read_again((yield from admin_znodes.prefer(self._state)))
-
-    def _balance(self) -> Steps:
-        wanted = admin_znodes.imbalanced(self._state)
-        self._read_again((yield from brokers.write(self._state, wanted)))
 
     def _log_dirs(self) -> Steps:
         """A broker's disk failed: ask the broker which replicas are lost."""

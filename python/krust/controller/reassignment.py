@@ -324,9 +324,11 @@ def _write(
 
 
 def _with(topic: Topic, altered: Mapping[int, Partition]) -> Topic:
-    """The topic with these partitions; those with a newer state keep it."""
+    """The topic with the replicas of these partitions, and with those of their states that are
+    newer. A state of the same version stays: it may have been read again, and judged.
+    """
     partitions = list(topic.partitions)
     for index, each in altered.items():
         now = partitions[index]
-        partitions[index] = each if each.version >= now.version else now.assigned_as(each)
+        partitions[index] = each if each.version > now.version else now.assigned_as(each)
     return topic._replace(partitions=tuple(partitions))

@@ -22,6 +22,7 @@ DELETE_TOPICS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+ISR_CHANGES = "/isr_change_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 DEFAULT_ENTITY = "<default>"
@@ -42,7 +43,7 @@ PERSISTENT = (
     "/config/topics",
     "/config/users",
     "/consumers",
-    "/isr_change_notification",
+    ISR_CHANGES,
     "/latest_producer_id_block",
     "/log_dir_event_notification",
 )

@@ -1,4 +1,4 @@
-"""Simulation runs of three real controllers from a seed: C1-C5 hold at every step.
+"""Simulation runs of three real controllers from a seed: each check holds at every step.
 
 KRUST_CLUSTER_SEEDS: how many seeds (2000); KRUST_CLUSTER_SEED: this one alone, as a failure prints
 it. `simulator/checks.py` explains each check.

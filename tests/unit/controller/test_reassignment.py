@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from krust.controller import reassignment
 from krust.controller.state import Partition
 from krust.messages import Message
 from krust.metadata.contents import PartitionState, Reassignment
@@ -371,3 +372,24 @@ def test_a_request_replaces_a_reassignment_of_the_znode() -> None:
     nodes.rest()
     assert nodes.node(ZNODE) is None
     assert first(nodes).replicas == (1, 2)
+
+
+def test_the_end_of_a_reassignment_is_not_written_over_a_newer_isr() -> None:
+    nodes = copied(factor=3)
+    state = nodes.leader.state
+    before = state.topics["t"]
+    end = before.partitions[0]._replace(replicas=(1, 2), isr=(1, 2), leader_epoch=1, version=1)
+    assert catch_up(nodes, 1, 3) == 0
+    nodes.leader.run(reassignment._write(state, before, {0: end}))
+    nodes.rest()
+    assert written(nodes)["partitions"]["0"] == [1, 2, 3]
+    assert (first(nodes).isr, first(nodes).replicas) == ((1, 3), (1, 2, 3))
+
+
+def test_replicas_of_a_state_that_was_read_again_meanwhile_are_written_without_it() -> None:
+    nodes = copied(factor=3)
+    topic = nodes.leader.state.topics["t"]
+    asked = topic.partitions[0]._replace(replicas=(3, 1, 2))
+    again = topic._replace(partitions=(topic.partitions[0]._replace(leader=-1),))
+    now = reassignment._with(again, {0: asked})
+    assert (now.partitions[0].leader, now.partitions[0].replicas) == (-1, (3, 1, 2))

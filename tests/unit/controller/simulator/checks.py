@@ -125,8 +125,11 @@ class ControllerChecks:
                 lost = self._lost(key, broker)
                 assert not lost, f"R8: {broker} joins the ISR of {key} without {lost}"
 
-    def leads(self, key: Key, topic_id: str, broker: int) -> None:
+    def leads(self, key: Key, topic_id: str, broker: int, epoch: int) -> None:
         """A broker leads in a new epoch; what it does not have is lost."""
+        path = f"/brokers/topics/{key[0]}/partitions/{key[1]}/state"
+        if epoch < self.states.get(path, -1):
+            return  # it was told late, and nobody follows it
         cut = self.cut.get(key, set())
         acked = self.acked.get((topic_id, key[1]), {})
         if topic_id in self.may_be_deleted:
@@ -285,7 +288,7 @@ class ControllerChecks:
                 assert in_sync == set(replicas), f"C5: {name}-{index}: {in_sync} of {replicas}"
                 lost = self._lost((name, index), partition_state.leader)
                 assert not lost, f"D1: {name}-{index} has lost {lost}"
-                log = self.simulation.brokers[partition_state.leader - 1].logs[name, index]
+                log = self.simulation.brokers[partition_state.leader - 1].logs.get((name, index))
                 for each in alive:
                     self._agrees(each, name, index, partition_state)
                     has = each.broker.disk.get((name, index))
@@ -293,7 +296,7 @@ class ControllerChecks:
                     own = assignment.topic_id if is_replica else None
                     assert has == own, f"C5: {each.broker.id} {name} {has}"
                     if is_replica:
-                        same = each.broker.logs[name, index] == log
+                        same = each.broker.logs.get((name, index)) == log
                         assert same, f"C5: {each.broker.id}: {name}-{index} is not as the leader's"
         for each in alive:
             assert each.state.topics.keys() == names, (

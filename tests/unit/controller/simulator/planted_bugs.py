@@ -15,12 +15,24 @@ from krust.controller import (
     controller_election,
     deletion,
     jobs,
+    leader_requests,
+    leaders,
+    reassignment,
     registration,
 )
-from krust.controller.state import NEVER, ControllerState
+from krust.controller.state import NEVER, ControllerState, LiveBroker, Partition
 from krust.metadata import znodes
 from krust.metadata.contents import Controller
-from krust.metadata.store import ANY, Check, Children, Exists, Node, Read, SessionState
+from krust.metadata.store import (
+    ANY,
+    Check,
+    Children,
+    Exists,
+    Node,
+    Read,
+    SessionState,
+    SetData,
+)
 
 
 def no_epoch_check() -> Any:
@@ -164,6 +176,91 @@ def topics_marked_for_deletion_come_back() -> Any:
     )
 
 
+def states_are_written_over_any_version() -> Any:
+    """A partition's state is written whatever stands there."""
+    real = ControllerState.write_of
+
+    def write_of(self: ControllerState, name: str, index: int, partition: Partition) -> Any:
+        write = real(self, name, index, partition)
+        return write._replace(version=ANY) if isinstance(write, SetData) else write
+
+    return patch.object(ControllerState, "write_of", write_of)
+
+
+def any_live_replica_leads() -> Any:
+    """Unclean elections need not be asked for."""
+    real = brokers.rules
+
+    def rules(state: ControllerState, topic: Any) -> leaders.Rules:
+        return real(state, topic)._replace(unclean=True)
+
+    return patch.object(brokers, "rules", rules)
+
+
+def brokers_after_a_power_cut_count_as_whole() -> Any:
+    """What a registration says of lost records is not looked at."""
+    return patch.object(LiveBroker, "kept_since", lambda *_: True)
+
+
+def everybody_who_was_in_the_isr_stays_in_the_elr() -> Any:
+    """The ELR does not end when the ISR is large enough."""
+
+    def elr_after(partition: Partition, _: int, isr: Any, live: Any, __: Any) -> tuple[int, ...]:
+        before = {*partition.isr, *partition.elr}.difference(isr, leaders._lossy(partition, live))
+        return tuple(each for each in partition.replicas if each in before)
+
+    return _both(
+        patch.object(leaders, "_is_below", lambda *_: True),
+        _both(
+            patch.object(leaders, "elr_after", elr_after),
+            patch.object(leader_requests, "elr_after", elr_after),
+        ),
+    )
+
+
+def reassignments_end_before_all_have_the_data() -> Any:
+    """One new replica in the ISR ends a reassignment."""
+    real = reassignment._ended
+
+    def ended(state: ControllerState, topic: Any, index: int) -> Partition | None:
+        partition = topic.partitions[index]
+        target = set(partition.target)
+        if not target & set(partition.isr):
+            return None
+        whole = partition._replace(isr=(*partition.isr, *target.difference(partition.isr)))
+        done = real(state, _with(topic, index, whole), index)
+        return done and done._replace(isr=tuple(e for e in done.isr if e in partition.isr))
+
+    return patch.object(reassignment, "_ended", ended)
+
+
+def _with(topic: Any, index: int, partition: Partition) -> Any:
+    parts = topic.partitions
+    return topic._replace(partitions=(*parts[:index], partition, *parts[index + 1 :]))
+
+
+def cancels_leave_any_isr() -> Any:
+    """A cancel does not look at how many replicas stay in sync."""
+    real = reassignment._without
+
+    def without(state: ControllerState, topic: Any, index: int, dropped: set[int]) -> Partition:
+        with patch.object(brokers, "rules", lambda *_: leaders.Rules(min_isr=1)):
+            return real(state, topic, index, dropped)
+
+    return patch.object(reassignment, "_without", without)
+
+
+def new_controllers_do_not_continue_reassignments() -> Any:
+    """Only the controller that began a reassignment ends it."""
+    real = jobs.ControllerJobs._topics
+
+    def topics(self: Any) -> Generator[Any, Any, None]:
+        yield from real(self)
+        self._wanted.discard(reassignment.JOB)
+
+    return patch.object(jobs.ControllerJobs, "_topics", topics)
+
+
 @contextmanager
 def _both(first: Any, second: Any) -> Generator[None, None, None]:
     with first, second:
@@ -177,11 +274,18 @@ PLANTED_BUGS: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("C3", stale_ephemeral_taken_for_mine, "_restart"),
     ("C2", controller_does_not_resign_at_the_deadline, ""),
     ("C5", abandoned_connections_are_served, "_delete"),
-    ("C5", restarted_brokers_get_no_full_metadata, "_restart_unnoticed"),
+    ("C5", restarted_brokers_get_no_full_metadata, "_create"),
     ("C4", restarted_brokers_keep_their_leader_epoch, "_restart_unnoticed"),
     ("C5", dead_brokers_keep_their_replicas, ""),
     ("C5", marks_of_others_are_not_read, ""),
     ("C5", notifications_are_seen_once, "_configure"),
     ("C5", topics_marked_for_deletion_come_back, ""),
+    ("R3", states_are_written_over_any_version, "_restart"),
+    ("R9", any_live_replica_leads, "_cut_power"),
+    ("D1", brokers_after_a_power_cut_count_as_whole, "_cut_power"),
+    ("D1", everybody_who_was_in_the_isr_stays_in_the_elr, "_kill"),
+    ("R10", reassignments_end_before_all_have_the_data, "_reassign"),
+    ("R10", cancels_leave_any_isr, "_reassign"),
+    ("C5", new_controllers_do_not_continue_reassignments, "_reassign"),
 )
 """A bug, the check that is for it, and what happens most in the runs that are to show it."""

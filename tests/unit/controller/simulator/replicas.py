@@ -69,7 +69,7 @@ class Replicas:
     def append(self, key: Key, record: int) -> None:
         """A producer sends a record with acks=all."""
         led = self.led.get(key)
-        if led is None or len(led.isr) < self._needed(key):
+        if led is None or key not in self.logs or len(led.isr) < self._needed(key):
             return
         self.logs[key].append(record)
         for broker in self._partition(key).replicas:
@@ -85,7 +85,7 @@ class Replicas:
         partition, led = topic.partitions[key[1]], self.led.get(key)
         if led is None or (led.topic_id, led.epoch) != (topic.id, partition.leader_epoch):
             led = self.led[key] = Leadership(topic, key[1])
-            self._simulation.checks.leads(key, topic.id, self._id)
+            self._simulation.checks.leads(key, topic.id, self._id, led.epoch)
             self._at(LAG_MS, lambda: self._look(key))
         elif led.version < partition.version:
             led.isr, led.version, led.asked = set(partition.isr), partition.version, None
@@ -107,7 +107,7 @@ class Replicas:
     def fetched(self, key: Key, broker: int, broker_epoch: int) -> None:
         """A follower has the whole log."""
         led = self.led[key]
-        led.ends[broker] = (broker_epoch, len(self.logs[key]))
+        led.ends[broker] = (broker_epoch, len(self.logs.get(key, [])))
         self._advance(key, led)
         if broker not in led.isr:
             self._look(key)
@@ -197,7 +197,7 @@ class Replicas:
         ):
             self._fetch_in(RETRY_MS, key)
             return
-        self.logs[key][:] = leader.replicas.logs[key]
+        self.logs[key][:] = leader.replicas.logs.get(key, [])
         self._simulation.checks.cut.get(key, set()).discard(self._id)
         leader.replicas.fetched(key, self._id, self._process.state.broker_epoch)
 

@@ -1,0 +1,66 @@
+"""Preferred leaders, without a request: leadership goes back to the first replica of a partition.
+
+A broker is out of balance if it does not lead more than `leader.imbalance.per.broker.percentage` of
+the partitions whose first replica it has. Those of them that it can lead are then given to it. The
+check runs each `leader.imbalance.check.interval.seconds`, the first one FIRST_MS after a broker
+became the controller, unless `auto.leader.rebalance.enable` is false.
+It runs in slices: partitions are counted first, then moved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from krust.controller import brokers
+from krust.controller.leaders import ElectionMode, elect
+from krust.controller.pace import BATCHED, PAUSE, Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from krust.controller.state import ControllerState, Partition, Steps, Transactions
+    from krust.metadata.store import Done
+
+FIRST_MS = 5_000
+
+
+def balance(state: ControllerState) -> Steps:
+    """Move the partitions of brokers that are out of balance to their preferred leaders."""
+    poor = yield from _poor(state)
+    pace = Pace()
+    for name in list(state.topics) if poor else ():
+        topic = state.topics.get(name)
+        if topic is None:
+            continue
+        rules = brokers.rules(state, topic)
+        moved: dict[int, Partition] = {}
+        for index, partition in enumerate(topic.partitions):
+            led = partition
+            if partition.replicas[:1] and partition.replicas[0] in poor:
+                live = brokers.live_brokers(state, (name, index))
+                led = elect(partition, live, ElectionMode.PREFERRED, rules)
+            if led is not partition:
+                moved[index] = led
+            if pace.is_over(BATCHED if led is not partition else 1):
+                if moved:
+                    state.for_jobs.outdated |= yield from brokers.write(state, [(topic, moved)])
+                moved = {}
+                yield PAUSE
+        if moved:
+            state.for_jobs.outdated |= yield from brokers.write(state, [(topic, moved)])
+
+
+def _poor(state: ControllerState) -> Generator[Transactions, list[Done], set[int]]:
+    """The brokers that lead too few of the partitions whose first replica they have."""
+    own, lost = Counter[int](), Counter[int]()
+    pace = Pace()
+    for topic in list(state.topics.values()):
+        for partition in topic.partitions:
+            first = partition.replicas[0] if partition.replicas else -1
+            own[first] += 1
+            lost[first] += partition.leader != first
+            if pace.is_over():
+                yield PAUSE
+    percent = state.whole("leader.imbalance.per.broker.percentage")
+    return {each for each in lost if lost[each] * 100 > own[each] * percent}
