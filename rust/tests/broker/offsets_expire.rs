@@ -188,6 +188,28 @@ fn tombstones_that_one_batch_cannot_hold_take_several() {
     assert_eq!(ask(&mut again, &mut conn, (8, GROUP.0, None)), (0, vec![]));
 }
 
+#[test]
+fn more_offsets_than_a_slice_holds_expire_in_one_round_and_their_group_is_named_once() {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made { partitions: 1_300, ..Made::default() });
+    fixture.topic(GROUPS, Made { partitions: 1, ..groups_topic() });
+    wait_until_loaded(&fixture);
+    let mut conn = fixture.connect();
+    let all: Vec<_> = (0..1_300).map(|partition| (partition, 1, -1, None)).collect();
+    committed(&mut fixture, &mut conn, &commit(8, "other", &all));
+    fixture.clock.advance(WEEK_MS);
+    committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &all));
+    fixture.clock.advance(WEEK_MS - 1);
+    fixture.broker.expire_offsets();
+    let other = Value::Str("other".into());
+    assert_eq!(named(&fixture.events()), [("OffsetsExpired", Some(&other))]);
+    assert_eq!(ask(&mut fixture, &mut conn, (8, "other", None)).1.len(), 0);
+    assert_eq!(ask(&mut fixture, &mut conn, (8, GROUP.0, None)).1.len(), 1_300);
+    let deleted = krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() };
+    fixture.apply(deleted);
+    assert_eq!(ask(&mut fixture, &mut conn, (8, GROUP.0, None)).1.len(), 0);
+}
+
 fn drop_offsets(fixture: &TestBroker) {
     fixture.broker.append_group_records(GROUP.0, &[GroupRecord::DropOffsets]).unwrap();
 }

@@ -11,83 +11,106 @@
 //! ```
 //! An offset with its own expiry timestamp expires by that only. The policy is told of empty groups
 //! without offsets (`OffsetsExpired`). Offsets of deleted topics are removed at once.
-//! Threads: the log scheduler's, and that of a delta. A shard's lock is held for one partition.
+//! Threads: the log scheduler's, and that of a delta. A shard's lock is held for a slice of
+//!     [`SLICE`] offsets; requests that wait for it come between two slices.
 //! Not promised: that an offset is removed before the next round.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+
+use parking_lot::MutexGuard;
 
 use crate::broker::policy::Event;
 use crate::broker::requests::broker::Broker;
-use crate::broker::state::groups::offsets::Key;
+use crate::broker::state::groups::offset_scan::OffsetScan;
+use crate::broker::state::groups::offsets::{GroupOffsets, Key, StoredOffset};
 use crate::broker::state::groups::records::RecordBuilder;
 use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory};
-use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::value::Value;
+
+/// How many offsets are looked at under one hold of a shard's lock, or groups without offsets.
+const SLICE: usize = 512;
 
 impl Broker {
     /// One round: tombstones for all expired offsets.
     pub fn expire_offsets(&self) {
-        let now_ms = self.clock.wall_ms();
-        let times = (now_ms, self.settings.load().offsets_retention_ms);
+        let times = (self.clock.wall_ms(), self.settings.load().offsets_retention_ms);
         let idle = self.groups.snapshots.idle();
         for shard in self.groups.shards.ready() {
-            let Ok(mut memory) = shard.lock_ready() else { continue };
-            let keys = due(&memory, &self.groups.snapshots, times);
-            let gone = shard.forget(&mut memory, keys, now_ms);
-            let mut empty: Vec<&str> =
-                gone.iter().map(|group| &**group).filter(|it| self.is_empty(it)).collect();
+            let mut empty = HashSet::new();
+            let every = |group: &GroupOffsets| group.topics.keys().cloned().collect();
+            let is_due = |group: &str| {
+                let membership = self.groups.snapshots.membership(group);
+                move |topic: &str, stored: &StoredOffset| membership.expired((topic, stored), times)
+            };
+            self.forget_in_slices(&shard, (every, is_due), |gone| {
+                for group in gone {
+                    if self.groups.snapshots.membership(&group).is_empty() {
+                        self.tell_expired(&group);
+                        empty.insert(group);
+                    }
+                }
+            });
             let here = |group: &&Arc<str>| self.groups.shards.is_of(&shard, group);
-            let bare = idle.iter().filter(here).filter(|it| memory.kept.offsets.of(it).is_none());
-            empty.extend(bare.map(|group| &**group));
-            empty.sort_unstable();
-            empty.dedup();
-            for group in empty {
-                let group_id = Value::Str(group.to_owned());
-                let fields = vec![("group_id".into(), group_id)];
-                self.policy.submit(Event::internal("OffsetsExpired", Value::Map(fields)));
+            let bare: Vec<_> =
+                idle.iter().filter(|group| !empty.contains(*group)).filter(here).collect();
+            for groups in bare.chunks(SLICE) {
+                let Ok(memory) = shard.lock_ready() else { break };
+                let bare = groups.iter().filter(|group| memory.kept.offsets.of(group).is_none());
+                bare.for_each(|group| self.tell_expired(group));
+                MutexGuard::unlock_fair(memory);
             }
-            drop(memory);
-            shard.partition.advance(&mut Wakes { here: None, waker: self });
         }
     }
 
-    fn is_empty(&self, group: &str) -> bool {
-        self.groups.snapshots.membership(group).is_empty()
+    /// Tells the policy that a group has no offsets left.
+    fn tell_expired(&self, group: &str) {
+        let fields = vec![("group_id".into(), Value::Str(group.to_owned()))];
+        self.policy.submit(Event::internal("OffsetsExpired", Value::Map(fields)));
     }
 
     /// Tombstones for the offsets of deleted topics.
     pub(crate) fn forget_topics(&self, topics: &[Arc<str>]) {
-        let now_ms = self.clock.wall_ms();
-        for shard in self.groups.shards.ready().iter().filter(|_| !topics.is_empty()) {
-            let Ok(mut memory) = shard.lock_ready() else { continue };
-            let mut keys = Vec::new();
-            for (group, offsets) in &memory.kept.offsets.groups {
-                for topic in topics {
-                    let partitions = offsets.topics.get(topic).into_iter().flatten();
-                    keys.extend(
-                        partitions.map(|(at, _)| (Arc::clone(group), Arc::clone(topic), *at)),
-                    );
-                }
+        let deleted: HashSet<&str> = topics.iter().map(|topic| &**topic).collect();
+        let select = |group: &GroupOffsets| -> Vec<Arc<str>> {
+            if group.topics.len() < deleted.len() {
+                let is_deleted = |topic: &&Arc<str>| deleted.contains(&***topic);
+                group.topics.keys().filter(is_deleted).cloned().collect()
+            } else {
+                let is_there = |topic: &&Arc<str>| group.topics.contains_key(*topic);
+                topics.iter().filter(is_there).cloned().collect()
             }
-            shard.forget(&mut memory, keys, now_ms);
-            drop(memory);
-            shard.partition.advance(&mut Wakes { here: None, waker: self });
+        };
+        for shard in self.groups.shards.ready().iter().filter(|_| !topics.is_empty()) {
+            let each = |_: &str| |_: &str, _: &StoredOffset| true;
+            self.forget_in_slices(shard, (&select, each), |_| {});
         }
     }
-}
 
-/// The expired offsets of a shard.
-fn due(memory: &GroupShardMemory, snapshots: &GroupSnapshots, times: (i64, i64)) -> Vec<Key> {
-    let mut keys = Vec::new();
-    for (group, offsets) in &memory.kept.offsets.groups {
-        let membership = snapshots.membership(group);
-        for (topic, partitions) in offsets.topics() {
-            let due = partitions.iter().filter(|(_, it)| membership.expired((topic, it), times));
-            keys.extend(due.map(|(at, _)| (Arc::clone(group), Arc::clone(topic), *at)));
+    /// Tombstones for the offsets of a shard that are due (see [`OffsetScan::next`]). `emptied` is
+    /// called with the groups that have no offsets left, under the shard's lock.
+    fn forget_in_slices<F: Fn(&str, &StoredOffset) -> bool>(
+        &self,
+        shard: &GroupShard,
+        (topics, is_due): (impl Fn(&GroupOffsets) -> Vec<Arc<str>>, impl Fn(&str) -> F),
+        mut emptied: impl FnMut(Vec<Arc<str>>),
+    ) {
+        let now_ms = self.clock.wall_ms();
+        let Ok(memory) = shard.lock_ready() else { return };
+        let mut scan = OffsetScan::of(&memory.kept.offsets);
+        MutexGuard::unlock_fair(memory);
+        while let Ok(mut memory) = shard.lock_ready() {
+            let due = scan.next(&memory.kept.offsets, SLICE, (&topics, &is_due));
+            let Some(keys) = due else { break };
+            let is_none = keys.is_empty();
+            emptied(shard.forget(&mut memory, keys, now_ms));
+            MutexGuard::unlock_fair(memory);
+            if !is_none {
+                shard.partition.advance(&mut Wakes { here: None, waker: self });
+            }
         }
     }
-    keys
 }
 
 impl GroupShard {

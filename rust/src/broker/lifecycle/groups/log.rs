@@ -75,12 +75,11 @@ impl Broker {
 
     /// The groups that have committed something.
     pub fn groups_with_offsets(&self) -> Vec<String> {
-        let shards = self.groups.shards.ready();
-        let mut groups = Vec::new();
-        for shard in shards {
-            groups.extend(shard.lock().kept.offsets.groups.keys().map(ToString::to_string));
+        let mut groups: Vec<Arc<str>> = Vec::new();
+        for shard in self.groups.shards.ready() {
+            groups.extend(shard.lock().kept.offsets.groups.keys().cloned());
         }
-        groups
+        groups.iter().map(ToString::to_string).collect()
     }
 
     /// A group's lag: topic, partition, number of records. Only for partitions of `topics` on this

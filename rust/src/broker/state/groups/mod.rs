@@ -8,7 +8,7 @@
 //! snapshots  all published groups                    epochs        checks for consumer groups
 //! sessions   session deadlines of members            membership    when offsets may be deleted
 //! appending  records that the policy appends         next_members  those of the next snapshot
-//! group_table, shared_map: how snapshots are kept
+//! group_table, shared_map: how snapshots are kept    offset_scan   offsets in slices
 //! ```
 //! Invariant: a shard's lock is taken before a lock of the snapshots, never after.
 //! Threads: network threads (commits, fetches), the policy thread, the loader.
@@ -20,6 +20,7 @@ mod group_table;
 pub(crate) mod kinds;
 pub(crate) mod membership;
 mod next_members;
+pub(crate) mod offset_scan;
 pub(crate) mod offsets;
 pub(crate) mod published;
 pub(crate) mod records;
