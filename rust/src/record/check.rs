@@ -9,13 +9,12 @@
 //!     largest timestamp is then the one in the producer's header.
 //! Source: Kafka's `LogValidator`; every batch that it refuses is refused here.
 
-use std::ops::Range;
-
 use super::RecordError;
-use super::batch::{Batch, TimestampType, body};
+use super::batch::{Batch, TimestampType};
 use super::compression::Codec;
-use super::cursor::{Cursor, zigzag64};
+use super::cursor::Cursor;
 use super::record_stream::RecordStream;
+use super::walk::{RecordRules, RecordWalk};
 
 /// What the topic requires of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,9 +29,6 @@ pub struct ValidationRules {
     /// size.
     pub inflated_max: Option<u64>,
 }
-
-/// Why a record without a key is refused.
-pub const NO_KEY: &str = "a compacted topic takes no record without a key";
 
 /// How far a record's timestamp may be from the broker's time. No timestamp (-1) is always valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,10 +92,8 @@ pub fn check(batch: &Batch<'_>, rules: &ValidationRules) -> Result<ValidationRes
         }
         _ => {
             let header = batch.header();
-            let mut validator = RecordValidator::new(batch, rules);
-            validator.check_timestamp(-1, header.max_timestamp)?;
-            let last = i64::from(header.last_offset_delta);
-            Ok(ValidationResult { offset_of_max_timestamp: last, ..validator.result(batch) })
+            record_rules(batch, rules).check_timestamp(-1, header.max_timestamp)?;
+            Ok(result(batch, header.max_timestamp, header.last_offset_delta))
         }
     }
 }
@@ -124,56 +118,22 @@ fn check_header(batch: &Batch<'_>) -> Result<(), RecordError> {
     Ok(())
 }
 
-/// Checks keys and timestamps record by record, and keeps the largest timestamp.
-struct RecordValidator {
-    need_keys: bool,
-    earliest: i64,
-    latest: i64,
-    base_timestamp: i64,
-    max_timestamp: i64,
-    index_of_max: i32,
+fn record_rules(batch: &Batch<'_>, rules: &ValidationRules) -> RecordRules {
+    RecordRules {
+        need_keys: rules.need_keys,
+        earliest: rules.bounds.map_or(i64::MIN, |bounds| bounds.earliest()),
+        latest: rules.bounds.map_or(i64::MAX, |bounds| bounds.latest()),
+        base_timestamp: batch.header().base_timestamp,
+    }
 }
 
-impl RecordValidator {
-    fn new(batch: &Batch<'_>, rules: &ValidationRules) -> Self {
-        Self {
-            need_keys: rules.need_keys,
-            earliest: rules.bounds.map_or(i64::MIN, |bounds| bounds.earliest()),
-            latest: rules.bounds.map_or(i64::MAX, |bounds| bounds.latest()),
-            base_timestamp: batch.header().base_timestamp,
-            max_timestamp: i64::MIN,
-            index_of_max: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn check_timestamp(&mut self, index: i32, timestamp: i64) -> Result<(), RecordError> {
-        if timestamp > self.max_timestamp {
-            self.max_timestamp = timestamp;
-            self.index_of_max = index;
-        }
-        if (timestamp < self.earliest || timestamp > self.latest) && timestamp != -1 {
-            return Err(RecordError::Timestamp { index, timestamp });
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    const fn check_key(&self, index: i32, present: bool) -> Result<(), RecordError> {
-        if self.need_keys && !present {
-            return Err(RecordError::Invalid { index, reason: NO_KEY });
-        }
-        Ok(())
-    }
-
-    fn result(&self, batch: &Batch<'_>) -> ValidationResult {
-        ValidationResult {
-            max_timestamp: self.max_timestamp,
-            offset_of_max_timestamp: i64::from(self.index_of_max),
-            record_count: batch.header().record_count,
-            last_offset_delta: batch.header().last_offset_delta,
-            inflated: 0,
-        }
+fn result(batch: &Batch<'_>, max_timestamp: i64, index_of_max: i32) -> ValidationResult {
+    ValidationResult {
+        max_timestamp,
+        offset_of_max_timestamp: i64::from(index_of_max),
+        record_count: batch.header().record_count,
+        last_offset_delta: batch.header().last_offset_delta,
+        inflated: 0,
     }
 }
 
@@ -181,163 +141,54 @@ fn check_uncompressed(
     batch: &Batch<'_>,
     rules: &ValidationRules,
 ) -> Result<ValidationResult, RecordError> {
-    let mut validator = RecordValidator::new(batch, rules);
+    let mut walk = RecordWalk::new(record_rules(batch, rules));
     let mut at = Cursor::new(batch.payload());
-    for index in 0..batch.header().record_count {
-        let (timestamp_delta, key) = match walk_short_record(&mut at, index) {
-            Some(fields) => fields,
-            None => walk_record(&mut at, index)
-                .map_err(|reason| RecordError::Invalid { index, reason })?,
-        };
-        validator.check_timestamp(index, validator.base_timestamp.wrapping_add(timestamp_delta))?;
-        validator.check_key(index, key)?;
+    let count = batch.header().record_count;
+    walk.walk(&mut at, count)?;
+    while walk.index < count {
+        // The record is cut; this says how.
+        walk.walk_any(&mut at)?;
     }
     if at.rest.is_empty() {
-        Ok(validator.result(batch))
+        Ok(result(batch, walk.max_timestamp, walk.index_of_max))
     } else {
         Err(RecordError::batch("bytes left over after the last record"))
     }
-}
-
-/// Walks one record that has no headers and whose varints have at most three bytes, as most
-/// records do. Returns its timestamp delta and whether it has a key; `None`: [`walk_record`] must
-/// walk it.
-#[inline(always)]
-fn walk_short_record(at: &mut Cursor<'_>, index: i32) -> Option<(i64, bool)> {
-    let mut rest = at.rest;
-    let (length, negative) = split_zigzag(short_varint(&mut rest)?);
-    let (body, next) = rest.split_at_checked(length)?;
-    let (_, mut body) = body.split_first()?;
-    let timestamp_delta = zigzag64(u64::from(short_varint(&mut body)?));
-    let in_sequence = i64::from(short_varint(&mut body)?) == i64::from(index) * 2;
-    let (key, no_key) = split_zigzag(short_varint(&mut body)?);
-    let (_, mut body) = body.split_at_checked(if no_key { 0 } else { key })?;
-    let (value, no_value) = split_zigzag(short_varint(&mut body)?);
-    let (_, body) = body.split_at_checked(if no_value { 0 } else { value })?;
-    // A negative length is -1, so that its half is 0.
-    if negative || !in_sequence || (no_key && key != 0) || (no_value && value != 0) || body != [0] {
-        return None;
-    }
-    at.rest = next;
-    Some((timestamp_delta, !no_key))
-}
-
-/// Splits a raw zigzag length into half its value and whether it is negative.
-#[inline(always)]
-const fn split_zigzag(raw: u32) -> (usize, bool) {
-    ((raw >> 1) as usize, raw & 1 != 0)
-}
-
-/// Reads a raw varint of at most three bytes.
-#[inline(always)]
-fn short_varint(rest: &mut &[u8]) -> Option<u32> {
-    let (&first, after) = rest.split_first()?;
-    if first < 0x80 {
-        *rest = after;
-        return Some(u32::from(first));
-    }
-    let (&second, after) = after.split_first()?;
-    let raw = u32::from(first & 0x7f) | u32::from(second & 0x7f) << 7;
-    if second < 0x80 {
-        *rest = after;
-        return Some(raw);
-    }
-    let (&third, after) = after.split_first()?;
-    *rest = after;
-    (third < 0x80).then(|| raw | u32::from(third) << 14)
-}
-
-/// Walks any record. Returns its timestamp delta and whether it has a key, or what is wrong.
-#[cold]
-#[inline(never)]
-fn walk_record(at: &mut Cursor<'_>, index: i32) -> Result<(i64, bool), &'static str> {
-    let mut at = Cursor::new(body(at)?);
-    at.int8().ok_or("empty record")?;
-    let timestamp_delta = at.varlong().ok_or("bad timestamp delta")?;
-    if at.varint() != Some(index) {
-        return Err("offset delta out of sequence");
-    }
-    let key = at.nullable().ok_or("bad key length")?;
-    at.nullable().ok_or("bad value length")?;
-    headers(&mut at)?;
-    Ok((timestamp_delta, key.is_some()))
-}
-
-fn headers(at: &mut Cursor<'_>) -> Result<(), &'static str> {
-    let count = at.varint().ok_or("bad header count")?;
-    let count = usize::try_from(count).map_err(|_| "negative header count")?;
-    if count > at.rest.len() {
-        return Err("more headers than bytes");
-    }
-    for _ in 0..count {
-        at.nullable().flatten().ok_or("bad header key")?;
-        at.nullable().ok_or("bad header value")?;
-    }
-    if at.rest.is_empty() { Ok(()) } else { Err("bytes left over in a record") }
 }
 
 fn check_compressed(
     batch: &Batch<'_>,
     rules: &ValidationRules,
 ) -> Result<ValidationResult, RecordError> {
-    let mut validator = RecordValidator::new(batch, rules);
+    let mut walk = RecordWalk::new(record_rules(batch, rules));
     let mut at = RecordStream::new(batch.codec(), batch.payload())?;
     if let Some(most) = rules.inflated_max {
         at.allow(most);
     }
     let count = batch.header().record_count;
-    let mut index = 0;
-    while index < count {
-        let walked = walk_window(&mut validator, at.window()?, index..count)?;
-        index = walked.index;
-        at.advance(walked.bytes);
-        if index < count && walked.bytes == 0 {
+    while walk.index < count {
+        let window = at.window()?;
+        let mut inside = Cursor::new(window);
+        walk.walk(&mut inside, count)?;
+        let walked = window.len() - inside.rest.len();
+        at.advance(walked);
+        if walk.index < count && walked == 0 {
             // The record is larger than the window.
-            let (timestamp_delta, key) =
+            let index = walk.index;
+            let (timestamp_delta, has_key) =
                 walk_long_record(&mut at, index).map_err(|error| match error {
                     RecordError::Invalid { reason, .. } => RecordError::Invalid { index, reason },
                     other => other,
                 })?;
-            validator
-                .check_timestamp(index, validator.base_timestamp.wrapping_add(timestamp_delta))?;
-            validator.check_key(index, key)?;
-            index += 1;
+            walk.take(timestamp_delta, has_key)?;
         }
     }
     if at.at_end()? {
-        Ok(ValidationResult { inflated: at.consumed, ..validator.result(batch) })
+        let result = result(batch, walk.max_timestamp, walk.index_of_max);
+        Ok(ValidationResult { inflated: at.consumed, ..result })
     } else {
         Err(RecordError::batch("bytes left over after the last record"))
     }
-}
-
-/// How far a walk through a window got.
-struct WindowProgress {
-    /// Index of the next record.
-    index: i32,
-    bytes: usize,
-}
-
-/// Walks the records with these indexes, as far as they lie completely in `window`.
-fn walk_window(
-    validator: &mut RecordValidator,
-    window: &[u8],
-    indexes: Range<i32>,
-) -> Result<WindowProgress, RecordError> {
-    let (mut index, count) = (indexes.start, indexes.end);
-    let mut at = Cursor::new(window);
-    while index < count && !at.rest.is_empty() {
-        let (timestamp_delta, key) = match walk_short_record(&mut at, index) {
-            Some(fields) => fields,
-            None if body(&mut Cursor::new(at.rest)).is_err() => break,
-            None => walk_record(&mut at, index)
-                .map_err(|reason| RecordError::Invalid { index, reason })?,
-        };
-        validator.check_timestamp(index, validator.base_timestamp.wrapping_add(timestamp_delta))?;
-        validator.check_key(index, key)?;
-        index += 1;
-    }
-    Ok(WindowProgress { index, bytes: window.len() - at.rest.len() })
 }
 
 fn walk_long_record(at: &mut RecordStream<'_>, index: i32) -> Result<(i64, bool), RecordError> {
