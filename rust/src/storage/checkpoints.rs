@@ -42,7 +42,7 @@ pub(crate) struct Checkpoints {
     pub high_watermark: CheckpointFile,
     /// Up to where a compacted log is clean.
     pub cleaned: CheckpointFile,
-    /// Nobody knows where a cleaner has been: a file that would tell was not readable.
+    /// The cleaner's checkpoint was not readable: up to where logs are clean is unknown.
     pub lost_cleaned: bool,
 }
 

@@ -36,8 +36,8 @@ struct ClosingDir {
     steps: Arc<AtomicU64>,
 }
 
-/// Closes `logs`, which nobody uses any more, and the directories, so that the next start need not
-/// check. All that can be closed is; the first error that came.
+/// Closes `logs`, which no thread uses any more, and the directories, so that the next start need
+/// not check. It closes all that can be closed, and returns the first error.
 pub fn close_all(
     dirs: &[Arc<LogDir>],
     logs: Vec<Arc<Log>>,

@@ -1,4 +1,4 @@
-//! What one partition's log is told to do: the typed form of Kafka's topic settings.
+//! The settings of one partition's log: the typed form of Kafka's topic settings.
 //! Threads: immutable; a change swaps the whole `Arc`.
 
 /// Which clock a record's timestamp shows.
@@ -31,12 +31,12 @@ pub struct LogConfig {
     pub max_message_bytes: u64,
     /// `message.timestamp.type`.
     pub timestamp_type: TimestampType,
-    /// `message.timestamp.before.max.ms`; the room above checks it, with `record::batch::check`.
+    /// `message.timestamp.before.max.ms`; the broker layer checks it, with `record::batch::check`.
     pub before_max_ms: i64,
     /// `message.timestamp.after.max.ms` (Kafka 4's default of one hour); likewise.
     pub after_max_ms: i64,
     /// `compression.type`: Kafka's codec number, `None` for `producer`. The log keeps what it is
-    /// given; the room above recompresses.
+    /// given; the broker layer recompresses.
     pub compression_type: Option<u8>,
     /// `cleanup.policy` contains `delete`.
     pub delete: bool,

@@ -83,8 +83,8 @@ pub struct LogDir {
     logs: Mutex<Vec<Weak<dyn LogInDir>>>,
     opened: Mutex<HashSet<TopicPartition>>,
     lock: Mutex<Option<File>>,
-    /// The directory itself, open since before anything was written: what of its file system cannot
-    /// be written from then on is told to who syncs all of it. There as long as the lock.
+    /// The directory itself, opened before anything was written: a sync of the whole file system
+    /// through it reports every failed write since then. Held as long as the lock.
     handle: Mutex<Option<Arc<File>>>,
 }
 
@@ -137,7 +137,7 @@ impl LogDir {
         Ok(Arc::new(dir))
     }
 
-    /// The directory as it is found; nobody knows how it was left where the lock was not had.
+    /// The directory as it is found; without the lock it does not count as cleanly shut down.
     fn found(path: PathBuf, options: &DirOptions, lock: Option<File>) -> Self {
         Self {
             cluster_id: Mutex::new(None),
@@ -273,9 +273,9 @@ impl LogDir {
         self.broker_epoch.store(broker_epoch, Ordering::Relaxed);
     }
 
-    /// Writes the checkpoints and the clean-shutdown marker, and lets go of the lock. All logs in
-    /// it must be closed before. No marker is written where partitions that nobody opened may not
-    /// have been shut down in order.
+    /// Writes the checkpoints and the clean-shutdown marker, and frees the lock. All logs in the
+    /// directory must be closed before. It writes no marker if a partition was never opened and may
+    /// not have been shut down in order.
     pub fn close(&self) -> Result<(), StorageError> {
         let outcome = self.checkpoint().and_then(|()| {
             let opened = self.opened.lock();
@@ -534,7 +534,7 @@ impl LogDir {
     }
 
     /// The file is closed first: closing any descriptor of a file ends the process's lock on it,
-    /// also the one that somebody else takes as soon as the path is off the list.
+    /// also one that another broker object takes as soon as the path is off the list.
     fn unlock(&self) {
         self.handle.lock().take();
         let Some(file) = self.lock.lock().take() else { return };

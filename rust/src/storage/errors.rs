@@ -13,7 +13,7 @@ pub enum StorageError {
     Io {
         /// What was tried, on which file.
         what: Arc<str>,
-        /// What the system said.
+        /// The system's error.
         error: Arc<io::Error>,
     },
     /// The disk is full; what was staged is cut, and a later try may succeed.

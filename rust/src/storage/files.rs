@@ -184,8 +184,8 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a derived file, which is rebuilt when a crash spoils it: a new file and a rename, so that
-/// whoever has the old one open keeps it, and no sync.
+/// Writes a derived file, which is rebuilt when a crash spoils it: a new file and a rename, without
+/// a sync. A thread that has the old file open keeps it.
 pub(crate) fn replace_derived(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = with_suffix(path, ".tmp");
     let file = disk.create(&temporary)?;

@@ -6,7 +6,7 @@
 //! cancelled; its directory is then removed. The next start continues a move that a stop
 //! interrupted. A move that panics ends. If the panic came while the log switched directories, both
 //! directories go offline. A panic elsewhere ends the thread: see [`FutureReplicas::has_failed`].
-//! Threads: one of its own; a request takes a short lock.
+//! Threads: one thread moves; a request takes a short lock.
 //! Not promised: an order among moves; a move of a log that is written faster than it is copied may
 //! never end.
 
@@ -310,7 +310,7 @@ pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Removes the marker, unless what was left behind lies where nobody can look now.
+/// Removes the marker, unless the files left behind may lie in a directory that is offline now.
 fn forget_move(
     dirs: &[Arc<LogDir>],
     dir: &LogDir,

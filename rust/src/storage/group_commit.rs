@@ -72,7 +72,7 @@ impl GroupCommit {
         self.began = Some(now);
     }
 
-    /// The sync has ended. Within which time to sync again, if somebody waits.
+    /// Call when the sync has ended. Returns the time within which to sync again, if a log waits.
     pub(super) fn ends(&mut self, now: Instant) -> Option<Duration> {
         let began = self.began.take()?;
         self.sync = now.saturating_duration_since(began);

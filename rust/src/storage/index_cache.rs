@@ -113,7 +113,7 @@ impl IndexCache {
         self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_ok()
     }
 
-    /// Has others let go until there is room; false if nobody holds anything more.
+    /// Frees other segments' indexes until there is room; false if none is left to free.
     fn make_room(&self, bytes: usize) -> bool {
         let mut ring = self.ring.lock();
         let mut patience = ring.segments.len() * 3;

@@ -2,7 +2,7 @@
 //! and the tasks of higher layers, each at its interval; and jobs that run once, such as the
 //! deletion of files.
 //!
-//! Threads: one of its own; it takes a partition's mutex for a short time. Intervals are monotonic
+//! Threads: one thread runs all; it takes a partition's mutex briefly. Intervals are monotonic
 //! time, ages of records are wall time.
 //! Panics: a task that panics runs again at its next time. After three panics of one task in a row
 //! the thread ends: see [`LogScheduler::has_failed`].

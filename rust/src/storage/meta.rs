@@ -13,7 +13,7 @@ pub(crate) const META: &str = "meta.properties";
 const CHECKSUM: &str = "#crc32c=";
 const KEYS: [&str; 5] = ["broker.id", "node.id", "version", "cluster.id", "directory.id"];
 
-/// What the file says.
+/// The values in the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct MetaProperties {
     pub broker_id: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) fn text(broker_id: i32, cluster_id: &str) -> String {
     format!("{CHECKSUM}{:08x}\n{body}", crc32c(body.as_bytes()))
 }
 
-/// Reads the file; an error says what is wrong with it.
+/// Reads the file; the error names what is wrong with it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<MetaProperties, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "is damaged: it is no text".to_owned())?;
     let (head, body) = text.split_once('\n').unwrap_or((text, ""));
@@ -49,7 +49,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<MetaProperties, String> {
     Ok(MetaProperties { broker_id, cluster_id: value("cluster.id") })
 }
 
-/// What is wrong with the file, for who looks closely: lines that nobody knows too.
+/// What is wrong with the file, for a close inspection: unknown lines count as well.
 pub(crate) fn wrong_in_meta(bytes: &[u8]) -> Option<String> {
     let meta = match parse(bytes) {
         Err(what) => return Some(what),

@@ -304,7 +304,7 @@ impl Producers {
         self.unreplicated.retain(|_, marker| *marker >= high_watermark);
     }
 
-    /// Whether the high watermark must be told with [`Producers::advance`].
+    /// Whether [`Producers::advance`] must be called when the high watermark rises.
     pub(crate) fn waits_for_high_watermark(&self) -> bool {
         !self.unreplicated.is_empty()
     }

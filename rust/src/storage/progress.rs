@@ -1,4 +1,4 @@
-//! The progress of opening logs, for whoever watches a start, and the flag that cancels it.
+//! The progress of opening logs, for the thread that watches a start, and the flag that cancels it.
 //!
 //! Invariants: opened <= logs, checked <= to_check; both are equal once all logs are opened, even
 //! if some were cut or failed. Threads: shared; atomics, and a short lock when a log is cut.
@@ -39,7 +39,7 @@ pub struct RecoveryCuts {
     pub offsets: u64,
 }
 
-/// What a look at it says.
+/// A snapshot of the progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpeningProgress {
     /// Logs that were to be opened.

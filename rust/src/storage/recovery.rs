@@ -1,14 +1,15 @@
-//! From whatever lies in a partition's directory to a log that ends in a whole batch.
+//! Recovery makes a log that ends in a whole batch from the files in a partition's directory.
 //!
-//! Steps: list the segments, leftovers cleared (`listing`); after a clean shutdown walk only the
+//! Steps: list the segments and remove leftovers (`listing`); after a clean shutdown walk only the
 //! last headers, otherwise read every batch from the segment of the recovery point on and cut at
-//! the first bad byte; make indexes, epochs, producers and aborted transactions anew where the log
+//! the first bad byte; rebuild indexes, epochs, producers and aborted transactions where the log
 //! was read.
-//! Bad is: a size beyond the file, a wrong checksum, an unknown magic, an offset or epoch that
-//! falls or is ahead of those behind it, and, where offsets are dense, an offset that jumps.
-//! Invariants: synced data stays; twice is the same as once, also when killed in between; what is
-//! bad below the recovery point is damage: reported, never cut.
-//! Threads: one, before anybody else knows the log.
+//! A batch is bad with a size beyond the file, a wrong checksum, an unknown magic, an offset or
+//! epoch that falls or is ahead of those behind it, and, where offsets are dense, an offset that
+//! jumps.
+//! Invariants: synced data stays; a second run changes nothing, also when the first was killed; a
+//! bad batch below the recovery point is damage: reported, never cut.
+//! Threads: one, before any other thread has the log.
 //! Not promised: segments below the recovery point are not read.
 
 use std::io;

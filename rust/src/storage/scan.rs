@@ -19,15 +19,15 @@ use crate::record::crc::Crc32c;
 
 /// Offset and size, in front of every batch and message.
 const PREFIX: u64 = 12;
-/// Bytes that tell magic and, before magic 2, everything else.
+/// Bytes that hold the magic and, before magic 2, everything else.
 const MIN_HEAD: usize = 26;
-/// Bytes that tell all there is to know of a batch without its records.
+/// Bytes that hold everything of a batch but its records.
 pub(crate) const HEAD: usize = HEADER_SIZE;
-/// How much is read at once where nobody knows better.
+/// How much is read at once where the caller gives no size.
 pub(crate) const WINDOW: usize = 4 << 10;
 /// The largest window that a thread keeps.
 const SPARED: usize = 16 << 10;
-/// The window of who reads everything: a batch a commit makes two reads a batch without it.
+/// The window for reading a whole file: without it, a batch per commit takes two reads each.
 const READING: usize = 128 << 10;
 const CHUNK: usize = 256 << 10;
 

@@ -47,8 +47,8 @@ impl LogDir {
         self.mark_stray(name, &path).map(drop)
     }
 
-    /// Whether the directory of a partition is that of another topic of its name. A file that tells
-    /// no id, or one that differs in one letter, is damaged, and is written anew.
+    /// Whether a partition's directory is that of another topic of the same name. A file without an
+    /// id, or with one that differs in one letter, is damaged, and is rewritten.
     fn is_of_another(
         &self,
         name: &TopicPartition,
@@ -69,7 +69,7 @@ impl LogDir {
         self.replace_file(&file, names::topic_id_text(id).as_bytes()).map(|()| false)
     }
 
-    /// Removes a directory that nobody wants any more: on its way out, or a copy of a partition.
+    /// Removes a directory that is no longer needed: one to be deleted, or a copy of a partition.
     pub fn remove_aside(&self, path: &Path) {
         if !self.is_offline()
             && let Err(error) = files::remove_tree(self.disk(), path)

@@ -73,9 +73,9 @@ struct SyncQueue {
 /// How soon a log is to be synced.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Urgency {
-    /// Within so many milliseconds, as a setting says.
+    /// Within so many milliseconds, by a setting.
     Later(i64),
-    /// Within a part of what a sync takes: somebody waits.
+    /// Within a part of the time that a sync takes: a request waits.
     Soon(Duration),
     /// At once.
     Now,

@@ -1,4 +1,4 @@
-//! A disk for data that nobody needs after a power cut: syncs return at once.
+//! A disk for data that is not needed after a power cut: syncs return at once.
 //!
 //! For brokers in tests, whose directory is removed when they stop. Everything else is as on
 //! [`RealDisk`](super::files::RealDisk). A kill -9 loses nothing; a power cut may lose everything.

@@ -262,7 +262,7 @@ impl Log {
         self.clean(now_ms, &Worker { options: options.clone(), cleaner: None })
     }
 
-    /// The dirty part of a compacted log that is due and that nobody cleans.
+    /// The dirty part of a compacted log that is due and that no thread cleans.
     fn due(&self, now_ms: i64) -> Result<Option<f64>, StorageError> {
         let config = self.config();
         if !config.compact
@@ -296,7 +296,7 @@ impl Log {
         let clean = || self.clean_dirty(now_ms, worker);
         let cleaned = caught(&format_args!("the cleaning of {}", self.name()), clean);
         let outcome = cleaned.unwrap_or_else(|| self.give_up());
-        // What a cleaner finds in a file while it is cut says nothing of the log.
+        // A cleaner that reads a file while it is cut finds damage that the log does not have.
         let hopeless = matches!(outcome, Err(StorageError::Damaged { .. } | StorageError::Meta(_)))
             && self.truncations() == truncations;
         self.cleaning.store(if hopeless { GIVEN_UP } else { IDLE }, Ordering::Release);

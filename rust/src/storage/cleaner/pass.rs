@@ -242,7 +242,8 @@ impl<'p> Pass<'p> {
         }
     }
 
-    /// Writes a group of segments anew and swaps; false if it was stopped, or the log changed.
+    /// Rewrites a group of segments and swaps the files; false if it was stopped, or the log
+    /// changed.
     fn group(
         &mut self,
         group: &SegmentGroup<'_>,

@@ -28,7 +28,7 @@ use crate::record::batch::{self, Batch, Header, HeaderPatch, ValidationResult, p
 const LARGE: usize = 64 << 10;
 /// Staged bytes are written early from here on.
 const STAGING: usize = 256 << 10;
-/// Up to so many producers nobody asks what the limit is.
+/// Up to so many producers the limit is not checked.
 const PRODUCERS_UNCOUNTED: usize = 1000;
 /// A partition is hot, and gets disk reserved, once it has written so much.
 const HOT: u64 = 8 << 20;

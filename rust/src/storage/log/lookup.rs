@@ -128,7 +128,7 @@ impl Log {
         Ok(found)
     }
 
-    /// Makes the aborted transactions of a segment anew where their file is none.
+    /// Rebuilds the aborted transactions of `segment` if their file is damaged.
     pub(super) fn mend_aborted(
         &self,
         segments: &[Arc<Segment>],

@@ -81,7 +81,7 @@ pub struct Open {
     pub clock: Arc<dyn Clock>,
     /// The thread that syncs; `None`: only [`Log::flush`] does.
     pub syncer: Option<Arc<Syncer>>,
-    /// Who watches how far it is; `None`: nobody does.
+    /// Where the progress of the check is counted; `None`: nowhere.
     pub checking: Option<Arc<LogCheck>>,
 }
 
@@ -158,7 +158,7 @@ struct Writer {
     names_unsynced: bool,
     /// One past what a sync covers that was asked for or began: `flush.messages` counts from here.
     sync_end: i64,
-    /// Batches that nobody was told of yet who syncs.
+    /// Batches for which no sync was asked yet.
     unsynced_batches: u32,
     /// Files that were renamed to `.deleted`, and the time from which on they are removed.
     deleted_files: VecDeque<(i64, PathBuf)>,
@@ -237,8 +237,8 @@ impl Log {
         Offset(self.high_watermark.load(Ordering::Acquire))
     }
 
-    /// Raises the high watermark, at most to the log's end (in flush mode `ack`: to what is
-    /// flushed); it never falls here, whoever comes first. Returns what it is now.
+    /// Raises the high watermark, at most to the log's end (in flush mode `ack`: to the flushed
+    /// offset). It never falls here, in whatever order threads call. Returns its value now.
     pub fn raise_high_watermark(&self, offset: Offset) -> Offset {
         let limit =
             if self.config.load().ack_flush { self.flushed_offset() } else { Offset(i64::MAX) };

@@ -1,11 +1,11 @@
 //! The last batches of a log in memory: what a consumer that waits at the log's end reads next.
 //!
 //! A Fetch over a thousand partitions with a record each would read every file twice: the header of
-//! the first batch, then its bytes. What is kept here is read without a system call, and without
-//! the file being open.
+//! the first batch, then its bytes. A read of the batches kept here takes no system call and needs
+//! no open file.
 //! A commit keeps its batches if a reader has reached the log's end since the commit before. A
-//! reader that reaches the end and finds nothing in memory keeps what it read. A partition that
-//! nobody reads at its end keeps nothing; its appends cost one more load of an atomic.
+//! reader that reaches the end and finds nothing in memory keeps what it read. A partition without
+//! a reader at its end keeps nothing; its appends cost one more load of an atomic.
 //! Invariants: the bytes are whole batches that lie one behind the other in the active segment;
 //! what [`Log::read_recent`] gives is what [`Log::read`] gives at the same moment, byte for byte.
 //! They count for one segment and one number of truncations, so a cut or a roll voids them.
@@ -96,7 +96,7 @@ impl Log {
         RecentBatches::new((truncations, segment), offsets, bytes).map(KeptCommit)
     }
 
-    /// Lets go of batches that nobody read since the last call.
+    /// Frees batches that no reader has read since the last call.
     pub(super) fn drop_idle_recent(&self) {
         if !self.recent.is_used.swap(false, Ordering::Relaxed) {
             self.recent.batches.store(None);

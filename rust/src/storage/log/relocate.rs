@@ -46,7 +46,7 @@ const LITTLE: u64 = 1 << 20;
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// How far a move has come; for whoever asks.
+/// How far a move has come.
 #[derive(Debug, Default)]
 pub(in super::super) struct Copied {
     /// Bytes of the segments.

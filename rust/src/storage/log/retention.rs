@@ -1,11 +1,12 @@
-//! Retention: whole segments go from the start of a log, by time, by size, or because nobody may
-//! read them any more.
+//! Retention removes whole segments from the start of a log, by time, by size, or because they lie
+//! below the log's start.
 //!
-//! Never the active segment (where its time is up as well, a new one is begun first), never one
-//! with an offset at or above the high watermark. Order: readers lose sight of a segment, its files
-//! are renamed to `.deleted`, that is synced, and they go after `file.delete.delay.ms`. Until it is
-//! synced a power cut may bring segments back, and the checkpoint tells where the log starts.
-//! Threads: under the writer's mutex; removal is that of names, not of leased files.
+//! It never removes the active segment (if that has expired as well, a new one is begun first), nor
+//! a segment with an offset at or above the high watermark. Order: readers no longer get a segment;
+//! its files are renamed to `.deleted`; the renames are synced; the files are removed after
+//! `file.delete.delay.ms`. Until the sync a power cut may bring segments back; the checkpoint then
+//! holds where the log starts.
+//! Threads: under the writer's mutex. Removal takes names away; a reader keeps its open file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

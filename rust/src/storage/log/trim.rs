@@ -1,11 +1,11 @@
-//! Taking records away: from the end when a follower must agree with its leader, from the start
-//! when somebody deletes them.
+//! The removal of records: from the end when a follower must agree with its leader, from the start
+//! when a client deletes them.
 //!
 //! Order of a cut at the end: the recovery point on disk is lowered; readers get the log that is
-//! left, and whoever began to read before reads again; then files go from the last to the first;
-//! then the file that holds the offset is cut. A crash in between leaves a shorter or a longer log,
-//! never one with a hole. What fails after readers got the log that is left takes the directory
-//! offline.
+//! left, and a reader that began before reads again; then files are removed from the last to the
+//! first; then the file that holds the offset is cut. A crash in between leaves a shorter or a
+//! longer log, never one with a hole. An error after readers got the log that is left takes the
+//! directory offline.
 //! Invariant: a range of a file that a reader was given never shows bytes that were appended later.
 //! Where such a range ends behind the cut, the log goes on in a new segment; where nothing is left
 //! of a file, an empty one takes its place. A reader that has not sent all of such a range finds
@@ -85,8 +85,8 @@ impl Log {
         Ok(Offset(end))
     }
 
-    /// Throws everything away and begins anew at `offset`: a follower whose leader's log starts
-    /// beyond its own end. Blocks.
+    /// Removes all records and starts an empty log at `offset`: for a follower whose leader's log
+    /// starts beyond the follower's end. Blocks.
     pub fn truncate_fully(&self, offset: Offset) -> Result<Offset, StorageError> {
         let _layout = self.layout.lock();
         let _flushing = self.flushing.lock();
@@ -150,8 +150,8 @@ impl Log {
     }
 
     /// Shows readers the log that is left, with no watermark above its end, before a file changes.
-    /// The cut is counted last: a reader that sees the old count after its read has told the
-    /// segments which bytes it got.
+    /// The cut is counted last: a reader that sees the old count after its read has registered the
+    /// bytes it got with their segments.
     fn show_cut(&self, segments: Vec<Arc<Segment>>, tail: TailPosition) {
         self.publish_segments(segments);
         self.tail.store(tail);
@@ -184,7 +184,7 @@ impl Log {
         Ok(())
     }
 
-    /// Sets the writer to its last commit, and reads producers and epochs anew.
+    /// Sets the writer to its last commit, and reads producers and epochs again.
     fn reset_writer(&self, writer: &mut Writer) -> Result<(), StorageError> {
         let CommitPoint { position, next_offset, max, since_entry } = writer.committed;
         writer.position = position;

@@ -110,8 +110,8 @@ impl Segment {
         }
     }
 
-    /// Makes both indexes anew, of a segment that readers know. What an active one knows of its
-    /// times is the writer's, and stays.
+    /// Rebuilds both indexes of a segment that readers may use. What an active segment holds of its
+    /// times belongs to the writer, and stays.
     pub(crate) fn rebuild(self: &Arc<Self>) -> Result<(), StorageError> {
         let built = self.build_indexes()?;
         if !self.is_sealed() {
@@ -171,7 +171,7 @@ impl Segment {
         Ok((self.max_timestamp.load(Ordering::Acquire), self.offset_of_max.load(Ordering::Acquire)))
     }
 
-    /// Takes the time index's last word if the segment says the same.
+    /// Takes the time index's last entry if the segment's headers agree with it.
     fn check_max(self: &Arc<Self>, last: TimeEntry) -> Result<(), StorageError> {
         if !self.is_largest_time(last)? {
             return self.rebuild();
@@ -267,7 +267,7 @@ impl Cached for Segment {
         if let Some(mut aborted) = self.aborted.try_lock() {
             aborted.take_if(|listed| listed.charge.is_some());
         }
-        // Or the cache goes on with it, unless somebody entered it meanwhile.
+        // Otherwise the cache keeps the segment, unless another thread has entered it meanwhile.
         !holds || self.cached.swap(true, Ordering::AcqRel)
     }
 }

@@ -5,7 +5,7 @@
 //! Threads: readers share it without a lock but that of an index, held for a search; the writer
 //! alone raises `size`. Files are opened when used and closed by the descriptor cache; what is in
 //! memory of the indexes of a sealed segment belongs to the cache of indexes (`indexes`).
-//! Not promised: indexes may be missing or wrong; [`Segment::rebuild`] makes them anew.
+//! Not promised: indexes may be missing or wrong; [`Segment::rebuild`] rebuilds them.
 
 mod indexes;
 
@@ -235,7 +235,7 @@ impl Segment {
     }
 
     /// Runs `f`, which changes the file. From now on the descriptor cache keeps the file open until
-    /// it is synced: an error of the disk may be told to nobody else but who has it open.
+    /// it is synced: the system may report an error of the disk only to those who have it open.
     pub(crate) fn change<R>(
         self: &Arc<Self>,
         f: impl FnOnce(&File) -> Result<R, StorageError>,
@@ -266,8 +266,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Before its files get the place of its own: whoever opens one by name from now on learns that
-    /// it is not this segment's.
+    /// Call before other files take the names of this segment's. From now on an open by name fails,
+    /// because the file may not be this segment's.
     pub(crate) fn replace(&self) {
         self.replaced.store(true, Ordering::SeqCst);
     }
