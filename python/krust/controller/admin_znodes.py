@@ -99,7 +99,7 @@ class ZnodeReassignments:
         for name, partitions in wanted.items():
             refused = yield from reassignment.begin(state, name, partitions)
             for index, why in refused.items():
-                state.fault(znodes.REASSIGNMENT, f"{name}-{index} is refused: {why}")
+                state.fault(znodes.REASSIGNMENT, f"{name}-{index} is refused: {why.text}")
             for index, replicas_ in partitions.items():
                 if index not in refused and replicas_ is not None:
                     self._begun[name, index] = replicas_

@@ -69,6 +69,13 @@ class Place(NamedTuple):
     replicas: Replicas
 
 
+class ReassignmentRefusal(NamedTuple):
+    """Why a partition is not reassigned. An exception would keep its traceback for each of them."""
+
+    code: Code
+    text: str
+
+
 def alter(
     state: ControllerState, request: Request[AlterPartitionReassignmentsRequest]
 ) -> Policy[AlterPartitionReassignmentsResponse]:
@@ -96,7 +103,7 @@ def alter(
                 yield PAUSE
         refused = yield from begin(state, name, wanted, same_factor=same_factor)
         for index, why in refused.items():
-            results[index] |= {"error_code": why.code, "error_message": str(why)}
+            results[index] |= {"error_code": why.code, "error_message": why.text}
         if pace.is_over(BATCHED):
             yield PAUSE
         responses.append({"name": name, "partitions": list(results.values())})
@@ -151,13 +158,13 @@ def begin(
     wanted: Mapping[int, Replicas | None],
     *,
     same_factor: bool = False,
-) -> Generator[Transactions, list[Done], dict[int, RefusedError]]:
+) -> Generator[Transactions, list[Done], dict[int, ReassignmentRefusal]]:
     """Begin the reassignments of partitions of a topic, in slices. Returns those that are refused.
 
     wanted       the replicas that each is to have; None: those before its reassignment
     same_factor  refuse another number of replicas
     """
-    refused: dict[int, RefusedError] = {}
+    refused: dict[int, ReassignmentRefusal] = {}
     indexes = list(wanted)
     for first in range(0, len(indexes), _MOVED):
         if first:
@@ -168,12 +175,12 @@ def begin(
             try:
                 partition = _begun(state, topic, index, wanted[index], same_factor=same_factor)
             except RefusedError as why:
-                refused[index] = why
+                refused[index] = ReassignmentRefusal(why.code, str(why))
             else:
                 begun[index] = partition
         if topic is not None and begun and not (yield from _write(state, topic, begun)):
             text = "The topic or the controller changed meanwhile."
-            refused |= dict.fromkeys(begun, RefusedError(Code.NOT_CONTROLLER, text))
+            refused |= dict.fromkeys(begun, ReassignmentRefusal(Code.NOT_CONTROLLER, text))
     if len(refused) < len(wanted):
         state.for_jobs.wanted.add(JOB)
     return refused
