@@ -11,7 +11,6 @@ A failure names its seed and its faults.
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 from collections import Counter
@@ -28,11 +27,7 @@ from tests.peers import zookeeper as peer
 from tests.serving import NotReadyError
 from tests.waiting import until
 
-pytestmark = [
-    pytest.mark.java,
-    # kafka-python forgets sockets that it could not connect.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.java
 
 SESSION_MS = 1500
 PARTITIONS = 3
@@ -210,7 +205,6 @@ def write_through(
     finally:
         for writer in writers:
             writer.stop()
-        gc.collect()  # here, and not in a later test: those sockets of kafka-python are warned of
         written = {name: len(each) for name, each in ledgers.items()}
         print(f"seed {SEED}: {Counter(happened)}, acknowledged {written}")
     for name, ledger in ledgers.items():
