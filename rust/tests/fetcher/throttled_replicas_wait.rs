@@ -8,8 +8,11 @@ use crate::double::{Made, Pair, batch, until};
 fn lagging(throttles: ReplicaThrottles) -> Pair {
     let mut made = Made { throttles, ..Made::default() };
     made.fetchers.partition_max_bytes = 10_000;
-    let pair = Pair::new(2, made);
+    // It never fetched before: a follower that was caught up lately is not throttled.
+    let mut pair = Pair::new(0, made);
     pair.cut_off(true);
+    pair.partitions = 2;
+    pair.elect(0);
     let mut client = pair.nodes[0].client();
     for _ in 0..20 {
         for number in 0..2 {
