@@ -23,7 +23,7 @@ from krust.metadata.zookeeper import end_session
 from tests.cluster.network import Network
 from tests.peers.zookeeper import LONG_MS
 from tests.ports import free_ports
-from tests.serving import Served
+from tests.serving import NotReadyError, Served
 from tests.waiting import WAIT_S, until
 
 
@@ -85,6 +85,17 @@ class Cluster:
         served = Served(folder, *flags, options=options, port=port, within=within)
         self.brokers[number] = served
         return served
+
+    def start_again(self, number: int) -> None:
+        """Start a broker as a supervisor does: again, if it finds no ZooKeeper."""
+        until(lambda: self._started(number))
+
+    def _started(self, number: int) -> bool:
+        try:
+            self.start(number)
+        except NotReadyError:
+            return False
+        return True
 
     def mend(self) -> None:
         """Start what is down; wait until all brokers know each other and the controller."""

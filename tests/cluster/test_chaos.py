@@ -29,7 +29,6 @@ from tests.cluster.brokers import Cluster
 from tests.cluster.history import CREATE, read, two_controllers
 from tests.peers import zookeeper as peer
 from tests.peers.cutting import Cutter, cutter
-from tests.serving import NotReadyError
 from tests.waiting import until
 
 pytestmark = pytest.mark.java
@@ -108,22 +107,11 @@ class Faults:
         self._cluster.kill(number)
         if self._chance.random() < 0.5:  # late enough to be missed
             until(lambda: number not in self._cluster.ids())
-        self._starts(number)
+        self._cluster.start_again(number)
 
     def stops(self, number: int) -> None:
         self._cluster.stop(number)
-        self._starts(number)
-
-    def _starts(self, number: int) -> None:
-        """Start a broker as a supervisor does: again, if it finds no ZooKeeper."""
-        until(lambda: self._started(number))
-
-    def _started(self, number: int) -> bool:
-        try:
-            self._cluster.start(number)
-        except NotReadyError:
-            return False
-        return True
+        self._cluster.start_again(number)
 
     def stands_still(self, number: int) -> None:
         self._cluster.pause(number)

@@ -24,7 +24,6 @@ from tests.cluster.brokers import Cluster
 from tests.cluster.network import Network, missing, namespaces
 from tests.cluster.replicated import WRITERS, Ledger
 from tests.peers import zookeeper as peer
-from tests.serving import NotReadyError
 from tests.waiting import until
 
 pytestmark = pytest.mark.java
@@ -76,26 +75,26 @@ class Faults:
         self._cluster.kill(number)
         if self._chance.random() < 0.7:
             self._others_write()
-        self._starts(number)
+        self._cluster.start_again(number)
 
     def kills_two(self) -> None:
         numbers = self._chance.sample(BROKERS, 2)
         for number in numbers:
             self._cluster.kill(number)
         for number in numbers:
-            self._starts(number)
+            self._cluster.start_again(number)
 
     def kills_all(self) -> None:
         for number in BROKERS:
             self._cluster.kill(number)
         for number in self._chance.sample(BROKERS, len(BROKERS)):
-            self._starts(number)
+            self._cluster.start_again(number)
 
     def stops_one(self) -> None:
         number = self._victim()
         self._cluster.stop(number)
         self._others_write()
-        self._starts(number)
+        self._cluster.start_again(number)
 
     def suspends_one(self) -> None:
         number = self._victim()
@@ -114,17 +113,6 @@ class Faults:
         """Wait until records are acknowledged without the one that is away."""
         before = self._written()
         until(lambda: self._written() > before + 20)
-
-    def _starts(self, number: int) -> None:
-        """Start a broker as a supervisor does: again, if it finds no ZooKeeper."""
-        until(lambda: self._started(number))
-
-    def _started(self, number: int) -> bool:
-        try:
-            self._cluster.start(number)
-        except NotReadyError:
-            return False
-        return True
 
 
 class LinkFaults(Faults):
@@ -167,7 +155,7 @@ class LinkFaults(Faults):
         self._network.cut(number, other)
         self._cluster.kill(number)
         self._network.heal()
-        self._starts(number)
+        self._cluster.start_again(number)
 
 
 def all_in_sync(cluster: Cluster) -> bool:
