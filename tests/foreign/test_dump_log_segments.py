@@ -1,4 +1,4 @@
-"""Kafka 3.9's own DumpLogSegments reads what krust wrote, and finds nothing to complain about."""
+"""Kafka 3.9 reads the files that krust wrote, and finds nothing to complain about."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.foreign.clients import ALL, AioKafka, Confluent, KafkaPython, Record
 from tests.foreign.conftest import jars
 from tests.serving import Served
+from tests.waiting import WAIT_S
 
 JAVA = "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DUMP = JAVA + " -cp {}/* kafka.tools.DumpLogSegments --deep-iteration"
@@ -61,3 +63,29 @@ def dump(lib: str, files: list[Path], folder: Path) -> None:
         offsets = [int(text) for text in re.findall(r"^\| offset: (\d+)", said, re.M)]
         writers = 4 if not folder.name.startswith("codec-zstd") else 2
         assert offsets == list(range(len(RECORDS) * writers))
+
+
+@pytest.mark.java
+def test_kafka_takes_a_producers_newest_batch_from_a_snapshot_with_five(tmp_path: Path) -> None:
+    """Kafka's own snapshots have one entry for a producer; krust's have one for each batch kept."""
+    lib = jars("3.9.1")
+    with Served(tmp_path / "data") as broker:
+        for _ in range(2):
+            one = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+            for _ in range(7):
+                one.produce("orders", b"value", partition=0)
+                assert one.flush(WAIT_S) == 0
+    folder = tmp_path / "data/orders-0"
+    snapshot = folder / f"{14:020}.snapshot"
+    said = sound(lib, [snapshot], "exception|error|corrupt")
+    found = re.findall(r"(?i)producerId: (\d+).*?lastOffset: (\d+)", said)
+    offsets: dict[int, list[int]] = {}
+    for producer, last in found:
+        offsets.setdefault(int(producer), []).append(int(last))
+    first, second = sorted(offsets)
+    assert offsets == {first: [2, 3, 4, 5, 6], second: [9, 10, 11, 12, 13]}
+    program = Path(__file__).parent / "java/Producers.java"
+    words = ["java", "-cp", f"{lib}/*", str(program), str(folder), "14"]
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.splitlines()) == [f"{first} 0 6 6", f"{second} 0 6 13"]

@@ -3,6 +3,8 @@
 //! Format of a snapshot: `version int16 = 1, crc uint32 (CRC-32C of what follows), count int32`,
 //! and per producer `producer_id int64, epoch int16, last_sequence int32, last_offset int64,
 //! offset_delta int32, timestamp int64, coordinator_epoch int32, current_txn_first_offset int64`.
+//! A producer has an entry for each of its last five batches, oldest first, so that a retry is
+//! recognised after a restart too. Kafka writes the last one alone, and takes the last it reads.
 //! Invariants: a batch (producer, epoch, sequences) is stored at most once; a retry of one of the
 //! last five gets its original offset; first_unstable <= any offset of an open transaction.
 //! Threads: guarded by the partition's lock.
@@ -22,6 +24,10 @@ use crate::record::crc::crc32c;
 const KEPT: usize = 5;
 const VERSION: i16 = 1;
 const ENTRY_SIZE: usize = 46;
+const NO_TXN: i64 = -1;
+/// Of a producer that has stored no batch.
+const NOTHING: SequenceRange =
+    SequenceRange { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
 
 /// A stored batch, as far as a retry of it must be recognised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,14 +93,12 @@ pub(crate) struct Producers {
 
 impl ProducerEntry {
     const fn new(epoch: i16) -> Self {
-        let nothing =
-            SequenceRange { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
         Self {
             epoch,
             coordinator_epoch: -1,
             last_timestamp: -1,
             txn_first_offset: None,
-            stored: [nothing; KEPT],
+            stored: [NOTHING; KEPT],
             count: 0,
         }
     }
@@ -120,6 +124,30 @@ impl ProducerEntry {
             *place = stored;
             self.count += 1;
         }
+    }
+
+    /// Appends its entries to the body of a snapshot; how many they are.
+    fn put_entries(&self, id: i64, body: &mut Vec<u8>) -> i32 {
+        let newest = SequenceRange { timestamp: self.last_timestamp, ..NOTHING };
+        let newest = self
+            .last()
+            .map_or(newest, |last| SequenceRange { timestamp: self.last_timestamp, ..*last });
+        let older = self.kept().split_last().map_or(&[][..], |(_, older)| older);
+        let open = (NO_TXN, self.txn_first_offset.unwrap_or(NO_TXN));
+        let entries = older.iter().map(|range| (range, open.0)).chain([(&newest, open.1)]);
+        let mut count = 0;
+        for (range, txn_first_offset) in entries {
+            body.extend_from_slice(&id.to_be_bytes());
+            body.extend_from_slice(&self.epoch.to_be_bytes());
+            body.extend_from_slice(&range.last_sequence.to_be_bytes());
+            body.extend_from_slice(&range.last_offset.to_be_bytes());
+            body.extend_from_slice(&range.offset_delta.to_be_bytes());
+            body.extend_from_slice(&range.timestamp.to_be_bytes());
+            body.extend_from_slice(&self.coordinator_epoch.to_be_bytes());
+            body.extend_from_slice(&txn_first_offset.to_be_bytes());
+            count += 1;
+        }
+        count
     }
 
     fn bump(&mut self, epoch: i16) {
@@ -359,26 +387,13 @@ impl Producers {
 
     /// A snapshot's bytes; what is staged counts as written.
     pub(crate) fn to_snapshot(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(4 + self.known.len() * ENTRY_SIZE);
-        let count = i32::try_from(self.known.len()).unwrap_or(i32::MAX);
-        body.extend_from_slice(&count.to_be_bytes());
-        for (id, producer) in self.known.iter().take(i32::MAX as usize) {
-            let nothing = SequenceRange {
-                last_sequence: -1,
-                offset_delta: 0,
-                last_offset: -1,
-                timestamp: -1,
-            };
-            let last = producer.last().copied().unwrap_or(nothing);
-            body.extend_from_slice(&id.to_be_bytes());
-            body.extend_from_slice(&producer.epoch.to_be_bytes());
-            body.extend_from_slice(&last.last_sequence.to_be_bytes());
-            body.extend_from_slice(&last.last_offset.to_be_bytes());
-            body.extend_from_slice(&last.offset_delta.to_be_bytes());
-            body.extend_from_slice(&producer.last_timestamp.to_be_bytes());
-            body.extend_from_slice(&producer.coordinator_epoch.to_be_bytes());
-            body.extend_from_slice(&producer.txn_first_offset.unwrap_or(-1).to_be_bytes());
+        let mut body = vec![0; 4];
+        let mut count = 0_i32;
+        for (id, producer) in &self.known {
+            let Some(more) = count.checked_add(producer.put_entries(*id, &mut body)) else { break };
+            count = more;
         }
+        body.splice(..4, count.to_be_bytes());
         let mut bytes = VERSION.to_be_bytes().to_vec();
         bytes.extend_from_slice(&crc32c(&body).to_be_bytes());
         bytes.append(&mut body);
@@ -411,8 +426,9 @@ impl Producers {
         let (timestamp, rest) = rest.split_first_chunk()?;
         let (coordinator_epoch, rest) = rest.split_first_chunk()?;
         let first = i64::from_be_bytes(*rest.first_chunk()?);
-        let id = i64::from_be_bytes(*id);
-        let mut producer = ProducerEntry::new(i16::from_be_bytes(*epoch));
+        let (id, epoch) = (i64::from_be_bytes(*id), i16::from_be_bytes(*epoch));
+        let mut producer = self.known.get(&id).copied().unwrap_or(ProducerEntry::new(epoch));
+        producer.bump(epoch);
         producer.coordinator_epoch = i32::from_be_bytes(*coordinator_epoch);
         producer.last_timestamp = i64::from_be_bytes(*timestamp);
         let last_offset = i64::from_be_bytes(*last_offset);
@@ -494,6 +510,17 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Producers::from_snapshot(&bytes[..cut]).is_none());
         }
+    }
+
+    #[test]
+    fn a_snapshot_has_the_last_five_batches_of_each_producer() {
+        let mut producers = Producers::default();
+        for number in 0..7 {
+            producers.note(&header(number, 0, i64::from(number) * 3), false);
+        }
+        let back = Producers::from_snapshot(&producers.to_snapshot()).expect("reads");
+        assert_eq!(back.known, producers.known);
+        assert_eq!(back.known[&7].kept().len(), KEPT);
     }
 
     #[test]

@@ -43,6 +43,24 @@ fn a_retry_of_the_last_five_gets_its_original_offset() {
 }
 
 #[test]
+fn a_retry_of_the_last_five_gets_its_original_offset_after_a_clean_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = LogFixture::new(dir.path());
+    let log = fixture.open();
+    for sequence in 0..7 {
+        append(&log, &batch_of(5, sequence, &[b"a"])).unwrap();
+    }
+    log.close().unwrap();
+    let log = fixture.open_with(true);
+    for sequence in 2..7 {
+        let again = append(&log, &batch_of(5, sequence, &[b"a"])).unwrap();
+        assert!(again.duplicate, "sequence {sequence}");
+        assert_eq!(again.base_offset, Offset(i64::from(sequence)));
+    }
+    assert_eq!(log.log_end_offset(), Offset(7));
+}
+
+#[test]
 fn a_retry_within_one_event_is_recognised() {
     let dir = tempfile::tempdir().unwrap();
     let fixture = LogFixture::new(dir.path());
