@@ -37,7 +37,7 @@ from krust.server import Broker
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from krust.metadata.saved import Setup
 
@@ -57,6 +57,7 @@ class Cluster(Closing):
     port      the port of broker 0 on localhost; the others have the next ones; 0: free ports
     zookeeper a running ZooKeeper for the metadata, "HOSTS/CHROOT"
     config    Kafka's settings by name, for all brokers
+    racks     the racks of the brokers in turn (`broker.rack`); brokers beyond the last begin anew
     adopt     start although the metadata is damaged or missing, as `krust.Broker`
     raises    ConfigError, ServerError: as `krust.Broker`
     """
@@ -69,11 +70,13 @@ class Cluster(Closing):
         port: int = 0,
         zookeeper: str | None = None,
         config: Mapping[str, object] | None = None,
+        racks: Sequence[str] = (),
         adopt: bool = False,
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"{brokers} brokers are no cluster", hint="ask for one at least")
         self._config = dict(config or {})
+        self._racks = tuple(racks)
         self._tree: SharedTree | None
         self._temporary = data_dir is None
         self._folder = temporary_dir() if data_dir is None else Path(data_dir)
@@ -208,6 +211,8 @@ class Cluster(Closing):
         if number not in self._ports:
             raise ConfigError(f"this cluster has no broker {number}", hint="they count from 0")
         given = {"broker.id": number, **self._config, **self._listeners(self._ports[number])}
+        if self._racks:
+            given["broker.rack"] = self._racks[number % len(self._racks)]
         broker = Broker(
             self._folder / f"broker-{number}",
             port=self._ports[number],

@@ -38,6 +38,11 @@ _MODES = {"dev": _DEV, "prod": _PROD}
 
 ASSIGNORS = "krust.group.server.assignor"
 RETENTION = "krust.retention.policy"
+KAFKA_SELECTORS = (
+    "org.apache.kafka.common.replica.LeaderSelector",
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+)
+"""Kafka's classes for `replica.selector.class`, which krust's core has."""
 MOST_PLUG_INS = 16
 """The most plug-ins of a setting; each may need a process."""
 
@@ -535,11 +540,18 @@ def rules(setting: str, text: str) -> list[tuple[str, str]]:
     return found
 
 
+def _replica_selector(name: str) -> None:
+    if name not in ("", *KAFKA_SELECTORS):
+        hint = f"leave it out, or name {' or '.join(KAFKA_SELECTORS)}"
+        raise ConfigError(f"replica.selector.class = {name!r} is not supported", hint=hint)
+
+
 _CHECKS: dict[str, Callable[[str], object]] = {
     "listeners": listeners,
     "advertised.listeners": lambda text: listeners(text) if text else None,
     ASSIGNORS: lambda text: rules(ASSIGNORS, text),
     RETENTION: lambda text: rules(RETENTION, text),
+    "replica.selector.class": _replica_selector,
 }
 """Checks of settings beyond their type."""
 

@@ -664,8 +664,8 @@ replica.high.watermark.checkpoint.interval.ms  long  5000  *  yes  fixed
     Time between writes of the high watermarks to the log directories.
 replica.lag.time.max.ms  long  30000  *  yes  fixed
     How long a replica may lag behind and stay in sync.
-replica.selector.class  string  null  *  ignored  fixed
-    A Java class that chooses the replica a consumer reads.
+replica.selector.class  string  null  *  yes  fixed
+    Who chooses the replica that a consumer with a client.rack reads: Kafka's class, or a plug-in.
 replica.socket.receive.buffer.bytes  int  65536  *  ignored  fixed
     Receive buffer of a fetcher's socket.
 replica.socket.timeout.ms  int  30000  *  yes  fixed

@@ -48,11 +48,13 @@ class ProducerSettings(CommonSettings, total=False):
 class FetchSettings(CommonSettings, total=False):
     """Settings of all clients that read records."""
 
+    client_rack: str | None
     fetch_max_bytes: int
     fetch_max_wait_ms: int
     fetch_min_bytes: int
     isolation_level: str
     max_partition_fetch_bytes: int
+    metadata_max_age_ms: int
 
 
 class ScanSettings(CommonSettings, total=False):
@@ -70,7 +72,6 @@ class ConsumerSettings(FetchSettings, total=False):
 
     auto_commit_interval_ms: int
     auto_offset_reset: str
-    client_rack: str | None
     default_api_timeout_ms: int
     enable_auto_commit: bool
     group_id: str | None
@@ -80,7 +81,6 @@ class ConsumerSettings(FetchSettings, total=False):
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
     max_poll_records: int
-    metadata_max_age_ms: int
     partition_assignment_strategy: _Strategy | Sequence[_Strategy]
     session_timeout_ms: int
 

@@ -44,5 +44,6 @@ pub use state::partition::{
 };
 pub use state::peer_reach::PeerReach;
 pub use state::quotas;
+pub use state::read_replicas::ReplicaSelector;
 pub use state::store::{LoadedLog, LogManager};
 pub use state::waking::{DelayedId, Waker};

@@ -1,10 +1,11 @@
 //! The port to the policy. Requests that the policy decides leave here as events and return as
 //! answers, both as plain values with Kafka's field names in snake_case.
 //!
-//! A ticket identifies an event until it is answered. Three events are the broker's own:
+//! A ticket identifies an event until it is answered. Four events are the broker's own:
 //! `AutoCreate` (`{"topics": [name]}`, answered `{"topics": [{"name", "error_code"}]}`),
-//! `AllocateProducerIds`, as Kafka's API 67, and `AlterPartition`, as Kafka's API 56 without the
-//! broker that asks (see `requests::alter_partition`). Events that need no answer have ticket 0:
+//! `AllocateProducerIds`, as Kafka's API 67, `AlterPartition`, as Kafka's API 56 without the
+//! broker that asks (see `requests::alter_partition`), and `SelectReplicas` (see
+//! `requests::select_replicas`). Events that need no answer have ticket 0:
 //! of groups `SessionExpired`, `GroupsLoaded`, `GroupsUnloaded`, `OffsetsExpired`; of disks
 //! `LogDirFailed` (`{"replicas": [{"topic", "partition"}]}`, all that are lost).
 //! Tickets, slices of large requests and replies: see `requests::decisions`.

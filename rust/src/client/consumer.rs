@@ -1,7 +1,7 @@
 //! The fetcher of a consumer: it reads assigned partitions from given offsets, from all their
-//! leaders at once.
+//! leaders at once, or from followers of the consumer's rack.
 //!
-//! Each leader has at most one Fetch in flight. [`Consumer::poll`] sends a Fetch to each leader
+//! Each broker has at most one Fetch in flight. [`Consumer::poll`] sends a Fetch to each broker
 //! that has none and returns what has come. A Fetch names only what changed since the one before
 //! (see `fetch_session`). A [`Chunk`] is the answer for one partition: whole batches, which are
 //! decoded when they are visited. A partition that has reached its `end` offset is not fetched any
@@ -9,12 +9,15 @@
 //! are hidden as well. The answer for a partition counts only if the partition is still at the
 //! offset that the Fetch named. A partition that was moved, removed or paused meanwhile is fetched
 //! again.
-//! Memory: one response per leader, `max_bytes` each (a larger single batch comes whole).
+//! Racks (KIP-392): a leader may name another replica to read, if the consumer said in which rack
+//! it is. That replica is read until it fails, does not have the offset, is not in the cluster's
+//! metadata any more, or the metadata has aged; then the leader is asked again.
+//! Memory: one response per broker, `max_bytes` each (a larger single batch comes whole).
 //! Threads: one at a time. Not promised: groups, commits.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -37,6 +40,7 @@ const FETCH: i16 = 1;
 /// The last version with topics by name.
 const BY_NAME: i16 = 12;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
+const OFFSET_NOT_AVAILABLE: i16 = 78;
 
 /// How a consumer reads.
 #[derive(Clone, Debug)]
@@ -54,6 +58,10 @@ pub struct Config {
     /// A partition whose offset is out of range waits, and [`Consumer::out_of_range`] lists it.
     /// Without this it is an error.
     pub report_out_of_range: bool,
+    /// Where the consumer is (`client.rack`); empty: it does not say.
+    pub rack: String,
+    /// How long a replica that is not the leader is read (`metadata.max.age.ms`).
+    pub metadata_max_age: Duration,
 }
 
 impl Default for Config {
@@ -65,13 +73,15 @@ impl Default for Config {
             partition_max_bytes: 1 << 20,
             read_committed: false,
             report_out_of_range: false,
+            rack: String::new(),
+            metadata_max_age: Duration::from_secs(300),
         }
     }
 }
 
 impl Config {
     /// A Fetch request with this configuration.
-    fn request<'a>(&self, data: &'a FetchRequestData) -> FetchRequest<'a> {
+    fn request<'a>(&'a self, data: &'a FetchRequestData) -> FetchRequest<'a> {
         FetchRequest {
             max_wait_ms: i32::try_from(self.max_wait.as_millis()).unwrap_or(i32::MAX),
             min_bytes: self.min_bytes,
@@ -81,6 +91,7 @@ impl Config {
             session_epoch: data.session_epoch,
             topics: topics(data),
             forgotten_topics_data: forgotten(data),
+            rack_id: &self.rack,
             ..Default::default()
         }
     }
@@ -104,8 +115,10 @@ pub struct Assignment {
 struct PartitionPosition {
     offset: i64,
     end: Option<i64>,
-    /// The leader of the last Fetch; -1: none.
-    leader: i32,
+    /// The broker of the last Fetch; -1: none.
+    node: i32,
+    /// The replica to read instead of the leader, and until when.
+    preferred: Option<(i32, Instant)>,
     paused: bool,
     out_of_range: bool,
     max_bytes: i32,
@@ -151,10 +164,12 @@ impl Consumer {
     pub fn add(&mut self, assignments: &[Assignment]) {
         for assignment in assignments {
             let key = (Arc::from(assignment.topic.as_str()), assignment.partition);
+            let before = self.positions.get(&key);
             let position = PartitionPosition {
                 offset: assignment.offset,
                 end: assignment.end,
-                leader: self.positions.get(&key).map_or(-1, |position| position.leader),
+                node: before.map_or(-1, |position| position.node),
+                preferred: before.and_then(|position| position.preferred),
                 paused: false,
                 out_of_range: false,
                 max_bytes: self.config.partition_max_bytes,
@@ -253,7 +268,7 @@ impl Consumer {
         self.in_flight.clear();
     }
 
-    /// Sends a Fetch to each leader that has none in flight. A leader that cannot be reached is an
+    /// Sends a Fetch to each broker that has none in flight. A broker that cannot be reached is an
     /// error only if no other Fetch is in flight.
     fn send_fetches(&mut self) -> Result<()> {
         let wait = self.cluster.wait();
@@ -261,7 +276,7 @@ impl Consumer {
         let answer = options.wait(options.request_timeout + self.config.max_wait);
         let mut by_node: BTreeMap<i32, Vec<(PartitionKey, FetchPosition)>> = BTreeMap::new();
         for (key, position) in &mut self.positions {
-            if position.is_resting() || self.in_flight.contains_key(&position.leader) {
+            if position.is_resting() || self.in_flight.contains_key(&position.node) {
                 continue;
             }
             let topic = self.cluster.topic_with(&key.0, key.1, &wait)?;
@@ -272,14 +287,18 @@ impl Consumer {
             let Some(partition) = topic.partition(key.1) else {
                 return Err(Error::refused(3, format!("{}:{}", key.0, key.1)));
             };
-            position.leader = partition.leader;
-            if position.leader >= 0 && !self.in_flight.contains_key(&position.leader) {
+            position
+                .preferred
+                .take_if(|(node, until)| *until <= Instant::now() || !partition.has_online(*node));
+            position.node = position.preferred.map_or(partition.leader, |(node, _)| node);
+            if position.node >= 0 && !self.in_flight.contains_key(&position.node) {
                 let requested = FetchPosition {
                     topic_id,
                     offset: position.offset,
+                    leader_epoch: partition.leader_epoch,
                     max_bytes: position.max_bytes,
                 };
-                by_node.entry(position.leader).or_default().push((key.clone(), requested));
+                by_node.entry(position.node).or_default().push((key.clone(), requested));
             }
         }
         let mut unreachable = None;
@@ -361,12 +380,14 @@ impl Consumer {
         }
     }
 
-    /// The connection to a leader is lost: look up the leaders of its partitions again.
+    /// The connection to a broker is lost: look up the leaders of its partitions again.
     fn handle_disconnect(&mut self, node: i32, error: &Error) -> Result<()> {
         self.disconnect(node);
-        for ((topic, _), _) in self.positions.iter().filter(|(_, position)| position.leader == node)
-        {
-            self.cluster.forget(topic);
+        for ((topic, _), position) in &mut self.positions {
+            if position.node == node {
+                position.preferred = None;
+                self.cluster.forget(topic);
+            }
         }
         self.cluster.wait().pause(self.cluster.options().retry_backoff, error)
     }
@@ -404,11 +425,24 @@ impl Consumer {
                     continue;
                 }
                 match data.error_code {
+                    0 if data.preferred_read_replica >= 0 => {
+                        let until = Instant::now() + self.config.metadata_max_age;
+                        position.preferred = Some((data.preferred_read_replica, until));
+                    }
+                    OFFSET_OUT_OF_RANGE if position.preferred.is_some() => {
+                        position.preferred = None;
+                        stale = true;
+                    }
                     OFFSET_OUT_OF_RANGE if self.config.report_out_of_range => {
                         position.out_of_range = true
                     }
+                    OFFSET_NOT_AVAILABLE => {
+                        position.preferred = None;
+                        stale = true;
+                    }
                     0 => chunks.extend(self.advance(&key, data, reply)?),
                     code => {
+                        position.preferred = None;
                         let subject = format!("{}:{}", key.0, key.1);
                         let refused = Error::refused(code, subject);
                         if !refused.stale_metadata() {
@@ -495,6 +529,7 @@ fn topics(data: &FetchRequestData) -> Vec<FetchTopic<'_>> {
     for ((topic, partition), requested) in &data.to_send {
         topics.entry((topic, requested.topic_id)).or_default().push(FetchPartition {
             partition: *partition,
+            current_leader_epoch: requested.leader_epoch,
             fetch_offset: requested.offset,
             partition_max_bytes: requested.max_bytes,
             ..Default::default()

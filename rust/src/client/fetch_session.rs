@@ -31,6 +31,8 @@ pub(super) type PartitionKey = (Arc<str>, i32);
 pub(super) struct FetchPosition {
     pub(super) topic_id: TopicId,
     pub(super) offset: i64,
+    /// -1: not known.
+    pub(super) leader_epoch: i32,
     pub(super) max_bytes: i32,
 }
 
@@ -126,8 +128,12 @@ mod tests {
     use super::*;
 
     fn wanted(offsets: &[i64]) -> Vec<(PartitionKey, FetchPosition)> {
-        let position =
-            |offset: &i64| FetchPosition { topic_id: TopicId::ZERO, offset: *offset, max_bytes: 9 };
+        let position = |offset: &i64| FetchPosition {
+            topic_id: TopicId::ZERO,
+            offset: *offset,
+            leader_epoch: 0,
+            max_bytes: 9,
+        };
         (0..).zip(offsets).map(|(p, offset)| ((Arc::from("t"), p), position(offset))).collect()
     }
 

@@ -113,6 +113,11 @@ impl Topic {
 }
 
 impl Partition {
+    /// Whether the broker has a replica that is not known to be offline.
+    pub(super) fn has_online(&self, node: i32) -> bool {
+        self.replicas.contains(&node) && !self.offline.contains(&node)
+    }
+
     fn of(partition: &MetadataResponsePartition) -> Self {
         Self {
             error_code: partition.error_code,

@@ -15,8 +15,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::broker::Partition;
 use crate::broker::replica::follower::FollowerRequest;
+use crate::broker::{Partition, Waker};
 use crate::ids::{Epoch, TopicId};
 use crate::storage::StorageError;
 
@@ -259,6 +259,7 @@ impl PartitionTable {
     pub fn questions(
         &mut self,
         throttled_until: Option<Instant>,
+        waker: &dyn Waker,
     ) -> (Questions, Vec<(usize, StorageError)>) {
         let now = Instant::now();
         while let Some((_, slot)) = self.waiting.first().copied().filter(|(at, _)| *at <= now) {
@@ -281,7 +282,7 @@ impl PartitionTable {
             if fetched.retry_at.is_some() {
                 continue;
             }
-            match fetched.partition.follower_request(fetched.leader_epoch) {
+            match fetched.partition.follower_request(fetched.leader_epoch, waker) {
                 Ok(None) => ended.push(*slot),
                 Ok(Some(request @ FollowerRequest::Fetch { .. })) => fetched.wanted = Some(request),
                 Ok(Some(question)) => drop(questions.insert(*slot, question)),

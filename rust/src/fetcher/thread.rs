@@ -266,7 +266,7 @@ impl FetcherThread {
         (settings, replica): (&FetcherSettings, Replica),
     ) -> Result<()> {
         for _ in 0..QUESTIONS_MAX {
-            let (questions, failed) = self.table.questions(throttled_until(broker));
+            let (questions, failed) = self.table.questions(throttled_until(broker), &**broker);
             let mut answers = answers(&mut self.table, broker, settings);
             for (slot, error) in failed {
                 answers.failed(slot, &AppendError::Storage(error));

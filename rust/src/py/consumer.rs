@@ -411,6 +411,10 @@ pub(super) fn config(
         partition_max_bytes: properties
             .parse("max.partition.fetch.bytes")?
             .unwrap_or(default.partition_max_bytes),
+        rack: properties.take("client.rack")?.unwrap_or(default.rack),
+        metadata_max_age: properties
+            .duration("metadata.max.age.ms")?
+            .unwrap_or(default.metadata_max_age),
         read_committed: isolation.as_deref() == Some("read_committed"),
         report_out_of_range: properties
             .boolean("krust.report.out.of.range")?

@@ -17,7 +17,7 @@ use crate::broker::image::{
 };
 use crate::broker::quotas::bucket::Windows;
 use crate::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
-use crate::broker::{SessionLimits, Settings};
+use crate::broker::{ReplicaSelector, SessionLimits, Settings};
 use crate::ids::{Epoch, TopicPartition};
 use crate::net::{Endpoint, Options};
 use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig, TimestampType};
@@ -124,6 +124,7 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
         worker_threads: table.size("krust.worker.threads", default.worker_threads)?,
         replica_lag_time_max_ms: table
             .or("replica.lag.time.max.ms", default.replica_lag_time_max_ms)?,
+        replica_selector: replica_selector(table)?,
         quota_windows: windows(table, ("quota.window.num", "quota.window.size.seconds"))?,
         leader_throttled_bytes_per_second: table
             .or("leader.replication.throttled.rate", default.leader_throttled_bytes_per_second)?,
@@ -131,6 +132,20 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
             table,
             ("replication.quota.window.num", "replication.quota.window.size.seconds"),
         )?,
+    })
+}
+
+/// Who chooses the replicas that consumers read: Kafka's two classes are built in.
+fn replica_selector(table: &SettingsTable<'_, '_>) -> PyResult<ReplicaSelector> {
+    let class: Option<String> = table.maybe("replica.selector.class")?;
+    Ok(match class.as_deref() {
+        None | Some("" | "org.apache.kafka.common.replica.LeaderSelector") => {
+            ReplicaSelector::Leader
+        }
+        Some("org.apache.kafka.common.replica.RackAwareReplicaSelector") => {
+            ReplicaSelector::RackAware
+        }
+        Some(_) => ReplicaSelector::Policy,
     })
 }
 

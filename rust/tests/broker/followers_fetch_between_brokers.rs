@@ -143,5 +143,8 @@ fn a_tool_that_compares_replicas_reads_any_of_them_to_its_end() {
         assert_eq!((answer.error, answer.bytes > 0), (0, true));
     }
     let consumer = FollowerFetch { replica: -1, ..tool };
+    let answer = consumer.ask(&mut fixture, &mut conn);
+    assert_eq!((answer.error, answer.bytes), (0, 0), "nothing is committed");
+    let consumer = FollowerFetch { version: 10, ..consumer };
     assert_eq!(consumer.ask(&mut fixture, &mut conn).error, 6);
 }

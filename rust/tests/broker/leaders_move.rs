@@ -61,12 +61,12 @@ fn waiting_requests_are_answered_when_the_leader_leaves() {
     made.config.ack_flush = true;
     fixture.topic(TOPIC, made.clone());
     let (mut reader, mut writer) = (fixture.connect(), fixture.connect());
-    let poll = Fetch { min_bytes: 1, max_wait_ms: 60_000, ..Fetch::default() }.of(&[0]);
+    let poll = Fetch { version: 10, max_wait_ms: 60_000, ..Fetch::default() }.of(&[0]);
     fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
     let write = produce(9, -1, &batch(&["a"]));
     change(&mut fixture, TOPIC, Some(led(1, &[(-1, 1, &[0])], made.config.clone())), &[]);
     fixture.turn(&mut [&mut reader, &mut writer]);
-    assert_eq!(fetched(12, &reader.reply(&poll)).2[0].1, NOT_LEADER);
+    assert_eq!(fetched(10, &reader.reply(&poll)).2[0].1, NOT_LEADER);
     let reply = fixture.ask(&mut writer, &write);
     assert_eq!(produced(9, &reply).0, NOT_LEADER);
     change(&mut fixture, TOPIC, Some(led(1, &[(0, 2, &[0])], made.config)), &[]);

@@ -135,14 +135,18 @@ fn a_late_answer_of_an_earlier_epoch_has_no_effect() {
     let mut pair = unreached(LogConfig::default());
     let records = pair.nodes[0].bytes(0);
     let partition = pair.nodes[1].partition(0);
-    let request = partition.follower_request(Epoch(0)).unwrap().unwrap();
+    let request = partition.follower_request(Epoch(0), &*pair.nodes[1].broker).unwrap().unwrap();
     let answer = LeaderAnswer::Fetched { high_watermark: Offset(2), log_start: Offset(0) };
     let answered = AnsweredRequest { request, answer, records: &records };
     let waker = &*pair.nodes[1].broker.clone();
 
     pair.epoch = 1;
     pair.nodes[1].lead_by(0, 1, 1);
-    assert_eq!(partition.follower_request(Epoch(0)).unwrap(), None, "the epoch is over");
+    assert_eq!(
+        partition.follower_request(Epoch(0), &*pair.nodes[1].broker).unwrap(),
+        None,
+        "the epoch is over"
+    );
     assert_eq!(partition.leader_answered(&answered, waker).unwrap(), FollowerStep::Next);
     assert_eq!(pair.nodes[1].end(0), 0);
 
@@ -151,7 +155,7 @@ fn a_late_answer_of_an_earlier_epoch_has_no_effect() {
     assert_eq!(pair.nodes[1].end(0), 0);
 
     pair.nodes[1].lead_by(0, 3, 1);
-    let request = partition.follower_request(Epoch(3)).unwrap().unwrap();
+    let request = partition.follower_request(Epoch(3), &*pair.nodes[1].broker).unwrap().unwrap();
     let answered = AnsweredRequest { request, answer, records: &records };
     assert_eq!(partition.leader_answered(&answered, waker).unwrap(), FollowerStep::Next);
     assert_eq!(pair.nodes[1].end(0), 2);
@@ -165,11 +169,12 @@ fn a_log_end_is_on_disk_before_it_is_reported() {
     let records = pair.nodes[0].bytes(0);
     let partition = pair.nodes[1].partition(0);
     for round in 0..20 {
-        let request = partition.follower_request(Epoch(0)).unwrap().unwrap();
+        let request =
+            partition.follower_request(Epoch(0), &*pair.nodes[1].broker).unwrap().unwrap();
         let answer = LeaderAnswer::Fetched { high_watermark: Offset(1), log_start: Offset(0) };
         let answered = AnsweredRequest { request, answer, records: &records };
         partition.leader_answered(&answered, &*pair.nodes[1].broker).unwrap();
-        partition.follower_request(Epoch(0)).unwrap().unwrap();
+        partition.follower_request(Epoch(0), &*pair.nodes[1].broker).unwrap().unwrap();
         assert_eq!(partition.log.flushed_offset(), Offset(2), "{round}");
         assert_eq!(partition.log.high_watermark(), Offset(1), "{round}");
         partition.log.truncate_to(Offset(0)).unwrap();

@@ -17,7 +17,7 @@ use crate::storage::ActiveProducer;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = DescribeProducersRequest::decode(&mut call.reader(), call.version())?;
-    let image = call.image();
+    let (image, node) = (call.image(), call.broker.settings().node_id);
     let mut first = FirstOnly::default();
     let topics = request.topics.iter().map(|topic| {
         let found = Named { topic: topic.name, id: None }.find(&image);
@@ -25,7 +25,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         let once = indexes.filter(|index| first.passes((topic.name, **index)));
         let answers = once.map(|index| {
             let producers = found
-                .and_then(|topic| hosted(topic, *index))
+                .and_then(|topic| hosted(topic, *index, node))
                 .map(|(_, partition)| partition.log.producers());
             let partition_index = *index;
             match producers {

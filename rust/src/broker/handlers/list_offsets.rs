@@ -105,7 +105,7 @@ fn answer(
                     |topic| if is_repeated { Err(ErrorCode::InvalidRequest) } else { Ok(topic) },
                 )
                 .and_then(|topic| match request.replica_id {
-                    DEBUGGER => hosted(topic, asked.partition_index),
+                    DEBUGGER => hosted(topic, asked.partition_index, node),
                     _ => led(topic, asked.partition_index, node),
                 })
                 .and_then(|(image, partition)| {

@@ -201,7 +201,9 @@ impl Broker {
         // What was flushed while a partition was in no image yet has woken nobody.
         for partition in changed.iter().flat_map(|topic| topic.partitions.iter()) {
             if let Some(partition) = &partition.local {
-                partition.advance(&mut Wakes { here: None, waker: self });
+                let mut wakes = Wakes { here: None, waker: self };
+                partition.advance(&mut wakes);
+                partition.wake_readers(&mut wakes);
             }
         }
         if have_brokers_changed {

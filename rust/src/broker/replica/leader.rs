@@ -95,6 +95,17 @@ pub enum ProposalOutcome {
     Unknown,
 }
 
+/// An in-sync follower that consumers may read from (KIP-392), as it fetched last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadableFollower {
+    /// Its node id.
+    pub replica: i32,
+    /// Its log end offset.
+    pub log_end: Offset,
+    /// When it last had everything that the leader had, in monotonic milliseconds.
+    pub caught_up_ms: i64,
+}
+
 /// The effects of a step. The caller carries them out in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderEffects {
@@ -197,6 +208,22 @@ impl LeaderReplica {
     pub fn maximal_isr(&self) -> Vec<i32> {
         let all = self.leadership.replicas.iter().copied();
         all.filter(|replica| self.is_in_maximal_isr(*replica)).collect()
+    }
+
+    /// The followers of the committed ISR whose logs have the offset, or end there. A follower out
+    /// of sync may stay behind, and a consumer would with it.
+    pub fn followers_with(&self, offset: Offset) -> impl Iterator<Item = ReadableFollower> {
+        let has_offset = move |follower: &&FollowerProgress| {
+            follower.log_start <= offset
+                && offset <= follower.log_end
+                && self.member(follower.replica).is_some()
+                && !self.is_registered_again(follower)
+        };
+        self.followers.iter().filter(has_offset).map(|follower| ReadableFollower {
+            replica: follower.replica,
+            log_end: follower.log_end,
+            caught_up_ms: follower.caught_up_ms,
+        })
     }
 
     /// The lowest log start offset of the live replicas; the leader's own is `log_start`. Records

@@ -26,6 +26,7 @@ use crate::broker::state::proven::Proven;
 use crate::broker::state::quotas::account::Quotas;
 use crate::broker::state::quotas::bucket::Windows;
 use crate::broker::state::quotas::replication::ReplicationQuota;
+use crate::broker::state::read_replicas::{ReplicaSelector, SelectedReplicas};
 use crate::broker::state::replication::ReplicationContext;
 use crate::broker::state::store::LogManager;
 use crate::broker::state::unserved::UnservedIds;
@@ -84,6 +85,8 @@ pub struct Settings {
     pub worker_threads: usize,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max_ms: i64,
+    /// `replica.selector.class`.
+    pub replica_selector: ReplicaSelector,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
     pub quota_windows: Windows,
     /// `leader.replication.throttled.rate`: bytes a second for throttled leaders on this broker;
@@ -118,6 +121,7 @@ impl Default for Settings {
             converted_memory_bytes: 64 << 20,
             worker_threads: 2,
             replica_lag_time_max_ms: 30_000,
+            replica_selector: ReplicaSelector::Leader,
             quota_windows: Windows::default(),
             leader_throttled_bytes_per_second: i64::MAX,
             replication_quota_windows: Windows::default(),
@@ -167,6 +171,7 @@ pub struct Broker {
     pub(crate) quotas: Quotas,
     pub(crate) replication: Arc<ReplicationContext>,
     pub(crate) peer_reach: PeerReach,
+    pub(crate) selected_replicas: SelectedReplicas,
     /// The number of the last connection.
     pub(crate) connections: AtomicU64,
 }
@@ -238,6 +243,7 @@ impl Broker {
             groups,
             replays_stop: AtomicBool::new(false),
             peer_reach: PeerReach::default(),
+            selected_replicas: SelectedReplicas::default(),
             connections: AtomicU64::new(0),
         })
     }
@@ -342,6 +348,10 @@ impl Broker {
             Some(TicketHolder::ProducerIds) => self.producer_ids_came(response),
             Some(TicketHolder::AlterPartition) => {
                 self.proposals_answered(ticket, response);
+                Ok(())
+            }
+            Some(TicketHolder::SelectReplicas) => {
+                self.replicas_selected(ticket, response);
                 Ok(())
             }
         }

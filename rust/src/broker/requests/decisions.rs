@@ -39,6 +39,8 @@ pub(crate) enum TicketHolder {
     ProducerIds,
     /// In-sync sets that this broker's leaders propose.
     AlterPartition,
+    /// Replicas for consumers to read.
+    SelectReplicas,
 }
 
 /// A client's request at the policy.

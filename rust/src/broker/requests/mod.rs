@@ -11,6 +11,7 @@ pub mod delayed;
 pub(crate) mod head;
 pub(crate) mod meter;
 pub mod reply;
+pub(crate) mod select_replicas;
 pub mod service;
 pub(crate) mod work;
 pub(crate) mod workers;

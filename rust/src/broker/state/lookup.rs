@@ -48,10 +48,14 @@ pub(crate) fn led(
 pub(crate) fn hosted(
     topic: &TopicImage,
     index: i32,
+    node: i32,
 ) -> Result<(&PartitionImage, &Arc<Partition>), ErrorCode> {
     let image = topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    let local = image.local.as_ref().ok_or(ErrorCode::NotLeaderOrFollower)?;
-    Ok((image, local))
+    match &image.local {
+        Some(local) => Ok((image, local)),
+        None if image.state.replicas.contains(&node) => Err(ErrorCode::KafkaStorageError),
+        None => Err(ErrorCode::NotLeaderOrFollower),
+    }
 }
 
 /// Compares the leader epoch that a client knows with the current one; -1: it knows none.

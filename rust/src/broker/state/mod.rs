@@ -13,6 +13,7 @@ pub(crate) mod places;
 pub(crate) mod producer_ids;
 pub(crate) mod proven;
 pub mod quotas;
+pub mod read_replicas;
 pub(crate) mod replication;
 pub mod store;
 pub(crate) mod topic_pattern;

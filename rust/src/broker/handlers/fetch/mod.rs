@@ -19,12 +19,20 @@
 //!     does long conversions. v3 adds `max_bytes`, v4 the isolation level, v5 the log start offset,
 //!     v7 sessions. v9 adds the leader epoch: an older one is FENCED_LEADER_EPOCH (74), a newer one
 //!     UNKNOWN_LEADER_EPOCH (75). Below v10, zstd is UNSUPPORTED_COMPRESSION_TYPE (76) if the topic
-//!     is configured for it or a batch must be converted. v12 adds the epoch of the last fetch; the
-//!     reply says where the logs diverge. v13 adds topic ids. v15 moves the replica id into the
-//!     replica state, with the broker epoch of the follower (KIP-903).
-//! Not done: reading from the nearest replica; tiered storage.
+//!     is configured for it or a batch must be converted. v11 adds the rack; consumers may read
+//!     followers. v12 adds the epoch of the last fetch; the reply says where the logs diverge. v13
+//!     adds topic ids. v15 moves the replica id into the replica state, with the broker epoch of
+//!     the follower (KIP-903).
+//! Racks (KIP-392): a leader answers a consumer that names its rack with the replica to read, and
+//!     no records, at once (see `nearest`). A follower serves consumers up to the high watermark
+//!     that its leader told it. An offset above that, and not above its log end, waits. One above
+//!     its log end that the leader may have committed is OFFSET_NOT_AVAILABLE (78): the client asks
+//!     again, or asks the leader. Kafka answers OFFSET_OUT_OF_RANGE (1), on which a client with old
+//!     metadata starts over.
+//! Not done: tiered storage.
 
 mod convert;
+mod nearest;
 mod read;
 mod reader;
 mod reply;
@@ -32,8 +40,9 @@ mod target;
 
 use std::sync::Arc;
 
+use crate::broker::handlers::fetch::nearest::ReplicaChoice;
 use crate::broker::handlers::fetch::read::{ReadResult, ReadRules};
-use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport, refusal};
+use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport, ReaderRole, refusal};
 use crate::broker::handlers::fetch::target::{FetchTarget, target};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
@@ -44,6 +53,7 @@ use crate::broker::requests::service::Flow;
 use crate::broker::state::fetch_sessions::FetchContext;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::quotas::account::{Account, Verdict};
+use crate::broker::state::read_replicas::ConsumerPlace;
 use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchRequest, FetchResponse};
@@ -56,6 +66,8 @@ struct DelayedFetch {
     rules: ReadRules,
     min_bytes: usize,
     account: Option<Arc<Account>>,
+    /// Where the consumer is, if that may lead to another replica.
+    place: Option<ConsumerPlace>,
     /// A follower's progress was reported to the partitions.
     is_reported: bool,
 }
@@ -89,10 +101,11 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let now_ms = call.broker.clock.monotonic_ms();
     rules.is_over_quota =
         rules.reader.is_follower() && call.broker.leader_quota.wait_ms(now_ms) > 0;
-    let mut waiting = DelayedFetch { target, rules, min_bytes, account, is_reported: false };
+    let place = nearest::place(call, &request, rules.reader);
+    let mut waiting = DelayedFetch { target, rules, min_bytes, account, place, is_reported: false };
     let wait_ms = i64::from(request.max_wait_ms.max(0));
-    let node = settings.node_id;
-    let look = FetchView { node, image: &call.thread.image, number: call.thread.image_number };
+    let (node, number) = (settings.node_id, call.thread.image_number);
+    let look = FetchView { broker: call.broker, node, image: &call.thread.image, number };
     let head = call.request.head;
     if head.throttle_time_ms > 0 {
         waiting.write_nothing(call.broker, head, call.replies.ready());
@@ -152,6 +165,7 @@ impl Seen {
 
 /// The limits for reading the partitions.
 struct FetchView<'a> {
+    broker: &'a Broker,
     node: i32,
     image: &'a ClusterImage,
     number: u64,
@@ -161,16 +175,19 @@ impl DelayedFetch {
     /// Reads the partitions. `late`: the reply is due, with whatever is available.
     fn look(&mut self, look: &FetchView<'_>, late: bool, wakes: &mut Wakes<'_>) -> Seen {
         let (rules, min_bytes) = (self.rules, self.min_bytes);
-        let report = match rules.reader {
-            FetchReader::Follower { replica, broker_epoch } if !self.is_reported => {
-                Some(FollowerReport { replica, broker_epoch, wakes })
+        let role = match (rules.reader, &self.place) {
+            (FetchReader::Follower { replica, broker_epoch }, _) if !self.is_reported => {
+                ReaderRole::Reports(FollowerReport { replica, broker_epoch, wakes })
             }
-            _ => None,
+            (_, Some(place)) => {
+                ReaderRole::Chooses(ReplicaChoice { broker: look.broker, image: look.image, place })
+            }
+            _ => ReaderRole::Reads,
         };
         let seen = |context: &mut FetchContext, all, late| {
             context.resolve(look.node, (look.image, look.number));
             context.collect_changes();
-            let results = read::look(context, (&rules, all), report);
+            let results = read::look(context, (&rules, all), role);
             let over = late || context.entries.is_empty() || results.is_enough(min_bytes);
             match results.is_cold {
                 true => Seen::Cold,
@@ -211,7 +228,8 @@ impl DelayedFetch {
         deadline_ms: i64,
     ) -> impl FnOnce(&Broker) -> Worked + Send + 'static {
         move |broker| {
-            let look = FetchView { node: broker.settings.load().node_id, image: &image, number };
+            let node = broker.settings.load().node_id;
+            let look = FetchView { broker, node, image: &image, number };
             let late = broker.clock.monotonic_ms() >= deadline_ms;
             let wakes = &mut Wakes { here: None, waker: broker };
             let Seen::Enough(found) = self.look(&look, late, wakes) else {
@@ -358,6 +376,7 @@ impl DelayedFetch {
 impl DelayedOperation for DelayedFetch {
     fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
         let look = FetchView {
+            broker: at.broker,
             node: at.broker.settings.load().node_id,
             image: &at.thread.image,
             number: at.thread.image_number,
@@ -402,11 +421,14 @@ impl DelayedOperation for DelayedFetch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::policy::{Event, Policy};
     use crate::broker::requests::apis;
+    use crate::broker::requests::broker::Settings;
     use crate::broker::state::fetch_sessions::{
         CachedPartition, ConnectionSessions, FetchSessions, ReadRequest, SessionLimits,
     };
-    use crate::broker::state::waking::Waker;
+    use crate::broker::state::store::LogManager;
+    use crate::clock::SystemClock;
     use crate::ids::{Epoch, TopicId};
     use crate::wire::Reader;
 
@@ -414,8 +436,8 @@ mod tests {
 
     struct Nobody;
 
-    impl Waker for Nobody {
-        fn wake(&self, _: usize, _: DelayedId) {}
+    impl Policy for Nobody {
+        fn submit(&self, _: Event) {}
     }
 
     fn unknown(partition: i32) -> CachedPartition {
@@ -441,6 +463,8 @@ mod tests {
 
     #[test]
     fn results_of_a_partition_that_was_forgotten_since_are_not_sent() {
+        let (policy, clock) = (Arc::new(Nobody), Arc::new(SystemClock));
+        let broker = Broker::new(Settings::default(), LogManager::new(vec![]), policy, clock);
         for forgets in [false, true] {
             let mut context = FetchContext::new(false);
             for partition in 0..2 {
@@ -457,11 +481,17 @@ mod tests {
                 forgotten: 0,
             };
             let rules = ReadRules::of(&FetchRequest::default(), VERSION, 1 << 20);
-            let mut delayed =
-                DelayedFetch { target, rules, min_bytes: 0, account: None, is_reported: false };
-            let wakes = &mut Wakes { here: None, waker: &Nobody };
+            let mut delayed = DelayedFetch {
+                target,
+                rules,
+                min_bytes: 0,
+                account: None,
+                place: None,
+                is_reported: false,
+            };
+            let wakes = &mut Wakes { here: None, waker: &*broker };
             let image = ClusterImage::default();
-            let view = FetchView { node: 0, image: &image, number: 0 };
+            let view = FetchView { broker: &broker, node: 0, image: &image, number: 0 };
             let Seen::Enough(found) = delayed.look(&view, true, wakes) else { unreachable!() };
             if forgets {
                 session.lock().forget("t", TopicId::default(), 0);

@@ -6,7 +6,7 @@
 
 use crate::broker::errors;
 use crate::broker::handlers::fetch::convert;
-use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport};
+use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport, ReaderRole};
 use crate::broker::state::fetch_sessions::{CachedPartition, FetchContext};
 use crate::broker::state::lookup::check_leader_epoch;
 use crate::broker::state::partition::Partition;
@@ -54,6 +54,8 @@ pub(crate) struct ReadResult {
     pub(crate) log_start_offset: i64,
     pub(crate) aborted: Option<Vec<AbortedTxn>>,
     pub(crate) diverging: Option<(Epoch, Offset)>,
+    /// The replica that the consumer shall read instead.
+    pub(crate) preferred: Option<i32>,
     pub(crate) slice: LogSlice,
     /// The read request, if the range is to be converted.
     pub(crate) read: Option<LogReadRequest>,
@@ -120,14 +122,13 @@ pub(crate) fn throttled_bytes(found: &[ReadResult]) -> usize {
     found.iter().filter(|found| found.is_throttled).map(ReadResult::bytes).sum()
 }
 
-/// Reads the active partitions, or all. Those without news become inactive. `report`: the reader is
-/// a follower whose progress was not reported yet.
+/// Reads the active partitions, or all. Those without news become inactive.
 pub(crate) fn look(
     context: &mut FetchContext,
     (rules, all): (&ReadRules, bool),
-    mut report: Option<FollowerReport<'_, '_>>,
+    mut role: ReaderRole<'_, '_>,
 ) -> ReadResults {
-    if let (Some(report), false) = (&mut report, all)
+    if let (ReaderRole::Reports(report), false) = (&mut role, all)
         && rules.arrived_ms >= context.reported_ms + REPORT_MS
     {
         context.reported_ms = rules.arrived_ms;
@@ -157,7 +158,7 @@ pub(crate) fn look(
     let mut still_active = Vec::with_capacity(numbers.len());
     for number in numbers.iter().copied() {
         let Some(entry) = context.entry(number) else { continue };
-        let found = result_of(number, entry, (rules, &mut budget, report.as_mut()));
+        let found = result_of(number, entry, (rules, &mut budget, &mut role));
         if budget.is_cold {
             // All that was active stays so: it is looked at again.
             context.set_active(numbers);
@@ -165,13 +166,9 @@ pub(crate) fn look(
         }
         let bytes = found.bytes();
         results.bytes += bytes;
-        results.urgent |= found.error != ErrorCode::None
-            || found.diverging.is_some()
-            || (rules.hurries && found.has_new_marks(entry));
-        let has_news = bytes > 0
-            || found.error != ErrorCode::None
-            || found.diverging.is_some()
-            || found.has_new_marks(entry);
+        let is_turned_away = found.error != ErrorCode::None || found.is_turned_away();
+        results.urgent |= is_turned_away || (rules.hurries && found.has_new_marks(entry));
+        let has_news = bytes > 0 || is_turned_away || found.has_new_marks(entry);
         let exhausted = !budget.first && (budget.left == 0 || budget.limit == 0);
         entry.is_active = has_news || exhausted || found.is_cut;
         if entry.is_active {
@@ -253,7 +250,7 @@ impl Budget {
 fn result_of(
     number: u32,
     entry: &CachedPartition,
-    reading: (&ReadRules, &mut Budget, Option<&mut FollowerReport<'_, '_>>),
+    reading: (&ReadRules, &mut Budget, &mut ReaderRole<'_, '_>),
 ) -> ReadResult {
     let mut found = ReadResult::empty(number);
     if let Err(error) = read_partition(&mut found, entry, reading) {
@@ -265,7 +262,7 @@ fn result_of(
 fn read_partition(
     found: &mut ReadResult,
     entry: &CachedPartition,
-    (rules, budget, report): (&ReadRules, &mut Budget, Option<&mut FollowerReport<'_, '_>>),
+    (rules, budget, role): (&ReadRules, &mut Budget, &mut ReaderRole<'_, '_>),
 ) -> Result<(), ErrorCode> {
     let (partition, epoch) = match &entry.local {
         Ok((partition, epoch)) => (partition, *epoch),
@@ -277,12 +274,17 @@ fn read_partition(
         return Err(ErrorCode::UnsupportedCompressionType);
     }
     let log = &*partition.log;
-    if let Some(diverging) = diverging(log, asked.last_fetched_epoch, asked.fetch_offset)? {
-        found.diverging = Some(diverging);
+    if let ReaderRole::Chooses(choice) = role {
+        found.preferred = choice.preferred(partition, Offset(asked.fetch_offset));
+    }
+    if found.preferred.is_none() {
+        found.diverging = diverging(log, asked.last_fetched_epoch, asked.fetch_offset)?;
+    }
+    if found.is_turned_away() {
         found.marks(log);
         return Ok(());
     }
-    if let Some(report) = report {
+    if let ReaderRole::Reports(report) = role {
         report.report(entry)?;
     }
     // The marks are read before the log: they are never ahead of what is read.
@@ -303,13 +305,10 @@ fn read_partition(
     }
     let (offset, upper) = (Offset(asked.fetch_offset), Offset(upper));
     let read = LogReadRequest { offset, max_bytes: most, upper, min_one: budget.first };
-    let slice = match budget.held {
-        0 => log.read(read),
-        _ => log.read_recent(read),
-    };
+    let slice = if budget.held == 0 { log.read(read) } else { log.read_recent(read) };
     let slice = slice.map_err(|error| {
         budget.is_cold |= matches!(&error, ReadError::Storage(error) if error.would_wait());
-        errors::of_read(&error)
+        refusal(&error, partition)
     })?;
     if rules.read_committed && rules.version >= 4 {
         let aborted = if slice.size > 0 { log.aborted(offset, upper) } else { Ok(vec![]) };
@@ -327,6 +326,18 @@ fn read_partition(
     found.read = rules.magic.map(|_| read);
     budget.spend(found);
     Ok(())
+}
+
+/// Why a read is refused. A follower may get the records at the offset soon.
+fn refusal(error: &ReadError, partition: &Partition) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { offset, log_end, .. }
+            if offset > log_end && partition.may_get(Offset(*offset)) =>
+        {
+            ErrorCode::OffsetNotAvailable
+        }
+        error => errors::of_read(error),
+    }
 }
 
 /// Where the log diverged from the reader's, if it did (KIP-595).
@@ -360,6 +371,7 @@ impl ReadResult {
             log_start_offset: -1,
             aborted: None,
             diverging: None,
+            preferred: None,
             slice: LogSlice::default(),
             read: None,
             converted: None,
@@ -372,6 +384,11 @@ impl ReadResult {
         self.log_start_offset = log.log_start_offset().0;
         self.last_stable_offset = log.last_stable_offset().0;
         self.high_watermark = log.high_watermark().0;
+    }
+
+    /// Whether the reader has to ask another replica, or for another offset.
+    fn is_turned_away(&self) -> bool {
+        self.preferred.is_some() || self.diverging.is_some()
     }
 
     /// Whether the reader was last sent other marks.

@@ -1,6 +1,7 @@
 //! Who reads: a consumer, a follower, or a tool that compares replicas. What a follower's Fetch
 //! says of its progress goes to the partitions.
 
+use crate::broker::handlers::fetch::nearest::ReplicaChoice;
 use crate::broker::replica::leader::FollowerFetch;
 use crate::broker::state::fetch_sessions::CachedPartition;
 use crate::broker::state::waking::Wakes;
@@ -13,10 +14,13 @@ use crate::protocol::fetch::{
 /// Kafka's debugging consumer.
 const DEBUGGER: i32 = -2;
 
+/// The first version in which consumers may read followers.
+pub(super) const FOLLOWERS_FROM: i16 = 11;
+
 /// Who sent a Fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchReader {
-    /// It reads committed records from the leader.
+    /// It reads committed records.
     Consumer,
     /// It reads any replica to the log end.
     Debugger,
@@ -26,6 +30,16 @@ pub(crate) enum FetchReader {
         /// -1 before v15.
         broker_epoch: i64,
     },
+}
+
+/// What a Fetch means beyond reading.
+pub(crate) enum ReaderRole<'a, 'w> {
+    /// Nothing.
+    Reads,
+    /// The progress of a follower, which was not reported yet.
+    Reports(FollowerReport<'a, 'w>),
+    /// A consumer of some rack may read a nearer replica.
+    Chooses(ReplicaChoice<'a>),
 }
 
 /// Reports a follower's progress to the partitions that it reads.
@@ -58,9 +72,13 @@ impl FetchReader {
         self != Self::Consumer
     }
 
-    /// Whether it reads replicas that do not lead.
-    pub(crate) fn reads_any_replica(self) -> bool {
-        self == Self::Debugger
+    /// Whether it reads replicas that do not lead. Consumers do since KIP-392.
+    pub(crate) fn reads_any_replica(self, version: i16) -> bool {
+        match self {
+            Self::Consumer => version >= FOLLOWERS_FROM,
+            Self::Debugger => true,
+            Self::Follower { .. } => false,
+        }
     }
 }
 

@@ -91,6 +91,9 @@ fn partition<'a>(entry: &CachedPartition, found: &'a ReadResult) -> PartitionDat
         records,
         ..Default::default()
     };
+    if let Some(replica) = found.preferred {
+        data.preferred_read_replica = replica;
+    }
     if let Some((epoch, end_offset)) = found.diverging {
         data.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end_offset.0 };
     }

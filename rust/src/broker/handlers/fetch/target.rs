@@ -56,7 +56,7 @@ pub(super) fn target(
     let reader = FetchReader::of(request);
     let mut context = FetchContext::new(by_id);
     context.reads_to_log_end = reader.reads_to_log_end();
-    context.reads_any_replica = reader.reads_any_replica();
+    context.reads_any_replica = reader.reads_any_replica(call.version());
     context.image_number = thread.image_number;
     let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     context.reserve(named);

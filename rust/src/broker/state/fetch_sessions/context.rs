@@ -17,7 +17,7 @@ pub(crate) struct FetchContext {
     pub(crate) by_id: bool,
     /// The reader is a follower or compares replicas.
     pub(crate) reads_to_log_end: bool,
-    /// The reader compares replicas.
+    /// The reader may read followers: it compares replicas, or is a consumer of Fetch v11 or newer.
     pub(crate) reads_any_replica: bool,
     /// By number; `None` where a partition was forgotten.
     pub(crate) entries: Vec<Option<CachedPartition>>,
@@ -211,7 +211,7 @@ impl CachedPartition {
         self.leader = state.map_or((-1, Epoch::NONE), |state| (state.leader, state.leader_epoch));
         self.local = topic.and_then(|topic| {
             let (image, partition) = match any {
-                true => hosted(topic, self.partition)?,
+                true => hosted(topic, self.partition, node)?,
                 false => led(topic, self.partition, node)?,
             };
             Ok((Arc::clone(partition), image.state.leader_epoch))

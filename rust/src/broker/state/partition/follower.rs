@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Partition, Replica, ReplicaRole};
+use super::{Partition, Replica, ReplicaRole, WatchScope};
 use crate::broker::replica::follower::{
     FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer,
 };
@@ -90,6 +90,17 @@ impl Partition {
         }
     }
 
+    /// Whether this replica follows and may not have got the committed records below `offset` yet.
+    pub(crate) fn may_get(&self, offset: Offset) -> bool {
+        match &*self.replica.lock() {
+            Replica::Follower(follower) => {
+                let high_watermark = follower.leader_high_watermark;
+                high_watermark == Offset::NONE || offset <= high_watermark
+            }
+            _ => false,
+        }
+    }
+
     /// A connection to the leader of this epoch is open. `truncates_by_fetch`: it knows Fetch v12.
     /// Without effect unless this broker follows in this epoch.
     pub fn begin_fetching(&self, leader_epoch: Epoch, truncates_by_fetch: bool) {
@@ -106,6 +117,7 @@ impl Partition {
     pub fn follower_request(
         &self,
         leader_epoch: Epoch,
+        waker: &dyn Waker,
     ) -> Result<Option<FollowerRequest>, StorageError> {
         self.settle()?;
         let replica = self.replica.lock();
@@ -113,11 +125,16 @@ impl Partition {
         if follower.steps.leader_epoch() != leader_epoch {
             return Ok(None);
         }
-        if self.log.high_watermark() < follower.leader_high_watermark {
-            // The watermark waited for the flush.
-            self.log.raise_high_watermark(follower.leader_high_watermark);
+        let high_watermark = self.log.high_watermark();
+        // The watermark may have waited for the flush.
+        let is_raised = high_watermark < follower.leader_high_watermark
+            && self.log.raise_high_watermark(follower.leader_high_watermark) > high_watermark;
+        let request = follower.steps.request(&*self.log);
+        drop(replica);
+        if is_raised {
+            self.wake(&mut Wakes { here: None, waker }, WatchScope::All);
         }
-        Ok(follower.steps.request(&*self.log))
+        Ok(request)
     }
 
     /// The leader answered: carries out what follows for the log, and wakes whoever waits for it.
@@ -128,6 +145,7 @@ impl Partition {
         answered: &AnsweredRequest<'_>,
         waker: &dyn Waker,
     ) -> Result<FollowerStep, AppendError> {
+        let before = self.marks();
         let step = {
             let mut replica = self.replica.lock();
             let Replica::Follower(follower) = &mut *replica else { return Ok(FollowerStep::End) };
@@ -138,8 +156,14 @@ impl Partition {
             }
             self.carry_out(effect, (answer, records))?
         };
-        self.advance(&mut Wakes { here: None, waker });
+        let scope = if self.marks() == before { WatchScope::LogEnd } else { WatchScope::All };
+        self.wake(&mut Wakes { here: None, waker }, scope);
         Ok(step)
+    }
+
+    /// The high watermark and the log start offset, which consumers wait for.
+    fn marks(&self) -> (Offset, Offset) {
+        (self.log.high_watermark(), self.log.log_start_offset())
     }
 
     fn carry_out(

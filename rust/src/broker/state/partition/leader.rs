@@ -118,6 +118,21 @@ impl Partition {
         }
     }
 
+    /// Has `choose` pick a follower for a consumer, if this broker leads and has followers.
+    /// `choose` is called under the lock of the replica.
+    pub(crate) fn choose_follower(
+        &self,
+        choose: impl FnOnce(&LeaderReplica) -> Option<i32>,
+    ) -> Option<i32> {
+        if self.role() != ReplicaRole::Leader {
+            return None;
+        }
+        match &*self.replica.lock() {
+            Replica::Leader(leader) => choose(leader),
+            _ => None,
+        }
+    }
+
     /// A follower fetched, in the leader epoch that the caller's image has. Errors: it has no
     /// replica or an earlier registration, or this broker does not lead in this epoch.
     pub(crate) fn follower_fetched(

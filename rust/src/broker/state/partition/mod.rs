@@ -323,6 +323,13 @@ impl Partition {
         self.mark_watchers(wakes, WatchScope::All);
     }
 
+    /// The leader or the replicas may have changed, of which readers may have to hear.
+    pub(crate) fn wake_readers(&self, wakes: &mut Wakes<'_>) {
+        if self.watched.load(Ordering::Relaxed) > 0 {
+            self.mark_watchers(wakes, WatchScope::All);
+        }
+    }
+
     fn wake_waiters(&self, wakes: &mut Wakes<'_>, all: bool) {
         let (leader, every) = (self.acknowledged(Acks::Leader), self.acknowledged(Acks::All));
         let mut waiters = self.waiters.lock();
