@@ -11,6 +11,8 @@ SECONDS ?= 60
 WORKERS ?= 4
 IMAGES ?= 1000000
 PLACES ?= 5000
+RUNS ?= 5
+TOTALS ?= target/chaos-replicated.jsonl
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
@@ -190,8 +192,12 @@ chaos-zookeeper: $(DEV) ## a group in ZooKeeper, Apache's and krust's members, f
 chaos-cluster: $(DEV) ## faults of three brokers and three ZooKeepers, KRUST_CLUSTER_ROUNDS times (300)
 	KRUST_CLUSTER_ROUNDS=$${KRUST_CLUSTER_ROUNDS:-300} $(BIN)/python -m pytest -s tests/cluster/test_chaos.py $(ARGS)
 
-chaos-replicated: $(DEV) ## faults of three brokers and their links with replication factor 3, KRUST_REPLICATED_ROUNDS times (200)
-	KRUST_REPLICATED_ROUNDS=$${KRUST_REPLICATED_ROUNDS:-200} $(BIN)/python -m pytest -s tests/cluster/test_replicated_chaos.py $(ARGS)
+chaos-replicated: $(DEV) ## faults of three brokers with replication factor 3: RUNS (5) runs of KRUST_REPLICATED_ROUNDS (40), and their totals
+	@mkdir -p $(dir $(TOTALS))
+	failed=0; for run in $$(seq $(RUNS)); do KRUST_REPLICATED_ROUNDS=$${KRUST_REPLICATED_ROUNDS:-40} \
+	  KRUST_REPLICATED_BURST=$${KRUST_REPLICATED_BURST:-200} KRUST_REPLICATED_TOTALS=$(TOTALS) \
+	  $(BIN)/python -m pytest -q -s tests/cluster/test_replicated_chaos.py $(ARGS) || { failed=1; break; }; done; \
+	  $(BIN)/python -m tests.cluster.totals $(TOTALS); exit $$failed
 
 chaos-mixed: $(DEV) ## Kafka 3.9.1 and krust as replicas of each other, and a rolling replacement of KRUST_MIXED_RECORDS (2,000,000)
 	KRUST_KAFKA_CLUSTER=1 KRUST_MIXED_RECORDS=$${KRUST_MIXED_RECORDS:-2000000} $(BIN)/python -m pytest -s tests/cluster/test_mixed_replicas.py $(ARGS)

@@ -20,6 +20,7 @@ from krust._krust import Client
 from krust.errors import KrustError
 from krust.metadata.ensemble import Credentials, Ensemble
 from krust.metadata.zookeeper import end_session
+from tests.cluster.disks import Disks
 from tests.cluster.network import Network
 from tests.peers.zookeeper import LONG_MS
 from tests.ports import free_ports
@@ -34,6 +35,7 @@ class Cluster:
     through  as the brokers reach it, if that differs
     replicas  the replication factor of the topics that `create` makes
     network   the namespaces that the brokers run in, if they do
+    disks     the disks that are mounted at their log directories, if there are some
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Cluster:
         through: str = "",
         replicas: int = 1,
         network: Network | None = None,
+        disks: Disks | None = None,
         **settings: Any,
     ) -> None:
         self.connect = through or connect
@@ -52,7 +55,7 @@ class Cluster:
         self._folder = folder
         self._settings = settings
         self._replicas = replicas
-        self._network = network
+        self._network, self._disks = network, disks
         self._ports = dict(enumerate(free_ports(count), 1))
         self.brokers: dict[int, Served] = {}
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
@@ -81,6 +84,8 @@ class Cluster:
         if self._network is not None:
             options |= self._network.settings(number)
             port, within = None, self._network.command(number)
+        if self._disks is not None:
+            options |= self._disks.settings(number)
         folder = self._folder / str(number)
         served = Served(folder, *flags, options=options, port=port, within=within)
         self.brokers[number] = served

@@ -3,7 +3,8 @@
 Each broker has a namespace and four links: one to each other broker, one to ZooKeeper, one to the
 clients. A cut link loses packets and answers nothing, as a broken cable does; connections stay open
 until their ends notice. Every address lies in one random /24 that this machine does not use.
-Needs root and `ip` (Debian's iproute2); `missing` says why there is no such network here.
+Needs root, `ip` and `nsenter` (Debian's iproute2 and util-linux); `missing` says why there is no
+such network here.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ def missing() -> str | None:
     """Why there are no network namespaces here; None: there are."""
     if os.geteuid() != 0:
         return "only root makes network namespaces"
-    if shutil.which("ip") is None:
-        return "there is no `ip` here (Debian's iproute2)"
+    for command, package in (("ip", "iproute2"), ("nsenter", "util-linux")):
+        if shutil.which(command) is None:
+            return f"there is no `{command}` here (Debian's {package})"
     name = f"krust-probe-{os.getpid()}"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if made.returncode:
@@ -90,8 +92,11 @@ class Network:
         return f"{self._base}.200"
 
     def command(self, number: int) -> list[str]:
-        """The words that start a command in the namespace of a broker."""
-        return ["ip", "netns", "exec", self._space(number)]
+        """The words that start a command in the namespace of a broker.
+
+        `ip netns exec` would keep every disk mounted, in a mount namespace of its own.
+        """
+        return ["nsenter", f"--net=/run/netns/{self._space(number)}"]
 
     def settings(self, number: int) -> dict[str, object]:
         """The listeners of a broker."""
@@ -112,6 +117,11 @@ class Network:
     def cut_from_zookeeper(self, number: int) -> None:
         """A broker does not reach ZooKeeper; clients and other brokers reach it."""
         self._down(number, self._host_link(number, "z"))
+
+    def cut_all_from_zookeeper(self) -> None:
+        """No broker reaches ZooKeeper."""
+        for number in BROKERS:
+            self.cut_from_zookeeper(number)
 
     def cut_one_way(self, a: int, b: int) -> None:
         """Packets from broker `a` to broker `b` are lost; those from `b` to `a` arrive."""

@@ -8,15 +8,20 @@
     doubled   a value is at two offsets, although its producer is idempotent
     unknown   nobody sent this value
     gap       an offset below the end has no record
+
+Each value is the topic's name and a number. Numbers count from 0, and the number decides the
+partition, so that a ledger of millions needs some bytes a record.
+Threads: a ledger belongs to one writer. Others read how much it has, and check it after the writer
+has stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections import Counter, defaultdict
+from array import array
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
@@ -25,6 +30,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonError
 
+import krust
+from krust.errors import KrustError
 from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
@@ -33,80 +40,116 @@ if TYPE_CHECKING:
 DELIVERY_MS = 120_000
 PAUSE_S = 0.01
 """between two bursts of a writer"""
+SLOW_BURST = 5
+"""as much as a client written in Python sends at a time"""
+UNDER_WAY = 20_000
+"""records that a fast writer may have under way"""
+NOTHING = -1
 
 
 class Ledger:
-    """The promises that the producers of one topic were given."""
+    """The promises that the producer of one topic was given."""
 
     def __init__(self, topic: str, partitions: int) -> None:
         self.topic, self.partitions = topic, partitions
-        self.sent: set[str] = set()
-        self.acknowledged: dict[tuple[int, int], str] = {}
-        """(partition, offset) -> value"""
+        self.sent = 0
+        """the numbers below it may have been written"""
         self.failed: list[str] = []
         """what the client library gave up, with its reason: written at most once, or not at all"""
-        self._lock = threading.Lock()
+        self._count = 0
+        self._promised = [array("q") for _ in range(partitions)]
+        """of each partition: the number that was promised at each offset, or NOTHING"""
+        self._broken: list[str] = []
 
     def __len__(self) -> int:
-        return len(self.acknowledged)
+        return self._count
 
-    def sends(self, value: str) -> None:
-        """A producer is about to send a value."""
-        with self._lock:
-            self.sent.add(value)
+    def value(self, number: int) -> bytes:
+        """The record with this number."""
+        return f"{self.topic}-{number}".encode()
 
-    def promised(self, partition: int, offset: int, value: str) -> None:
+    def values(self) -> Iterator[str]:
+        """All acknowledged values."""
+        for each in self._promised:
+            yield from (f"{self.topic}-{number}" for number in each if number != NOTHING)
+
+    def promised(self, number: int, partition: int, offset: int) -> None:
         """A value was acknowledged."""
-        with self._lock:
-            self.acknowledged[partition, offset] = value
+        numbers = self._promised[partition]
+        if offset < 0:
+            self._broken.append(f"lost: {number} was acknowledged without an offset")
+            return
+        if offset >= len(numbers):
+            numbers.extend([NOTHING] * (offset + 1 - len(numbers)))
+        if numbers[offset] != NOTHING:
+            both = f"{numbers[offset]} and {number}"
+            self._broken.append(f"lost: {both} were acknowledged at {partition}:{offset}")
+        numbers[offset] = number
+        self._count += 1
 
-    def gave_up(self, value: str, reason: object) -> None:
+    def gave_up(self, number: int, reason: object) -> None:
         """The client library reports that it could not deliver."""
-        with self._lock:
-            self.failed.append(f"{value}: {reason}")
+        self.failed.append(f"{number}: {reason}")
 
     def check(self, bootstrap: str) -> list[str]:
         """All broken promises, by what the topic contains now."""
-        found = dict(read_topic(bootstrap, self.topic, self.partitions))
-        with self._lock:
-            promised, sent = dict(self.acknowledged), set(self.sent)
-        broken = [
-            f"lost: {value} was acknowledged at {place}, there is {found.get(place)}"
-            for place, value in promised.items()
-            if found.get(place) != value
-        ]
-        count = Counter(found.values())
-        broken += [f"doubled: {value} {times} times" for value, times in count.items() if times > 1]
-        broken += [f"unknown: {value} at {at}" for at, value in found.items() if value not in sent]
-        offsets: dict[int, list[int]] = defaultdict(list)
-        for partition, offset in found:
-            offsets[partition].append(offset)
-        for partition, each in offsets.items():
-            if sorted(each) != list(range(len(each))):
-                broken.append(f"gap: partition {partition} has {len(each)} records to {max(each)}")
+        broken = list(self._broken)
+        found = bytearray(self.sent)
+        for place, promised in enumerate(self._promised):
+            numbers = array("q", [NOTHING]) * len(promised)
+            count = 0
+            for offset, value in read_partition(bootstrap, self.topic, place):
+                number = self._number(place, value)
+                if offset != count:
+                    broken.append(f"gap: {place}:{count} to {place}:{offset}")
+                count = offset + 1
+                if number is None:
+                    broken.append(f"unknown: {value!r} at {place}:{offset}")
+                    continue
+                if found[number]:
+                    broken.append(f"doubled: {number}, again at {place}:{offset}")
+                found[number] = 1
+                if offset < len(promised):
+                    numbers[offset] = number
+            broken += [
+                f"lost: {wanted} was acknowledged at {place}:{offset}, there is {numbers[offset]}"
+                for offset, wanted in enumerate(promised)
+                if wanted not in (NOTHING, numbers[offset])
+            ]
         return broken
 
+    def _number(self, partition: int, value: bytes) -> int | None:
+        topic, _, digits = value.rpartition(b"-")
+        known = topic == self.topic.encode() and digits.isdigit()
+        number = int(digits) if known else self.sent
+        return number if number < self.sent and number % self.partitions == partition else None
 
-def read_topic(
-    bootstrap: str, topic: str, partitions: int
-) -> Iterator[tuple[tuple[int, int], str]]:
-    """Every record up to the high watermark: ((partition, offset), value)."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checker", "log_level": 0})
+
+def read_partition(bootstrap: str, topic: str, partition: int) -> Iterator[tuple[int, bytes]]:
+    """Every record of a partition up to its high watermark: offset and value."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "checker",
+            "log_level": 0,
+            "check.crcs": True,
+        }
+    )
     try:
-        for partition in range(partitions):
-            place = TopicPartition(topic, partition)
-            _, end = consumer.get_watermark_offsets(place, timeout=WAIT_S)
-            consumer.assign([TopicPartition(topic, partition, 0)])
-            read, deadline = 0, time.monotonic() + WAIT_S
-            while read < end:
-                assert time.monotonic() < deadline, f"{place}: {read} of {end} records"
-                for message in consumer.consume(1000, 0.5):
-                    if message.error() is None:
-                        offset, value = message.offset(), message.value()
-                        assert offset is not None
-                        assert isinstance(value, bytes)
-                        yield (partition, offset), value.decode()
-                        read, deadline = offset + 1, time.monotonic() + WAIT_S
+        place = TopicPartition(topic, partition, 0)
+        _, end = consumer.get_watermark_offsets(place, timeout=WAIT_S)
+        consumer.assign([place])
+        read, deadline = 0, time.monotonic() + WAIT_S
+        while read < end:
+            assert time.monotonic() < deadline, f"{place}: {read} of {end} records"
+            for message in consumer.consume(10_000, 0.5):
+                if message.error() is None:
+                    offset, value = message.offset(), message.value()
+                    assert offset is not None
+                    assert isinstance(value, bytes)
+                    yield offset, value
+                    read = offset + 1
+                    deadline = time.monotonic() + WAIT_S
     finally:
         consumer.close()
 
@@ -121,7 +164,6 @@ class Writer:
         self.name = name
         self._bootstrap, self._ledger, self._burst = bootstrap, ledger, burst
         self._stops = threading.Event()
-        self._number = 0
         self._thread = threading.Thread(target=self._run, name=f"writer-{name}")
         self._thread.start()
 
@@ -133,15 +175,12 @@ class Writer:
     def _run(self) -> None:
         raise NotImplementedError
 
-    def _values(self) -> list[tuple[int, str]]:
-        """The next burst: partition and value."""
-        values = []
-        for _ in range(self._burst):
-            value = f"{self.name}-{self._number}"
-            self._ledger.sends(value)
-            values.append((self._number % self._ledger.partitions, value))
-            self._number += 1
-        return values
+    def _next(self, most: int) -> Iterator[tuple[int, int, bytes]]:
+        """The next burst: number, partition and value of each."""
+        ledger = self._ledger
+        for number in range(ledger.sent, ledger.sent + min(self._burst, most)):
+            ledger.sent = number + 1
+            yield number, number % ledger.partitions, ledger.value(number)
 
 
 class ConfluentWriter(Writer):
@@ -160,20 +199,54 @@ class ConfluentWriter(Writer):
             }
         )
         while not self._stops.is_set():
-            for partition, value in self._values():
-                with contextlib.suppress(BufferError):
-                    producer.produce(
-                        self._ledger.topic, value, partition=partition, on_delivery=self._delivered
-                    )
-            producer.poll(PAUSE_S)
+            for _, place, value in self._next(UNDER_WAY - len(producer)):
+                producer.produce(
+                    self._ledger.topic, value, partition=place, on_delivery=self._delivered
+                )
+            producer.poll(0)
+            self._stops.wait(PAUSE_S)
         assert producer.flush(DELIVERY_MS / 1000) == 0
 
     def _delivered(self, error: Any, message: Any) -> None:
-        value = message.value().decode()
+        number = int(message.value().rpartition(b"-")[2])
         if error is not None:
-            self._ledger.gave_up(value, error)
+            self._ledger.gave_up(number, error)
         else:
-            self._ledger.promised(message.partition(), message.offset(), value)
+            self._ledger.promised(number, message.partition(), message.offset())
+
+
+class KrustWriter(Writer):
+    """krust's own."""
+
+    def _run(self) -> None:
+        producer = krust.Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "delivery.timeout.ms": DELIVERY_MS,
+                "linger.ms": 2,
+            }
+        )
+        while not self._stops.is_set():
+            under_way = self._ledger.sent - len(self._ledger) - len(self._ledger.failed)
+            for number, place, value in self._next(UNDER_WAY - under_way):
+                try:
+                    producer.produce(
+                        self._ledger.topic,
+                        value,
+                        partition=place,
+                        on_delivery=partial(self._delivered, number),
+                    )
+                except KrustError as error:
+                    self._ledger.gave_up(number, error)
+            producer.poll()
+            self._stops.wait(PAUSE_S)
+        producer.close()
+
+    def _delivered(self, number: int, error: KrustError | None, where: Any) -> None:
+        if error is not None:
+            self._ledger.gave_up(number, error)
+        else:
+            self._ledger.promised(number, where.partition, where.offset)
 
 
 class PythonWriter(Writer):
@@ -188,19 +261,19 @@ class PythonWriter(Writer):
             reconnect_backoff_max_ms=200,
         )
         while not self._stops.is_set():
-            for partition, value in self._values():
+            for number, place, value in self._next(SLOW_BURST):
                 try:
-                    future = producer.send(self._ledger.topic, value.encode(), partition=partition)
+                    future = producer.send(self._ledger.topic, value, partition=place)
                 except PythonError as error:
-                    self._ledger.gave_up(value, error)
+                    self._ledger.gave_up(number, error)
                     continue
-                future.add_callback(self._delivered, value)
-                future.add_errback(self._ledger.gave_up, value)
+                future.add_callback(self._delivered, number)
+                future.add_errback(self._ledger.gave_up, number)
             self._stops.wait(PAUSE_S)
         producer.close(timeout=DELIVERY_MS / 1000)
 
-    def _delivered(self, value: str, metadata: Any) -> None:
-        self._ledger.promised(metadata.partition, metadata.offset, value)
+    def _delivered(self, number: int, metadata: Any) -> None:
+        self._ledger.promised(number, metadata.partition, metadata.offset)
 
 
 class AioWriter(Writer):
@@ -221,7 +294,8 @@ class AioWriter(Writer):
             pending: set[asyncio.Task[None]] = set()
             while not self._stops.is_set():
                 pending |= {
-                    asyncio.create_task(self._send(producer, *each)) for each in self._values()
+                    asyncio.create_task(self._send(producer, *each))
+                    for each in self._next(SLOW_BURST)
                 }
                 await asyncio.sleep(PAUSE_S)
                 pending = {each for each in pending if not each.done()}
@@ -229,15 +303,20 @@ class AioWriter(Writer):
         finally:
             await producer.stop()
 
-    async def _send(self, producer: AIOKafkaProducer, partition: int, value: str) -> None:
+    async def _send(
+        self, producer: AIOKafkaProducer, number: int, partition: int, value: bytes
+    ) -> None:
         try:
-            sent = await producer.send_and_wait(
-                self._ledger.topic, value.encode(), partition=partition
-            )
+            sent = await producer.send_and_wait(self._ledger.topic, value, partition=partition)
         except AioError as error:
-            self._ledger.gave_up(value, error)
+            self._ledger.gave_up(number, error)
         else:
-            self._ledger.promised(sent.partition, sent.offset, value)
+            self._ledger.promised(number, sent.partition, sent.offset)
 
 
-WRITERS = {"confluent": ConfluentWriter, "python": PythonWriter, "aio": AioWriter}
+WRITERS = {
+    "confluent": ConfluentWriter,
+    "krust": KrustWriter,
+    "python": PythonWriter,
+    "aio": AioWriter,
+}

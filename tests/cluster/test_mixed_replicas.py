@@ -105,7 +105,7 @@ def traffic(brokers: MixedCluster) -> Iterator[Ledger]:
         until(lambda: reader.values)
         yield ledger
         writer.stop()
-        promised = set(ledger.acknowledged.values())
+        promised = set(ledger.values())
         until(lambda: reader.values >= promised)
     finally:
         writer.stop()

@@ -5,7 +5,6 @@ KRUST_DISK_FILLS says how often a real file system is filled and freed (3).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.faults.test_power_cut import Disk
+from tests.disks import MEMORY, Disk, fill, missing
 from tests.foreign.clients import Confluent
 from tests.serving import NotReadyError, Served
 from tests.waiting import WAIT_S
@@ -39,17 +38,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"cannot mount a small file system: {run.stderr.strip()}")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(place: Path) -> Path:
-    """Fill the rest of the disk; returns the file that does so."""
-    filler = place / "filler"
-    descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
-    with contextlib.suppress(OSError):
-        while os.write(descriptor, b"\x00" * 65536):
-            pass
-    os.close(descriptor)
-    return filler
 
 
 def produce(bootstrap: str, topic: str, value: bytes) -> int:
@@ -94,16 +82,13 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(small_disk: Path) 
 @pytest.fixture
 def image() -> Iterator[Disk]:
     """An ext4 of 64 MiB on a loop device."""
-    parent = Path("/dev/shm")
-    if not parent.is_dir() or os.geteuid() != 0:
-        pytest.skip("only root may mount, and images want /dev/shm")
-    folder = parent / f"krust-full-{os.getpid()}"
+    if reason := missing("ext4"):
+        pytest.skip(reason)
+    folder = MEMORY / f"krust-full-{os.getpid()}"
     folder.mkdir()
-    try:
-        yield Disk("ext4", folder, "64M")
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder / "disk")], check=False, capture_output=True)
-        shutil.rmtree(folder)
+    disk = Disk("ext4", folder, "64M")
+    yield disk
+    disk.remove()
 
 
 @pytest.mark.timeout(max(300, FILLS * 60))

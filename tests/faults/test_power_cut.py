@@ -1,29 +1,24 @@
 """Real power cuts: the test shuts down a file system on a loop image under a running broker.
 
-EXT4_IOC_SHUTDOWN (XFS has the same number) drops whatever was not synced: appends are gone, a file
-that was not synced is empty or has no name, later writes get EIO. Then the broker is killed, the
-image mounted again and the broker started on what is left.
+Whatever was not synced is gone (`tests/disks.py`). Then the broker is killed, the image mounted
+again and the broker started on what is left.
 KRUST_POWER_CUTS says how often per file system and mode (10), KRUST_POWER_SEED when. Skipped with
 the reason if the machine cannot mount, shut down or make the file system.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
-import shutil
-import struct
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.disks import MEMORY, SIZES, Disk, missing
 from tests.faults.test_kill import read_all
 from tests.serving import Served
 from tests.waiting import WAIT_S
@@ -33,63 +28,19 @@ SEED = os.environ.get("KRUST_POWER_SEED", "0")
 PARTITIONS = 2
 MESSAGES = 50
 """`log.flush.interval.messages` where not every answer waits: one less may be lost."""
-SHUTDOWN = 0x8004587D  # _IOR('X', 125, u32)
-WITHOUT_LOG_FLUSH = 2
-SIZES = {"ext4": "96M", "xfs": "320M"}
 OPTIONS: dict[str, object] = {"log.segment.bytes": 60_000, "log.segment.delete.delay.ms": 0}
-
-
-class Disk:
-    """A file system in an image, which can lose its power."""
-
-    def __init__(self, kind: str, folder: Path, size: str | None = None) -> None:
-        self.image, self.place = folder / "image", folder / "disk"
-        self.place.mkdir()
-        maker = shutil.which(f"mkfs.{kind}")
-        if maker is None:
-            pytest.skip(f"there is no mkfs.{kind} here")
-        self._run("truncate", "-s", size or SIZES[kind], str(self.image))
-        self._run(maker, "-q", str(self.image))
-        self.mount()
-
-    def _run(self, *command: str) -> None:
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        if run.returncode:
-            pytest.skip(f"{command[0]} is refused here: {run.stderr.strip()}")
-
-    def mount(self) -> None:
-        """Mount the file system as a start of the machine would."""
-        self._run("mount", "-o", "loop", str(self.image), str(self.place))
-
-    def cut(self) -> None:
-        """Take the power away."""
-        descriptor = os.open(self.place, os.O_RDONLY)
-        try:
-            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_LOG_FLUSH))
-        except OSError as error:
-            pytest.skip(f"this file system cannot be shut down: {error}")
-        finally:
-            os.close(descriptor)
-
-    def unmount(self) -> None:
-        """Unmount the file system."""
-        subprocess.run(["umount", str(self.place)], check=True, timeout=WAIT_S)
 
 
 @pytest.fixture(params=list(SIZES))
 def disk(request: pytest.FixtureRequest) -> Iterator[Disk]:
     """A file system in memory."""
-    parent = Path("/dev/shm")
-    if not parent.is_dir() or os.geteuid() != 0:
-        pytest.skip("only root may mount, and images want /dev/shm")
-    folder = parent / f"krust-power-{os.getpid()}-{request.param}"
+    if reason := missing(request.param):
+        pytest.skip(reason)
+    folder = MEMORY / f"krust-power-{os.getpid()}-{request.param}"
     folder.mkdir()
-    try:
-        disk = Disk(request.param, folder)
-        yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder / "disk")], check=False, capture_output=True)
-        shutil.rmtree(folder)
+    disk = Disk(request.param, folder)
+    yield disk
+    disk.remove()
 
 
 class Load:
