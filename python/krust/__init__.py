@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnreachableError,
     )
     from krust.frames import Scan, append, scan
+    from krust.replica_selectors.spec import ReplicaSelector
     from krust.retention.spec import RetentionPolicy
     from krust.server import Broker
 
@@ -54,6 +55,7 @@ __all__ = [
     "KrustError",
     "Producer",
     "Record",
+    "ReplicaSelector",
     "RetentionPolicy",
     "Scan",
     "ServerError",
@@ -81,6 +83,7 @@ _HOME = {
     "KrustError": "krust.errors",
     "Producer": "krust.clients.producer",
     "Record": "krust._krust",
+    "ReplicaSelector": "krust.replica_selectors.spec",
     "RetentionPolicy": "krust.retention.spec",
     "Scan": "krust.frames",
     "ServerError": "krust.errors",

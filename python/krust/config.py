@@ -38,11 +38,12 @@ _MODES = {"dev": _DEV, "prod": _PROD}
 
 ASSIGNORS = "krust.group.server.assignor"
 RETENTION = "krust.retention.policy"
+SELECTOR = "replica.selector.class"
 KAFKA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
     "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 )
-"""Kafka's classes for `replica.selector.class`, which krust's core has."""
+"""Kafka's replica selectors, which krust's core has."""
 MOST_PLUG_INS = 16
 """The most plug-ins of a setting; each may need a process."""
 
@@ -292,7 +293,7 @@ def variable_name(rest: str) -> str:
 def _row(name: str) -> Setting | None:
     """The row of a setting, or of a plug-in's parameter; None: there is none."""
     setting = BROKER.get(name)
-    if setting is None and any(_is_parameter(name, of) for of in (ASSIGNORS, RETENTION)):
+    if setting is None and any(_is_parameter(name, of) for of in (ASSIGNORS, RETENTION, SELECTOR)):
         doc = "A parameter of a plug-in, given to its configure()."
         return Setting(name, Type.STRING, None, "*", "yes", "fixed", doc)
     return setting
@@ -541,9 +542,9 @@ def rules(setting: str, text: str) -> list[tuple[str, str]]:
 
 
 def _replica_selector(name: str) -> None:
-    if name not in ("", *KAFKA_SELECTORS):
-        hint = f"leave it out, or name {' or '.join(KAFKA_SELECTORS)}"
-        raise ConfigError(f"replica.selector.class = {name!r} is not supported", hint=hint)
+    if "." in name and ":" not in name and name not in KAFKA_SELECTORS:
+        hint = f"write module:Class, or {KAFKA_SELECTORS[1]}"
+        raise ConfigError(f"{SELECTOR} = {name!r} is a class that krust does not have", hint=hint)
 
 
 _CHECKS: dict[str, Callable[[str], object]] = {
@@ -551,7 +552,7 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "advertised.listeners": lambda text: listeners(text) if text else None,
     ASSIGNORS: lambda text: rules(ASSIGNORS, text),
     RETENTION: lambda text: rules(RETENTION, text),
-    "replica.selector.class": _replica_selector,
+    SELECTOR: _replica_selector,
 }
 """Checks of settings beyond their type."""
 

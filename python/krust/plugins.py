@@ -1,8 +1,8 @@
 """Finds plug-ins by name: built-in ones, those of installed packages, and `module:Class`.
 
-A plug-in decides something for krust: an assignor or a retention policy. It is an object with a
-`name` and the method that decides. A package offers a plug-in as an entry point. Settings and
-commands use the name of the entry point, which may differ from the class's `name`.
+A plug-in decides something for krust: an assignor, a retention policy or a replica selector. It is
+an object with a `name` and the method that decides. A package offers a plug-in as an entry point.
+Settings and commands use the name of the entry point, which may differ from the class's `name`.
 A class is created without arguments. Then `configure(configs)` is called once, as for a
 `Configurable` of Kafka, with the values of `SETTING.NAME.KEY` by KEY. NAME is the name that the
 settings use, or the class's `name` for `module:Class`.
@@ -101,7 +101,8 @@ class Plugins(Generic[Plugin]):
             return self._load(point.value)
         names = [one.name for one in self.known()]
         near = get_close_matches(name, names, 1)
-        hint = f"there are {', '.join(names)}; one of your own is module:Class"
+        hint = "one of your own is module:Class"
+        hint = f"there are {', '.join(names)}; {hint}" if names else hint
         hint = f"did you mean {near[0]}?" if near else hint
         raise FindError(f"there is no {self.noun} {name!r}", hint)
 

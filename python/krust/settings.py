@@ -922,6 +922,8 @@ krust.policy.response.max.bytes  long  67108864  65536..  yes  fixed
     Largest answer to one request that describes topics, brokers or groups.
 krust.policy.timeout.ms  long  300000  1000..  yes  fixed
     How long a decision may take beyond its request's own time-out until it is given up.
+krust.replica.selector.timeout.ms  int  1000  1..60000  yes  fixed
+    How long a replica selector of your own may take for at most 200 partitions.
 krust.request.memory.bytes  long  268435456  1048576..  yes  fixed
     Most memory of all requests together, once they are read, and of their answers.
 krust.retention.policy  list  ""  *  yes  fixed

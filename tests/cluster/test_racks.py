@@ -5,16 +5,19 @@ While the leader hangs, records can only come from a follower: that shows who se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
 
 import krust
+from krust import _krust
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 RACKS = ("a", "b", "c")
@@ -92,3 +95,78 @@ def test_a_consumer_reads_a_follower_of_its_rack_while_the_leader_hangs(
         assert reader.numbers == list(range(COUNT))
     finally:
         reader.close()
+
+
+@pytest.mark.parametrize("kind", ["krust", "confluent"])
+def test_a_consumer_goes_on_without_its_follower_and_without_its_leader(
+    cluster: krust.Cluster, kind: str
+) -> None:
+    leader = cluster.leader("t", 0)
+    near = (leader + 1) % 3
+    reader = Reader(kind, cluster, near)
+    try:
+        produce(cluster, 0, COUNT)
+        reader.read(50)
+        cluster.kill(near)
+        produce(cluster, COUNT, COUNT)
+        reader.read(2 * COUNT)
+        cluster.start(near)
+        cluster.wait_in_sync("t")
+        cluster.kill(leader)
+        until(lambda: cluster.leader("t", 0) not in (-1, leader))
+        produce(cluster, 2 * COUNT, COUNT)
+        reader.read(3 * COUNT)
+        assert reader.numbers == list(range(3 * COUNT))
+    finally:
+        reader.close()
+
+
+SELECTOR = """
+class ByName:
+    name = "by_name"
+
+    def select(self, topic, partition, rack, replicas):
+        return int(rack.removeprefix("broker-"))
+"""
+
+
+def test_a_selector_in_python_chooses_who_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "selector_by_name.py").write_text(SELECTOR)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {"replica.selector.class": "selector_by_name:ByName"}
+    with krust.Cluster(3, config=config) as cluster:
+        cluster.create_topic("t", 1, replication_factor=3)
+        cluster.wait_in_sync("t")
+        produce(cluster, 0, COUNT)
+        leader = cluster.leader("t", 0)
+        near = (leader + 1) % 3
+        until(lambda: _is_sent_to(cluster, f"broker-{near}") == near)
+        with krust.Consumer(
+            cluster.client_config(client_rack=f"broker-{near}", max_partition_fetch_bytes=20_000)
+        ) as consumer:
+            consumer.assign([("t", 0)])
+            consumer.seek_to_beginning()
+            numbers = [int(record.value or b"") for record in consumer.poll(10)]
+            cluster.pause(leader, expire=False)
+            while len(numbers) < COUNT:
+                numbers += [int(record.value or b"") for record in consumer.poll(10)]
+            cluster.resume(leader)
+        assert numbers == list(range(COUNT))
+
+
+def _is_sent_to(cluster: krust.Cluster, rack: str) -> int:
+    """The replica that the leader names to a consumer of this rack."""
+    address = cluster.brokers[cluster.leader("t", 0)].bootstrap
+    with contextlib.closing(_krust.Client(address, {})) as client:
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        request: dict[str, Any] = {
+            "rack_id": rack,
+            "replica_id": -1,
+            "max_bytes": 1000,
+            "session_epoch": -1,
+            "topics": [{"topic": "t", "partitions": [partition]}],
+        }
+        answer = client.request("Fetch", request, 11)
+    return int(answer["responses"][0]["partitions"][0]["preferred_read_replica"])

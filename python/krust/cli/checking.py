@@ -19,10 +19,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from krust import config as settings
-from krust.config import ASSIGNORS, RETENTION
+from krust.config import ASSIGNORS, KAFKA_SELECTORS, RETENTION, SELECTOR
 from krust.coordinator.assignors.find import ASSIGNORS as KNOWN_ASSIGNORS
 from krust.errors import ConfigError, KrustError, ServerError
 from krust.plugins import FindError, parameters
+from krust.replica_selectors.spec import SELECTORS
 from krust.retention.policies import POLICIES
 from krust.runtime import identity, metadata, provenance
 
@@ -63,6 +64,8 @@ def _plug_ins(config: Config) -> Iterator[KrustError]:
     yield from _kind(KNOWN_ASSIGNORS, ASSIGNORS, places, parameters(given, ASSIGNORS))
     places = sorted({place for _, place in settings.rules(RETENTION, config.text(RETENTION) or "")})
     yield from _kind(POLICIES, RETENTION, places, parameters(given, RETENTION))
+    places = sorted({config.text(SELECTOR) or ""} - {"", *KAFKA_SELECTORS})
+    yield from _kind(SELECTORS, SELECTOR, places, parameters(given, SELECTOR))
 
 
 def _kind(

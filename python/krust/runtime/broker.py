@@ -41,6 +41,7 @@ from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
 from krust.runtime.lines import SESSION_LINES, Lines
 from krust.runtime.retention_rules import Retention
+from krust.runtime.selector_rule import SelectorRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -150,6 +151,7 @@ class Runtime:
         self._shutdown_answer: Message | None = None
         self._dirs = [] if temporary else dirs
         self._retention = Retention(config, self.server)
+        self._selector = SelectorRule(config, self.server)
         self._deltas = ImageDeltas(config, self.state, self._retention, alone=self._alone)
         self._lines = Lines()
 
@@ -325,6 +327,7 @@ class Runtime:
         if self._peers is not None:
             self._peers.close()
         self._retention.close()
+        self._selector.close()
         try:
             self.server.stop()
         except KrustError as error:
@@ -387,6 +390,9 @@ class Runtime:
         """Start the policy of a client's request. The client is answered when the policy ends."""
         if self._recovery.is_running:
             self._delayed_requests.append((ticket, request))
+            return
+        if request.api == "SelectReplicas":
+            self._selector.ask(ticket, request.message["selections"], self.state)
             return
         if request.api == "AlterPartition":
             request = isr.signed(self.state, request)

@@ -12,22 +12,16 @@ the active segment and everything above the high watermark.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import pickle
-import subprocess
-import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import RETENTION
+from krust.plugin_process import FailedError, OnceCaller
 from krust.plugins import FindError, Parameters
-from krust.retention import worker
 from krust.retention.policies import BUILT_IN, POLICIES
 from krust.retention.spec import Disk, Expired, Partition, Segment, validate
 
@@ -38,25 +32,9 @@ if TYPE_CHECKING:
     from krust.settings import Value, Values
 
 DEFAULT = "time_and_size"
-_CODE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from krust.retention.worker import main; main(sys.argv[2], float(sys.argv[3]))"
-)
 _CLOSE_S = 5.0
 
 _log = logging.getLogger("krust.retention")
-
-
-class FailedError(Exception):
-    """A policy gave no answer; the text is for the log."""
-
-
-class PolicyAnswer(TypedDict, total=False):
-    """What the process of a policy writes, as JSON."""
-
-    expired: list[tuple[str, int, int]]
-    """topic, partition, how many segments"""
-    error: str
 
 
 class Settings(NamedTuple):
@@ -109,8 +87,7 @@ class Retaining:
         self._server = server
         self._limits: dict[str, tuple[str, Limits]] = {}
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._caller = OnceCaller("krust.retention.worker")
         self._thread: threading.Thread | None = None
 
     def values_for_core(self, topic: str, values: Values) -> Values:
@@ -136,9 +113,7 @@ class Retaining:
     def close(self) -> None:
         """End the rounds and the call of a policy."""
         self._stopping.set()
-        with self._lock:
-            if self._child is not None:
-                self._child.kill()
+        self._caller.kill()
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
@@ -195,31 +170,8 @@ class Retaining:
         self, policy: str, question: tuple[Disk, Sequence[Partition], int]
     ) -> dict[tuple[str, int], int]:
         """Call a policy in a separate process."""
-        seconds = self._settings.timeout_s
-        path = [*sys.path, os.getcwd()]  # noqa: PTH109 (text, for another process)
-        command = [sys.executable, "-c", _CODE, json.dumps(path), policy, str(seconds)]
-        with self._lock:
-            if self._stopping.is_set():
-                raise FailedError("the broker stops")
-            pipe = subprocess.PIPE
-            self._child = child = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
-        try:
-            body = pickle.dumps((question, self._settings.parameters), pickle.HIGHEST_PROTOCOL)
-            output, trace = child.communicate(body, worker.LOAD_S + seconds + 1)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            output, trace = child.communicate()
-        finally:
-            with self._lock:
-                self._child = None
-        answer: PolicyAnswer = {}
-        with suppress(ValueError):
-            answer = json.loads(output)
-        if "expired" not in answer:
-            shown = trace.decode(errors="replace")[-4000:]
-            raise FailedError(answer.get("error") or f"no answer within {seconds:g} s\n{shown}")
+        settings = self._settings
+        answer = self._caller.call(policy, question, settings.timeout_s, settings.parameters)
         expired = {(topic, number): count for topic, number, count in answer["expired"]}
         validate(question[1], expired)
         return expired

@@ -72,6 +72,17 @@ def test_a_missing_plug_in_is_a_problem(setting: str, place: str, says: str) -> 
     assert place in problem
 
 
+def test_a_replica_selector_is_checked() -> None:
+    setting = "replica.selector.class"
+    kafka = "org.apache.kafka.common.replica"
+    for name in (f"{kafka}.LeaderSelector", f"{kafka}.RackAwareReplicaSelector", ""):
+        assert found_problems(**{setting: name}) == []
+    [problem] = found_problems(**{setting: "of_check:Keeps"})
+    assert "is no replica selector" in problem
+    with pytest.raises(ConfigError, match="a class that krust does not have"):
+        config(**{setting: "com.example.NearestSelector"})
+
+
 def test_an_assignor_for_consumer_groups_is_checked_too() -> None:
     [problem] = found_problems(**{"group.consumer.assignors": "uniform,nowhere:Assignor"})
     assert "nowhere" in problem

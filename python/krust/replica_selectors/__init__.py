@@ -1,0 +1,1 @@
+"""Replica selectors: their contract, and the process that calls a user's one."""

@@ -1,0 +1,26 @@
+"""The process that calls a user's replica selector for a list of partitions and racks.
+
+Output: a line of JSON, `{"brokers": [id, ...]}` in the order of the selections, -1 for the leader,
+or `{"error": text}`. See `krust.plugin_process`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krust import plugin_process
+from krust.replica_selectors.spec import SELECTORS, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from krust.replica_selectors.spec import ReplicaSelector, Selection
+
+
+def main(place: str, seconds: float) -> None:
+    """Call the selector at `place`."""
+    plugin_process.answer(place, seconds, SELECTORS.find, _asked)
+
+
+def _asked(selector: ReplicaSelector, selections: Sequence[Selection]) -> dict[str, list[int]]:
+    return {"brokers": [validate(each, selector.select(*each)) for each in selections]}
