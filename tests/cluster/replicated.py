@@ -44,6 +44,8 @@ SLOW_BURST = 5
 """as much as a client written in Python sends at a time"""
 UNDER_WAY = 20_000
 """records that a fast writer may have under way"""
+REQUEST_MS = 5000
+"""how long a leader that is cut off from the others may keep a request of a fast writer"""
 NOTHING = -1
 
 
@@ -194,6 +196,7 @@ class ConfluentWriter(Writer):
                 "acks": "all",
                 "linger.ms": 2,
                 "delivery.timeout.ms": DELIVERY_MS,
+                "request.timeout.ms": REQUEST_MS,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
             }
@@ -223,6 +226,7 @@ class KrustWriter(Writer):
             {
                 "bootstrap.servers": self._bootstrap,
                 "delivery.timeout.ms": DELIVERY_MS,
+                "request.timeout.ms": REQUEST_MS,
                 "linger.ms": 2,
             }
         )

@@ -15,6 +15,7 @@ from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.java
 
+BRIEF: dict[str, Any] = {"zookeeper.session.timeout.ms": 4000}
 SHORT: dict[str, Any] = {"zookeeper.session.timeout.ms": 10_000}
 """a session whose end a test waits for, and that a busy machine does not end before"""
 
@@ -124,3 +125,21 @@ def test_leaders_serve_without_zookeeper_and_the_cluster_is_whole_afterwards(
         cluster.create("late")
         until(lambda: cluster.known_controllers() == {cluster.controller})
         assert len(cluster.consume("served", 7)) == 7
+
+
+def test_a_controller_stops_in_time_although_zookeeper_is_silent(tmp_path: Path) -> None:
+    if reason := peer.missing():
+        pytest.skip(reason)
+    (tmp_path / "zk").mkdir()
+    with (
+        peer.running(tmp_path / "zk") as ensemble,
+        Cluster(tmp_path, f"{ensemble.connect}/s", 2, replicas=2, **BRIEF) as cluster,
+    ):
+        cluster.create("led", 2)
+        cluster.agree("led", lambda leaders: sorted(leaders) == [1, 2])
+        (server,) = ensemble.servers
+        server.pause()
+        try:
+            cluster.stop(1)
+        finally:
+            server.resume()

@@ -349,13 +349,19 @@ class Runtime:
             self._turn_until(_DELIVERY_S, lambda: not (self._is_paused or peers.is_busy))
 
     def _controlled_shutdown(self, request: BrokerRequest) -> Any:
-        """The controller's answer to ControlledShutdown; None: it gives none."""
-        if self.state.leading:
-            return self.decide(request.api, request.message)
-        self._shutdown_request, self._shutdown_answer = request, None
-        self._peer_queues().send(request)
-        self._turn_until(_CONTROLLED_SHUTDOWN_S, lambda: self._shutdown_request is None)
-        return self._shutdown_answer
+        """The controller's answer to ControlledShutdown; None: it gives none in time."""
+        if not self.state.leading:
+            self._shutdown_request, self._shutdown_answer = request, None
+            self._peer_queues().send(request)
+            self._turn_until(_CONTROLLED_SHUTDOWN_S, lambda: self._shutdown_request is None)
+            return self._shutdown_answer
+        ticket, asked = self._own_ticket(), Request(request.api, 99, request.message, {}, _now_ms())
+        self._turn_until(_CONTROLLED_SHUTDOWN_S, lambda: not self._recovery.is_running)
+        if not self._recovery.is_running:
+            self._perform(self._controller.request(ticket, asked))
+            self._turn_until(_CONTROLLED_SHUTDOWN_S, lambda: ticket in self._own_answers)
+        answer = self._own_answers.pop(ticket, None)
+        return self._log_failure(asked, answer) if isinstance(answer, Exception) else answer
 
     def _turn_until(self, seconds: float, is_true: Callable[[], bool]) -> None:
         """Turn until something is true, the time is over or the server has stopped."""
