@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioError
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonError
 
@@ -91,7 +91,7 @@ class Ledger:
 
     def gave_up(self, number: int, reason: object) -> None:
         """The client library reports that it could not deliver."""
-        self.failed.append(f"{number}: {reason}")
+        self.failed.append(f"{number} at {time.strftime('%H:%M:%S')}: {reason}")
 
     def check(self, bootstrap: str) -> list[str]:
         """All broken promises, by what the topic contains now."""
@@ -202,10 +202,13 @@ class ConfluentWriter(Writer):
             }
         )
         while not self._stops.is_set():
-            for _, place, value in self._next(UNDER_WAY - len(producer)):
-                producer.produce(
-                    self._ledger.topic, value, partition=place, on_delivery=self._delivered
-                )
+            for number, place, value in self._next(UNDER_WAY - len(producer)):
+                try:
+                    producer.produce(
+                        self._ledger.topic, value, partition=place, on_delivery=self._delivered
+                    )
+                except KafkaException as error:
+                    self._ledger.gave_up(number, error)
             producer.poll(0)
             self._stops.wait(PAUSE_S)
         assert producer.flush(DELIVERY_MS / 1000) == 0
