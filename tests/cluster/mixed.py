@@ -35,7 +35,7 @@ KAFKA, KRUST = "kafka", "krust"
 
 
 class MixedCluster:
-    """Brokers 1 to 3; none of them runs at first.
+    """Brokers 1 to 3, each in a rack of its own, `rack-1` to `rack-3`. None runs at first.
 
     connect   their ZooKeeper
     settings  of all of them, by Kafka's keys
@@ -57,6 +57,10 @@ class MixedCluster:
     def bootstrap(self) -> str:
         """The addresses of all three, whether they run or not."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    def address(self, number: int) -> str:
+        """The address of a broker."""
+        return f"127.0.0.1:{self._ports[number]}"
 
     def log_dir(self, number: int) -> Path:
         """The log directory of a broker, of either kind."""
@@ -81,7 +85,7 @@ class MixedCluster:
         return True
 
     def _start_kafka(self, number: int) -> None:
-        extra = "\n".join(f"{key}={value}" for key, value in self._settings.items())
+        extra = "\n".join(f"{key}={value}" for key, value in self._settings_of(number).items())
         arguments = [str(self._folder / str(number)), str(self._ports[number]), self._connect]
         run = subprocess.run(
             [kafka.SCRIPT, "start", "3.9.1", *arguments],
@@ -97,8 +101,14 @@ class MixedCluster:
         self.log_dir(number).parent.mkdir(exist_ok=True)
         flags = ("--zookeeper", self._connect, "--node-id", str(number), "--prod")
         self._served[number] = Served(
-            self.log_dir(number), *flags, options=dict(self._settings), port=self._ports[number]
+            self.log_dir(number),
+            *flags,
+            options=self._settings_of(number),
+            port=self._ports[number],
         )
+
+    def _settings_of(self, number: int) -> dict[str, object]:
+        return {**self._settings, "broker.rack": f"rack-{number}"}
 
     def stop(self, number: int) -> None:
         """Stop a broker in order."""

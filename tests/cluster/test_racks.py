@@ -5,21 +5,22 @@ While the leader hangs, records can only come from a follower: that shows who se
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any
+import subprocess
+from typing import TYPE_CHECKING
 
 import confluent_kafka
 import pytest
 
 import krust
-from krust import _krust
+from tests.cluster.racks import RACK_AWARE, fetch
+from tests.peers import kafka
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 RACKS = ("a", "b", "c")
 COUNT = 2000
 
@@ -121,6 +122,30 @@ def test_a_consumer_goes_on_without_its_follower_and_without_its_leader(
         reader.close()
 
 
+@pytest.mark.java
+@pytest.mark.parametrize("version", kafka.VERSIONS)
+def test_a_java_consumer_reads_a_follower_of_its_rack_while_the_leader_hangs(
+    cluster: krust.Cluster, version: str
+) -> None:
+    produce(cluster, 0, COUNT)
+    leader = cluster.leader("t", 0)
+    properties = {"client.rack": RACKS[(leader + 1) % 3], "max.partition.fetch.bytes": 20_000}
+    command = ["java", "-cp", f"{kafka.jars(version)}/*", CONSOLE, "--topic", "t"]
+    command += ["--bootstrap-server", cluster.bootstrap, "--partition", "0"]
+    command += ["--offset", "earliest", "--max-messages", str(COUNT)]
+    for name, value in properties.items():
+        command += ["--consumer-property", f"{name}={value}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = (line for line in process.stdout if line.strip().isdigit())
+        numbers = [int(next(lines))]
+        # The process waits: a pipe holds 64 KiB of the 2 MB.
+        cluster.pause(leader, expire=False)
+        numbers += map(int, lines)
+    cluster.resume(leader)
+    assert numbers == list(range(COUNT))
+
+
 SELECTOR = """
 class ByName:
     name = "by_name"
@@ -142,7 +167,7 @@ def test_a_selector_in_python_chooses_who_is_read(
         produce(cluster, 0, COUNT)
         leader = cluster.leader("t", 0)
         near = (leader + 1) % 3
-        until(lambda: _is_sent_to(cluster, f"broker-{near}") == near)
+        until(lambda: fetch(cluster.brokers[leader].bootstrap, f"broker-{near}")[0] == near)
         with krust.Consumer(
             cluster.client_config(client_rack=f"broker-{near}", max_partition_fetch_bytes=20_000)
         ) as consumer:
@@ -154,19 +179,3 @@ def test_a_selector_in_python_chooses_who_is_read(
                 numbers += [int(record.value or b"") for record in consumer.poll(10)]
             cluster.resume(leader)
         assert numbers == list(range(COUNT))
-
-
-def _is_sent_to(cluster: krust.Cluster, rack: str) -> int:
-    """The replica that the leader names to a consumer of this rack."""
-    address = cluster.brokers[cluster.leader("t", 0)].bootstrap
-    with contextlib.closing(_krust.Client(address, {})) as client:
-        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
-        request: dict[str, Any] = {
-            "rack_id": rack,
-            "replica_id": -1,
-            "max_bytes": 1000,
-            "session_epoch": -1,
-            "topics": [{"topic": "t", "partitions": [partition]}],
-        }
-        answer = client.request("Fetch", request, 11)
-    return int(answer["responses"][0]["partitions"][0]["preferred_read_replica"])
