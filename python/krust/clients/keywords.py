@@ -60,11 +60,13 @@ class FetchSettings(CommonSettings, total=False):
 class ScanSettings(CommonSettings, total=False):
     """Settings of `krust.scan` with brokers, beside its parameters."""
 
+    client_rack: str | None
     default_api_timeout_ms: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int
     fetch_min_bytes: int
     max_partition_fetch_bytes: int
+    metadata_max_age_ms: int
 
 
 class ConsumerSettings(FetchSettings, total=False):
