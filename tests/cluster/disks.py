@@ -54,6 +54,8 @@ class Disks:
             self._boots(number, int(self._boot(number).read_text()) + 1)
             self._disks[number].unmount()
             self._disks[number].mount()
+            # A file whose removal was not synced is back.
+            (self._disks[number].place / "filler").unlink(missing_ok=True)
 
     @contextmanager
     def full(self, number: int) -> Iterator[None]:
@@ -62,7 +64,7 @@ class Disks:
         try:
             yield
         finally:
-            filler.unlink()
+            filler.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Unmount and delete all of them."""
