@@ -20,7 +20,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-images corruption planted \
-	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -198,6 +198,9 @@ chaos-replicated: $(DEV) ## faults of three brokers with replication factor 3: R
 	  KRUST_REPLICATED_BURST=$${KRUST_REPLICATED_BURST:-200} KRUST_REPLICATED_TOTALS=$(TOTALS) \
 	  $(BIN)/python -m pytest -q -s tests/cluster/test_replicated_chaos.py $(ARGS) || { failed=1; break; }; done; \
 	  $(BIN)/python -m tests.cluster.totals $(TOTALS); exit $$failed
+
+replication-cases: $(DEV) ## every case of Kafka's replication_test: a leader or the controller fails once or five times
+	KRUST_REPLICATION_CASES=1 $(BIN)/python -m pytest -s tests/cluster/test_replication_cases.py $(ARGS)
 
 chaos-mixed: $(DEV) ## Kafka 3.9.1 and krust as replicas of each other, and a rolling replacement of KRUST_MIXED_RECORDS (2,000,000)
 	KRUST_KAFKA_CLUSTER=1 KRUST_MIXED_RECORDS=$${KRUST_MIXED_RECORDS:-2000000} $(BIN)/python -m pytest -s tests/cluster/test_mixed_replicas.py $(ARGS)

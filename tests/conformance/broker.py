@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 START_LIMIT_S = 30
+REPLICAS = 3
 
 
 @contextlib.contextmanager
@@ -33,7 +34,8 @@ def serving(settings: Mapping[str, str], *, port: int = 0, brokers: int = 1) -> 
 
     port     of the broker whose address it is; other brokers are anywhere
     brokers  several are numbered from 0; the address is that of the last, which does not hold the
-             controller: the suite has to find the controller from there
+             controller: the suite has to find the controller from there. Internal topics and
+             topics of the default replication factor have a replica on up to REPLICAS of them
     raises   RuntimeError: it ended, or was not ready within START_LIMIT_S, with its stderr;
              AbsentError: several, and no ZooKeeper for them
     """
@@ -46,6 +48,8 @@ def serving(settings: Mapping[str, str], *, port: int = 0, brokers: int = 1) -> 
         (folder / "zk").mkdir()
         ensemble = stack.enter_context(peer.running(folder / "zk"))
         options += ["--zookeeper", f"{ensemble.connect}/kafka"]
+        for key in ("default.replication.factor", "offsets.topic.replication.factor"):
+            options += ["-o", f"{key}={min(brokers, REPLICAS)}"]
         places = []
         for number in range(brokers):
             own = ["--node-id", str(number), "--port", str(port if number == brokers - 1 else 0)]

@@ -150,7 +150,7 @@ def _topic(bootstrap: str) -> Iterator[None]:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(LIMIT_S)
+    admin.create_topics([NewTopic("t", PARTITIONS, -1)])["t"].result(LIMIT_S)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(RECORDS * PARTITIONS):
         producer.produce("t", str(number), partition=number % PARTITIONS)

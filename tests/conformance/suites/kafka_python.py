@@ -3,6 +3,9 @@
 The sdist lacks the fixtures that start brokers; `test/service.py` below stands in for them with a
 broker that runs already. Left out: TLS and SASL, which the listener of this run does not have, and
 DescribeQuorum, which is KRaft's.
+
+A test that fails is run once more: a consumer of this version that subscribes while it bootstraps
+now and then never asks any broker for its topic, and waits until the test is out of time.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ REQUIREMENTS = (
 )
 TAKEN_FOR = "4.3.0"  # what this client takes krust for, by the versions that it offers
 CHOICE = "not SCRAM and not PLAIN and not metadata_quorum"
+ONE_BROKER = (  # it looks for its topic's only replica on the first broker
+    "test/integration/test_admin_integration.py::test_alter_replica_log_dirs",
+)
 ZOOKEEPERS = "test_describe_configs_broker_resource"  # for 4.x it wants what KRaft answers
 SERVICE = '''"""A broker that runs already, in the place of one that the suite starts."""
 
@@ -72,15 +78,19 @@ def prepare(cache: Path) -> None:
 
 def run(cache: Path, bootstrap: str) -> dict[str, bool]:
     """Run `test/integration`; test ids as pytest prints them."""
-    outcomes = _pytest(cache, bootstrap, TAKEN_FOR, f"{CHOICE} and not {ZOOKEEPERS}")
-    return outcomes | _pytest(cache, bootstrap, "3.9.0", ZOOKEEPERS)
+    whole = ("test/integration", "--deselect", "test/integration/test_ssl_integration.py")
+    outcomes = _pytest(cache, bootstrap, TAKEN_FOR, *whole, "-k", f"{CHOICE} and not {ZOOKEEPERS}")
+    if failed := [test for test, passed in outcomes.items() if not passed]:
+        outcomes |= _pytest(cache, bootstrap, TAKEN_FOR, *failed)
+    return outcomes | _pytest(cache, bootstrap, "3.9.0", *whole, "-k", ZOOKEEPERS)
 
 
-def _pytest(cache: Path, bootstrap: str, version: str, choice: str) -> dict[str, bool]:
+def _pytest(cache: Path, bootstrap: str, version: str, *chosen: str) -> dict[str, bool]:
     report = cache / "report.xml"
-    command = [str(cache / "venv/bin/python"), "-m", "pytest", "test/integration", "-q"]
-    command += ["--timeout", "60", f"--junit-xml={report}", "-o", "junit_family=xunit1"]
-    command += ["--deselect", "test/integration/test_ssl_integration.py", "-k", choice]
+    command = [str(cache / "venv/bin/python"), "-m", "pytest", *chosen, "-q"]
+    # A test that is out of time fails alone; the suite's own way ends the whole run.
+    command += ["--timeout", "60", "--timeout-method=signal"]
+    command += [f"--junit-xml={report}", "-o", "junit_family=xunit1"]
     environment = {
         **os.environ,
         "KAFKA_URI": f"kafka://{bootstrap}",
