@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, Producer
 from tests.cluster.brokers import Cluster
 from tests.waiting import WAIT_S, until
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
 
 BROKERS = [1, 2, 3]
 PARTITIONS = 3
@@ -108,8 +108,8 @@ class Traffic:
         self.sent = 0
         self.errors: list[str] = []
         self._written, self._over = threading.Event(), threading.Event()
-        self._writer = threading.Thread(target=self._write, name=f"writer-{case}")
-        self._reader = threading.Thread(target=self._consume, name=f"reader-{case}")
+        self._writer = threading.Thread(target=self._write, name=f"writer-{case}", daemon=True)
+        self._reader = threading.Thread(target=self._consume, name=f"reader-{case}", daemon=True)
         self._writer.start()
         self._reader.start()
 
@@ -172,7 +172,7 @@ class Traffic:
     def check(self) -> None:
         """End the producer, then the member when it has read all; compare what they saw."""
         self._written.set()
-        self._writer.join()
+        self._end(self._writer)
         until(lambda: self.read.keys() >= self.acknowledged.keys())
         self.stop()
         assert self.errors == []
@@ -191,8 +191,14 @@ class Traffic:
         """End both, whatever they have seen."""
         self._written.set()
         self._over.set()
-        self._writer.join()
-        self._reader.join()
+        self._end(self._writer)
+        self._end(self._reader)
+
+    def _end(self, thread: threading.Thread) -> None:
+        """Wait until a thread has ended; the producer may take WAIT_S to deliver."""
+        thread.join(2 * WAIT_S)
+        seen = f"{len(self.acknowledged)} acknowledged, {len(self.read)} read, {self.errors}"
+        assert not thread.is_alive(), f"{thread.name} does not end: {seen}"
 
 
 def fail(cluster: Cluster, case: Case, traffic: Traffic) -> None:
