@@ -13,13 +13,17 @@ IMAGES ?= 1000000
 PLACES ?= 5000
 RUNS ?= 5
 TOTALS ?= target/chaos-replicated.jsonl
+SEEDS ?= 100000
+SEED ?= 0
+THREADS ?= 2
+STATES ?= 20000000
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
-	release fuzz attack crash crash-images corruption planted \
+	release fuzz attack crash crash-images corruption simulation interleavings planted planted-replication \
 	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -179,6 +183,16 @@ crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recove
 corruption: $(DEV) ## damage PLACES (5,000) places of a log directory, and 2.5 × as many of the metadata
 	KRUST_PLACES=$(PLACES) cargo test --quiet $(CARGO_QUICK) --test storage -- corruption:: --nocapture
 	KRUST_CORRUPTIONS=$$(($(PLACES) / 2)) $(BIN)/python -m pytest -q tests/unit/metadata/test_saved.py
+
+simulation: ## SEEDS (100,000) clusters from seed SEED (0) on, on THREADS (2): kills, power cuts, lost messages
+	KRUST_REPLICA_SEEDS=$(SEEDS) KRUST_REPLICA_SEED=$(SEED) KRUST_REPLICA_THREADS=$(THREADS) cargo test --quiet $(CARGO_QUICK) --test replica -- \
+	  whatever_fails --nocapture
+
+interleavings: ## every interleaving of small clusters, up to STATES (20,000,000) states each
+	KRUST_REPLICA_STATES=$(STATES) cargo test --quiet $(CARGO_QUICK) --test replica -- every_interleaving --nocapture
+
+planted-replication: ## plant bugs in the steps of replication; a check has to catch each
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted_replication $(ARGS)
 
 planted: ## plant bugs in a copy of the log; a test has to catch each
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted $(ARGS)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import import_graph, planted
+from tests import import_graph, planted, planted_replication
 
 ROOT = Path(__file__).parents[1]
 RUST, PYTHON = ROOT / "rust/src", ROOT / "python/krust"
@@ -272,6 +272,7 @@ def test_cargo_and_python_have_the_same_version() -> None:
 
 def test_every_planted_bug_applies_to_the_sources() -> None:
     assert planted.misplaced(ROOT) == []
+    assert planted_replication.misplaced(ROOT) == []
 
 
 if __name__ == "__main__":

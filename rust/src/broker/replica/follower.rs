@@ -45,7 +45,7 @@ impl FollowerLog for Log {
 
 /// A question to the leader. Each carries the leader epoch, so that a broker that does not lead in
 /// it refuses (KIP-320).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FollowerRequest {
     /// Fetch from the log end.
     Fetch {
@@ -73,7 +73,7 @@ pub enum FollowerRequest {
 }
 
 /// The leader's answer, as far as it concerns this partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaderAnswer {
     /// Records from the fetch offset on, perhaps none.
     Fetched {
@@ -102,7 +102,7 @@ pub enum LeaderAnswer {
 }
 
 /// What to do with the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FollowerEffect {
     /// Nothing.
     None,
@@ -125,7 +125,7 @@ pub enum FollowerEffect {
 }
 
 /// Which question comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     AskEndOfEpoch,
     Fetch,
@@ -134,7 +134,7 @@ enum Phase {
 }
 
 /// The follower of one leader epoch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FollowerReplica {
     leader_epoch: Epoch,
     phase: Phase,

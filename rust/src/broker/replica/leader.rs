@@ -20,7 +20,7 @@ use crate::protocol::ErrorCode;
 
 /// A member of an in-sync set. A broker that registered again may have lost records, so it is
 /// another member (KIP-903).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IsrMember {
     /// Its node id.
     pub replica: i32,
@@ -29,7 +29,7 @@ pub struct IsrMember {
 }
 
 /// What the controller decided about a partition that this broker leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leadership {
     /// The term of this leader.
     pub leader_epoch: Epoch,
@@ -42,7 +42,7 @@ pub struct Leadership {
 }
 
 /// The settings that replication of a partition depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicationSettings {
     /// `replica.lag.time.max.ms`: a follower that was not caught up for longer leaves the ISR.
     pub lag_time_max_ms: i64,
@@ -51,7 +51,7 @@ pub struct ReplicationSettings {
 }
 
 /// Where the leader's log ends, and the time of the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Moment {
     /// The leader's log end offset.
     pub log_end: Offset,
@@ -61,7 +61,7 @@ pub struct Moment {
 
 /// A follower's Fetch of this partition, after its leader epoch was checked and its log was found
 /// to agree with the leader's up to `fetch_offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FollowerFetch {
     /// The follower's node id.
     pub replica: i32,
@@ -74,7 +74,7 @@ pub struct FollowerFetch {
 }
 
 /// A proposed in-sync set, for AlterPartition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProposedIsr {
     /// The proposing leader's epoch.
     pub leader_epoch: Epoch,
@@ -85,7 +85,7 @@ pub struct ProposedIsr {
 }
 
 /// What became of a proposal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProposalOutcome {
     /// The partition's state after the change.
     Committed(Leadership),
@@ -116,7 +116,7 @@ pub struct LeaderEffects {
 }
 
 /// A follower as the leader knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FollowerProgress {
     replica: i32,
     is_alive: bool,
@@ -132,7 +132,7 @@ struct FollowerProgress {
 }
 
 /// The last proposal, while it is undecided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Proposal {
     /// Every proposal is decided.
     None,
@@ -144,7 +144,7 @@ enum Proposal {
 }
 
 /// The leader of one partition in one leader epoch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaderReplica {
     node: i32,
     settings: ReplicationSettings,

@@ -1,508 +1,378 @@
-//! One broker: a log on a recording disk, its role, and what it does with a message.
+//! One broker: its process on its machine, its session with ZooKeeper, and its controller.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use krust::broker::replica::follower::{
-    FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer,
-};
-use krust::broker::replica::leader::{
-    FollowerFetch, LeaderEffects, LeaderReplica, Leadership, Moment, ReplicationSettings,
-};
-use krust::clock::ManualClock;
-use krust::ids::{Epoch, Offset, TopicPartition};
+use crate::replica::leader::{ProposalOutcome, ProposedIsr, ReplicationSettings};
+use krust::ids::Epoch;
 use krust::protocol::ErrorCode;
-use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
-use krust::storage::files::{Disk, RealDisk};
-use krust::storage::recording::{Crash, RecordingDisk};
-use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, LogReadRequest, Open};
 
-use super::controller::node_id;
-use super::messages::{Assignment, CONTROLLER, Message, Records};
+use super::controller::{Controller, ControllerEffect};
+use super::decisions::Policy;
+use super::machine::{Machine, StoredRecord};
+use super::messages::{Message, ZOOKEEPER};
+use super::plan::Plan;
+use super::random::Random;
+use super::replica::{Acknowledged, Role, TruncatedLog};
+use super::zookeeper::{StoreAnswer, StoreRequest};
 
-const FETCH_BYTES: usize = 400;
-
-/// A batch of one record, as the checks know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AppendedRecord {
-    pub offset: i64,
-    pub epoch: i32,
-    /// The record's value, unique in a run.
-    pub value: u64,
+/// What a broker wants done after a step, and what the checks must know of it.
+#[derive(Debug, Default)]
+pub struct Effects {
+    pub sends: Vec<(usize, Message)>,
+    /// Requests to ZooKeeper, by their numbers, that are to be given up if no answer comes.
+    pub asked: Vec<u64>,
+    pub acknowledged: Vec<Acknowledged>,
+    pub truncated: Option<TruncatedLog>,
 }
 
-pub enum Role {
-    None,
-    /// `waiting`: appends with acks=all that the high watermark has not passed.
-    Leader {
-        replica: Box<LeaderReplica>,
-        waiting: Vec<AppendedRecord>,
-    },
-    Follower {
-        replica: FollowerReplica,
-        leader: usize,
-    },
+/// What a broker asks ZooKeeper for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Registration,
+    Election,
+}
+
+/// What must be left of the log at the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Everything,
+    /// The end may be lost.
+    Beginning,
+    /// The same, and what could not be appended may be there all the same.
+    BeginningAndMore,
 }
 
 pub struct Broker {
     pub node: usize,
-    /// It runs.
+    pub machine: Machine,
+    /// A process runs.
     pub is_up: bool,
-    /// Rises with each start: what was sent to an earlier run does not arrive.
+    /// Rises with each start: what was sent to an earlier process does not arrive.
     pub run: u64,
-    /// Its present registration; -1: it is not registered.
+    /// It stands still until then.
+    pub paused_until_ms: i64,
+    pub session: u64,
+    is_registered: bool,
+    /// Its newest registration; -1: it has had none since it started.
     pub broker_epoch: i64,
+    /// What it will say when it registers: `None`: it may have lost records since it ran last.
+    lossless_since: Option<i64>,
+    /// ZooKeeper's zxid when it lost records last; `i64::MIN`: never. Only the checks read this.
+    pub lost_at: i64,
+    lost_before: i64,
+    expected: Expected,
+    /// Where its log began when its last process ended.
+    log_start: i64,
     pub role: Role,
+    /// The newest leader epoch that it was told since its start.
+    pub leader_epoch: Option<Epoch>,
     /// What its log holds, as far as the simulation knows.
-    pub records_held: Vec<AppendedRecord>,
-    /// It lost synced or unsynced records in a power cut since it last said so to the controller.
-    pub may_have_lost: bool,
+    pub held: Vec<StoredRecord>,
     pub settings: ReplicationSettings,
     pub flushes: bool,
-    controller_epoch: i32,
-    /// The live brokers, by the newest UpdateMetadata.
-    alive: Vec<i32>,
-    metadata_serial: u64,
-    place: tempfile::TempDir,
-    machine: Option<Machine>,
-    clock: ManualClock,
-}
-
-/// What ends with a crash.
-struct Machine {
-    disk: Option<Arc<RecordingDisk>>,
-    dir: Arc<LogDir>,
-    log: Arc<Log>,
-}
-
-/// What a broker wants done after a step.
-#[derive(Debug, Default)]
-pub struct BrokerEffects {
-    pub sends: Vec<(usize, Message)>,
-    pub acknowledged: Vec<AppendedRecord>,
-    /// What could not be acknowledged and never will be, by this leader.
-    pub failed: usize,
-}
-
-fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    distrusts_kills: bool,
+    /// What a controller on it will be like.
+    controller_settings: (Policy, bool),
+    pub controller: Option<Controller>,
+    wants_election: bool,
+    own_request: Option<(u64, Asked)>,
+    controller_request: Option<u64>,
+    requests: u64,
+    /// Who is the controller, by the newest control request.
+    pub known_controller: Option<usize>,
+    pub controller_epoch: i32,
+    /// The live brokers, by the newest control request.
+    pub alive: Vec<i32>,
+    pub metadata_serial: u64,
+    /// Its clock was so far ahead of the simulation's, and runs so many percent as fast.
+    clock: (i64, i64),
 }
 
 impl Broker {
-    pub fn new(node: usize, settings: ReplicationSettings, flushes: bool) -> Self {
+    pub fn new(node: usize, plan: &Plan, random: &mut Random) -> Self {
         Self {
             node,
+            machine: Machine::new(plan.records_disks(), plan.flushes),
             is_up: false,
             run: 0,
+            paused_until_ms: 0,
+            session: (node as u64) << 32,
+            is_registered: false,
             broker_epoch: -1,
+            lossless_since: Some(-1),
+            lost_at: i64::MIN,
+            lost_before: i64::MIN,
+            expected: Expected::Everything,
+            log_start: 0,
             role: Role::None,
-            records_held: Vec::new(),
-            may_have_lost: false,
-            settings,
-            flushes,
+            leader_epoch: None,
+            held: Vec::new(),
+            settings: plan.settings(),
+            flushes: plan.flushes,
+            distrusts_kills: plan.distrusts_kills,
+            controller_settings: (plan.policy, plan.names_registrations),
+            controller: None,
+            wants_election: false,
+            own_request: None,
+            controller_request: None,
+            requests: 0,
+            known_controller: None,
             controller_epoch: 0,
             alive: Vec::new(),
             metadata_serial: 0,
-            place: scratch(),
-            machine: None,
-            clock: ManualClock::at(1_700_000_000_000),
+            clock: (random.between(0, 100_000), random.between(90, 110)),
         }
     }
 
-    /// Starts, and recovers the log. `records`: the disk is recorded, so that its power can be cut.
-    pub fn start(&mut self, records: bool) {
-        let path: PathBuf = self.place.path().to_owned();
-        let recording =
-            records.then(|| Arc::new(RecordingDisk::new(&path).expect("a recording disk")));
-        let disk: Arc<dyn Disk> = match &recording {
-            Some(disk) => Arc::clone(disk) as _,
-            None => Arc::new(RealDisk),
-        };
-        let options = DirOptions { disk, descriptors: Descriptors::new(16), ..Default::default() };
-        let dir = LogDir::open(&path, &options).unwrap();
-        let config = LogConfig { segment_bytes: 1500, ..LogConfig::default() };
-        let open = Open {
-            config: Arc::new(config),
-            topic_id: None,
-            leader_epoch: Some(Epoch(0)),
-            clean: dir.was_clean(),
-            dense: true,
-            clock: Arc::new(self.clock.clone()),
-            syncer: None,
-            checking: None,
-        };
-        let log = Log::open(&dir, &TopicPartition::new("t", 0), open).unwrap();
-        assert!(log.damage().is_none(), "broker {}: {:?}", self.node, log.damage());
-        let found = records_held_of(&log);
-        if !self.may_have_lost {
-            assert_eq!(found, self.records_held, "broker {}: a kill lost records", self.node);
+    /// ZooKeeper has registered a session. The request may come from a process that ended since:
+    /// what it says of the records was true before they were lost.
+    pub fn registered(&mut self, session: u64, broker_epoch: i64) {
+        let is_of_present = self.is_up && self.session == session;
+        if !is_of_present && self.lost_at > i64::MIN {
+            self.lost_at = self.lost_at.max(broker_epoch);
         }
-        self.records_held = found;
-        self.machine = Some(Machine { disk: recording, dir, log });
+    }
+
+    /// Whether it says, or will say, that it may have lost records since it had a registration.
+    pub fn may_have_lost_since(&self, broker_epoch: i64) -> bool {
+        self.lossless_since.is_none_or(|since| since > broker_epoch)
+    }
+
+    /// Its monotonic clock.
+    pub fn clock_ms(&self, now_ms: i64) -> i64 {
+        let (ahead, percent) = self.clock;
+        ahead + now_ms * percent / 100
+    }
+
+    /// Starts a process, which recovers the log. Errors: records are gone that cannot be.
+    pub fn start(&mut self) -> Result<(), String> {
+        let started = self.machine.start();
+        let was_clean =
+            started.map_err(|error| format!("L3: broker {} cannot start: {error}", self.node))?;
+        let found = self.machine.records();
+        self.check_found(&found, was_clean)?;
+        if was_clean {
+            self.lost_at = self.lost_before;
+        } else {
+            self.lost_before = self.lost_at;
+            let may_have_lost = self.expected != Expected::Everything && !self.flushes;
+            if self.distrusts_kills || may_have_lost {
+                self.lossless_since = None;
+            }
+        }
+        self.expected = Expected::Everything;
+        self.held = found;
         self.is_up = true;
         self.run += 1;
+        self.begin_session();
+        self.broker_epoch = -1;
         self.role = Role::None;
+        self.leader_epoch = None;
         self.controller_epoch = 0;
+        self.metadata_serial = 0;
+        self.alive.clear();
+        Ok(())
     }
 
-    /// The process ends at once. The page cache keeps what was written.
+    /// Compares what the log holds with what it held. Deleted records may be back: the log start
+    /// is written down only now and then.
+    fn check_found(&self, found: &[StoredRecord], was_clean: bool) -> Result<(), String> {
+        let deleted = found.partition_point(|it| it.offset < self.log_start);
+        let (found, held, node) = (&found[deleted..], &self.held[..], self.node);
+        let expected = if was_clean { Expected::Everything } else { self.expected };
+        match expected {
+            Expected::Everything if found != held => {
+                let how = if was_clean { "R7: marked clean" } else { "L3: killed" };
+                Err(format!("{how}: broker {node} has {found:?}, and had {held:?}"))
+            }
+            Expected::Beginning if !held.starts_with(found) => {
+                Err(format!("L3: broker {node} has {found:?}, and never had more than {held:?}"))
+            }
+            Expected::BeginningAndMore if !held.starts_with(found) && !found.starts_with(held) => {
+                Err(format!("L3: broker {node} has {found:?}, and had {held:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A new session, in which it must register, and may become the controller.
+    fn begin_session(&mut self) {
+        self.session += 1;
+        self.is_registered = false;
+        self.controller = None;
+        self.wants_election = true;
+        self.own_request = None;
+        self.controller_request = None;
+    }
+
+    /// The process ends at once.
     pub fn kill(&mut self) {
-        self.machine = None;
+        self.note_log_start();
+        self.machine.kill();
         self.end();
     }
 
-    /// The machine loses its power: of what was not synced, `seed` chooses what is left.
-    pub fn cut_power(&mut self, seed: u64) {
-        let machine = self.machine.take().unwrap();
-        let disk = machine.disk.expect("the disk is recorded");
-        let image = scratch();
-        disk.crash(disk.ops(), Crash::PowerCut { seed }, image.path()).unwrap();
-        drop((machine.log, machine.dir));
-        self.place = image;
-        self.may_have_lost = true;
+    /// The machine loses its power, whether a process runs or not; `zxid` is ZooKeeper's.
+    pub fn cut_power(&mut self, zxid: i64, random: &mut Random) {
+        self.note_log_start();
+        self.machine.cut_power(random);
+        self.may_lose(zxid);
         self.end();
+    }
+
+    /// What was not synced may be gone. In flush mode nothing is that anybody was told of.
+    fn may_lose(&mut self, zxid: i64) {
+        if !self.flushes {
+            self.lost_at = zxid;
+            if self.expected == Expected::Everything {
+                self.expected = Expected::Beginning;
+            }
+        }
+    }
+
+    /// The disk failed: what was written may be lost, and the process ends.
+    pub fn disk_failed(&mut self, zxid: i64, random: &mut Random) {
+        self.note_log_start();
+        self.machine.cut_power(random);
+        self.may_lose(zxid);
+        self.expected = Expected::BeginningAndMore;
+        self.end();
+    }
+
+    /// The process stops in order; if `interrupted`, the power goes meanwhile.
+    pub fn stop(&mut self, interrupted: bool, zxid: i64, random: &mut Random) {
+        self.note_log_start();
+        let stopped = self.machine.stop(interrupted, random);
+        if interrupted || stopped.is_err() {
+            self.may_lose(zxid);
+            self.expected = Expected::BeginningAndMore;
+        }
+        self.end();
+    }
+
+    fn note_log_start(&mut self) {
+        if self.is_up {
+            self.log_start = self.log_start();
+        }
     }
 
     fn end(&mut self) {
         self.is_up = false;
-        self.broker_epoch = -1;
         self.role = Role::None;
+        self.controller = None;
     }
 
-    pub fn log(&self) -> &Log {
-        &self.machine.as_ref().unwrap().log
-    }
-
-    /// The record at an offset, if the log holds it.
-    pub fn record_at(&self, offset: i64) -> Option<&AppendedRecord> {
-        let first = self.records_held.first()?.offset;
-        self.records_held.get(usize::try_from(offset - first).ok()?)
-    }
-
-    pub fn high_watermark(&self) -> i64 {
-        self.log().high_watermark().0
-    }
-
-    pub fn leader(&self) -> Option<&LeaderReplica> {
-        match &self.role {
-            Role::Leader { replica, .. } => Some(replica),
-            _ => None,
+    /// Time passed.
+    pub fn tick(&mut self, now_ms: i64, random: &mut Random, effects: &mut Effects) {
+        self.tick_replica(self.clock_ms(now_ms), effects);
+        if self.own_request.is_none() && !self.is_registered {
+            let replaces = random.percent(70);
+            let request = StoreRequest::Register { lossless_since: self.lossless_since, replaces };
+            let number = self.ask_store(request, effects);
+            self.own_request = Some((number, Asked::Registration));
+        } else if self.own_request.is_none() && self.wants_election {
+            let number = self.ask_store(StoreRequest::Elect, effects);
+            self.own_request = Some((number, Asked::Election));
         }
     }
 
-    /// Writes the checkpoints, as the log scheduler does now and then.
-    pub fn checkpoint(&mut self) {
-        let machine = self.machine.as_ref().unwrap();
-        machine.log.flush().unwrap();
-        machine.dir.checkpoint().unwrap();
+    fn ask_store(&mut self, request: StoreRequest, effects: &mut Effects) -> u64 {
+        self.requests += 1;
+        let (session, number) = (self.session, self.requests);
+        let message = Message::Store { session, number, request: Box::new(request) };
+        effects.sends.push((ZOOKEEPER, message));
+        effects.asked.push(number);
+        number
     }
 
-    fn moment(&self, now_ms: i64) -> Moment {
-        Moment { log_end: self.log().log_end_offset(), now_ms }
+    /// A watch fired: brokers came or went, or the controller went.
+    pub fn watch_fired(&mut self, effects: &mut Effects) {
+        match &mut self.controller {
+            Some(controller) => controller.brokers_changed(),
+            None => self.wants_election = true,
+        }
+        self.run_controller(effects);
     }
 
-    /// The controller tells of the partition.
-    pub fn assigned(
-        &mut self,
-        assignment: &Assignment,
-        now_ms: i64,
-        by_fetch: bool,
-    ) -> BrokerEffects {
-        let mut effects_of_step = BrokerEffects::default();
-        if assignment.broker_epoch != self.broker_epoch
-            || assignment.controller_epoch < self.controller_epoch
-        {
-            return effects_of_step;
-        }
-        self.controller_epoch = assignment.controller_epoch;
-        if assignment.serial > self.metadata_serial {
-            self.metadata_serial = assignment.serial;
-            self.alive.clone_from(&assignment.alive);
-        }
-        let moment = self.moment(now_ms);
-        let epoch = assignment.leadership.leader_epoch;
-        let current = match &self.role {
-            Role::None => None,
-            Role::Leader { replica, .. } => Some(replica.leadership().leader_epoch),
-            Role::Follower { replica, .. } => Some(replica.leader_epoch()),
-        };
-        if current.is_some_and(|current| epoch < current) {
-            return effects_of_step;
-        }
-        if current == Some(epoch) {
-            if let Role::Leader { replica, .. } = &mut self.role {
-                let mut effects = replica.assigned(assignment.leadership.clone(), moment);
-                self.carry_out(&mut effects, &mut effects_of_step);
-                if let Role::Leader { replica, .. } = &mut self.role {
-                    let mut effects = replica.brokers_changed(&self.alive, moment);
-                    self.carry_out(&mut effects, &mut effects_of_step);
-                }
-            }
-            return effects_of_step;
-        }
-        if let Role::Leader { waiting, .. } = &self.role {
-            effects_of_step.failed += waiting.len();
-        }
-        self.role = Role::None;
-        if assignment.leader == node_id(self.node) {
-            self.lead(assignment.leadership.clone(), moment, &mut effects_of_step);
-        } else if let Ok(leader) = usize::try_from(assignment.leader) {
-            let replica = FollowerReplica::new(epoch, by_fetch);
-            self.role = Role::Follower { replica, leader };
-        }
-        effects_of_step
+    /// Its session with ZooKeeper ended, and it has learnt of it. It goes on as leader or follower.
+    pub fn session_expired(&mut self) {
+        self.begin_session();
     }
 
-    fn lead(
-        &mut self,
-        leadership: Leadership,
-        moment: Moment,
-        effects_of_step: &mut BrokerEffects,
-    ) {
-        self.log().begin_leader_epoch(leadership.leader_epoch);
-        let high_watermark = self.log().high_watermark();
-        let (mut replica, mut effects) = LeaderReplica::new(
-            node_id(self.node),
-            leadership,
-            self.settings,
-            high_watermark,
-            moment,
-        );
-        let more = replica.brokers_changed(&self.alive, moment);
-        self.role = Role::Leader { replica: Box::new(replica), waiting: Vec::new() };
-        self.carry_out(&mut effects, effects_of_step);
-        self.carry_out(&mut { more }, effects_of_step);
-    }
-
-    fn carry_out(&mut self, effects: &mut LeaderEffects, effects_of_step: &mut BrokerEffects) {
-        if let Some(offset) = effects.high_watermark.take() {
-            self.log().raise_high_watermark(offset);
-        }
-        let high_watermark = self.high_watermark();
-        let broker_epoch = self.broker_epoch;
-        if let Some(proposed) = effects.propose.take() {
-            let message = Message::AlterPartition { broker_epoch, proposed };
-            effects_of_step.sends.push((CONTROLLER, message));
-        }
-        if let Role::Leader { waiting, replica } = &mut self.role {
-            let is_enough = replica.has_enough_in_sync();
-            waiting.retain(|it| {
-                let is_committed = it.offset < high_watermark;
-                if is_committed && is_enough {
-                    effects_of_step.acknowledged.push(*it);
-                } else if is_committed {
-                    effects_of_step.failed += 1;
-                }
-                !is_committed
-            });
-        }
-    }
-
-    /// A client writes a record with acks=all; `None` if it is refused.
-    pub fn produce(&mut self, value: u64, now_ms: i64) -> Option<BrokerEffects> {
-        let leader = self.leader()?;
-        if !leader.has_enough_in_sync() {
-            return None;
-        }
-        let bytes = record(value);
-        let batch = Batch::parse(&bytes).unwrap();
-        let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-        let appended = self.log().stage(&batch, &facts, 1_700_000_000_000).unwrap();
-        self.log().commit(appended.staged).unwrap();
-        if self.flushes {
-            self.log().flush().unwrap();
-        }
-        let epoch = self.log().leader_epoch().0;
-        let appended_record = AppendedRecord { offset: appended.base_offset.0, epoch, value };
-        self.records_held.push(appended_record);
-        let moment = self.moment(now_ms);
-        let mut effects_of_step = BrokerEffects::default();
-        if let Role::Leader { waiting, replica } = &mut self.role {
-            waiting.push(appended_record);
-            let mut effects = replica.tick(moment);
-            self.carry_out(&mut effects, &mut effects_of_step);
-        }
-        Some(effects_of_step)
-    }
-
-    /// Time passed: a leader looks after its in-sync set, a follower asks its leader.
-    pub fn tick(&mut self, now_ms: i64) -> BrokerEffects {
-        let mut effects_of_step = BrokerEffects::default();
-        let moment = self.moment(now_ms);
-        match &mut self.role {
-            Role::None => {}
-            Role::Leader { replica, .. } => {
-                let mut effects = replica.tick(moment);
-                self.carry_out(&mut effects, &mut effects_of_step);
-            }
-            Role::Follower { replica, leader } => {
-                let (replica, leader) = (*replica, *leader);
-                if let Some(request) = replica.request(self.log()) {
-                    let message = Message::Ask { broker_epoch: self.broker_epoch, request };
-                    effects_of_step.sends.push((leader, message));
-                }
-            }
-        }
-        effects_of_step
-    }
-
-    pub fn receive(&mut self, from: usize, message: Message, now_ms: i64) -> BrokerEffects {
-        let mut effects_of_step = BrokerEffects::default();
-        match message {
-            Message::Ask { broker_epoch, request } => {
-                let fetched = (from, broker_epoch, request);
-                let (answer, records) = self.answer(fetched, now_ms, &mut effects_of_step);
-                effects_of_step
-                    .sends
-                    .push((from, Message::Answer { request, answer, records: Records(records) }));
-            }
-            Message::Answer { request, answer, records } => {
-                self.answered(from, request, answer, &records.0);
-            }
-            Message::Altered { proposed, outcome } => {
-                let moment = self.moment(now_ms);
-                if let Role::Leader { replica, .. } = &mut self.role {
-                    let mut effects = replica.proposal_ended(&proposed, outcome, moment);
-                    self.carry_out(&mut effects, &mut effects_of_step);
-                }
-            }
-            Message::LeaderAndIsr(_) | Message::AlterPartition { .. } => {
-                unreachable!("the run handles these")
-            }
-        }
-        effects_of_step
-    }
-
-    /// The leader's side of a follower's question.
-    fn answer(
-        &mut self,
-        (from, broker_epoch, request): (usize, i64, FollowerRequest),
-        now_ms: i64,
-        effects_of_step: &mut BrokerEffects,
-    ) -> (LeaderAnswer, Vec<u8>) {
-        let refused = |error| (LeaderAnswer::Refused(error), Vec::new());
-        let moment = self.moment(now_ms);
-        let current = match request {
-            FollowerRequest::Fetch { current_leader_epoch, .. }
-            | FollowerRequest::EndOfEpoch { current_leader_epoch, .. }
-            | FollowerRequest::LogBounds { current_leader_epoch } => current_leader_epoch,
-        };
-        let Some(leader) = self.leader() else { return refused(ErrorCode::NotLeaderOrFollower) };
-        let epoch = leader.leadership().leader_epoch;
-        if current < epoch {
-            return refused(ErrorCode::FencedLeaderEpoch);
-        } else if current > epoch {
-            return refused(ErrorCode::UnknownLeaderEpoch);
-        }
-        let (start, end) = (self.log().log_start_offset(), self.log().log_end_offset());
-        match request {
-            FollowerRequest::EndOfEpoch { epoch, .. } => {
-                let (epoch, end_offset) = self.log().end_offset_for_epoch(epoch);
-                (LeaderAnswer::EpochEnds { epoch, end_offset }, Vec::new())
-            }
-            FollowerRequest::LogBounds { .. } => {
-                (LeaderAnswer::LogBounds { log_start: start, log_end: end }, Vec::new())
-            }
-            FollowerRequest::Fetch { fetch_offset, last_fetched_epoch, log_start, .. } => {
-                if last_fetched_epoch > Epoch::NONE {
-                    let (epoch, end_offset) = self.log().end_offset_for_epoch(last_fetched_epoch);
-                    if end_offset == Offset::NONE {
-                        return refused(ErrorCode::OffsetOutOfRange);
-                    }
-                    if epoch < last_fetched_epoch || end_offset < fetch_offset {
-                        return (LeaderAnswer::EpochEnds { epoch, end_offset }, Vec::new());
-                    }
-                }
-                if fetch_offset < start || fetch_offset > end {
-                    return refused(ErrorCode::OffsetOutOfRange);
-                }
-                let replica = node_id(from);
-                let fetch = FollowerFetch { replica, broker_epoch, fetch_offset, log_start };
-                let Role::Leader { replica, .. } = &mut self.role else { unreachable!() };
-                match replica.follower_fetched(&fetch, moment) {
-                    Err(error) => return refused(error),
-                    Ok(mut effects) => self.carry_out(&mut effects, effects_of_step),
-                }
-                let read = LogReadRequest {
-                    offset: fetch_offset,
-                    max_bytes: FETCH_BYTES,
-                    upper: end,
-                    min_one: true,
-                };
-                let records = self.log().read(read).unwrap().to_vec().unwrap();
-                let high_watermark = self.log().high_watermark();
-                (LeaderAnswer::Fetched { high_watermark, log_start: start }, records)
-            }
-        }
-    }
-
-    /// The follower's side of its leader's answer.
-    fn answered(
-        &mut self,
-        from: usize,
-        request: FollowerRequest,
-        answer: LeaderAnswer,
-        records: &[u8],
-    ) {
-        let machine = self.machine.as_ref().unwrap();
-        let log = Arc::clone(&machine.log);
-        let Role::Follower { replica, leader } = &mut self.role else { return };
-        if *leader != from {
+    /// ZooKeeper answered, or the answer to the request of this number did not come.
+    pub fn stored(&mut self, number: u64, stored: StoreAnswer, effects: &mut Effects) {
+        let own = self.own_request.filter(|(asked, _)| *asked == number);
+        if own.is_none() && self.controller_request != Some(number) {
             return;
         }
-        match replica.answered(&*log, request, answer) {
-            FollowerEffect::None | FollowerEffect::RetryLater | FollowerEffect::Stop => {}
-            FollowerEffect::Append { high_watermark, .. } => {
-                log.append_as_follower(records).unwrap();
-                if self.flushes {
-                    log.flush().unwrap();
+        if matches!(stored, StoreAnswer::SessionExpired) {
+            return self.session_expired();
+        }
+        if let Some((_, asked)) = own {
+            self.own_request = None;
+            self.answered_by_store(asked, stored);
+        } else {
+            self.controller_request = None;
+            if let Some(controller) = &mut self.controller {
+                let mut wanted = Vec::new();
+                if !controller.stored(stored, &mut wanted) {
+                    self.controller = None;
+                    self.wants_election = true;
                 }
-                log.raise_high_watermark(high_watermark);
-                let end = log.log_end_offset().0;
-                self.records_held.extend(parse(records).into_iter().filter(|it| it.offset < end));
+                self.carry_out_controller(wanted, effects);
             }
-            FollowerEffect::TruncateTo(offset) => {
-                let end = log.truncate_to(offset).unwrap();
-                self.records_held.retain(|it| it.offset < end.0);
+        }
+        self.run_controller(effects);
+    }
+
+    fn answered_by_store(&mut self, asked: Asked, stored: StoreAnswer) {
+        match (asked, stored) {
+            (Asked::Registration, StoreAnswer::Registered(Some(registration))) => {
+                self.is_registered = true;
+                self.broker_epoch = registration.broker_epoch;
+                self.lossless_since = Some(registration.lossless_since);
             }
-            FollowerEffect::TruncateFullyAndStartAt(offset) => {
-                log.truncate_fully(offset).unwrap();
-                self.records_held.clear();
+            (Asked::Election, StoreAnswer::Elected(elected)) => {
+                self.wants_election = false;
+                self.controller = elected
+                    .map(|epoch| Controller::new(self.node, epoch, self.controller_settings));
+            }
+            _ => {}
+        }
+    }
+
+    /// A leader proposes an in-sync set to the controller here; without one it is refused.
+    pub fn propose_to_controller(
+        &mut self,
+        (from, broker_epoch): (usize, i64),
+        proposed: ProposedIsr,
+        effects: &mut Effects,
+    ) {
+        match &mut self.controller {
+            Some(controller) => controller.alter(from, broker_epoch, proposed),
+            None => {
+                let outcome = ProposalOutcome::Refused(ErrorCode::NotController);
+                effects.sends.push((from, Message::Altered { proposed, outcome }));
+            }
+        }
+        self.run_controller(effects);
+    }
+
+    /// Lets the controller go on, if there is one here.
+    pub fn run_controller(&mut self, effects: &mut Effects) {
+        let mut wanted = Vec::new();
+        if let Some(controller) = &mut self.controller {
+            controller.run(&mut wanted);
+        }
+        self.carry_out_controller(wanted, effects);
+    }
+
+    fn carry_out_controller(&mut self, wanted: Vec<ControllerEffect>, effects: &mut Effects) {
+        for effect in wanted {
+            match effect {
+                ControllerEffect::Send(node, message) => effects.sends.push((node, message)),
+                ControllerEffect::Store(request) => {
+                    self.controller_request = Some(self.ask_store(request, effects));
+                }
             }
         }
     }
-}
-
-fn record(value: u64) -> Vec<u8> {
-    let mut builder = BatchBuilder::new();
-    let value = value.to_be_bytes();
-    let timestamp = 1_700_000_000_000;
-    builder.add(&NewRecord { timestamp, key: None, value: Some(&value), headers: &[] });
-    builder.to_bytes(&BatchFields::default()).unwrap()
-}
-
-/// The whole batches in `bytes`.
-fn parse(bytes: &[u8]) -> Vec<AppendedRecord> {
-    let mut found = Vec::new();
-    for batch in batch::iter(bytes).map_while(Result::ok) {
-        let record = batch.records().next().unwrap().unwrap();
-        found.push(AppendedRecord {
-            offset: record.offset,
-            epoch: batch.header().leader_epoch,
-            value: u64::from_be_bytes(record.value.unwrap().try_into().unwrap()),
-        });
-    }
-    found
-}
-
-/// Everything that a log holds.
-pub fn records_held_of(log: &Log) -> Vec<AppendedRecord> {
-    let (mut found, end) = (Vec::new(), log.log_end_offset());
-    let mut next = log.log_start_offset();
-    while next < end {
-        let read = LogReadRequest { offset: next, max_bytes: 1 << 20, upper: end, min_one: true };
-        found.extend(parse(&log.read(read).unwrap().to_vec().unwrap()));
-        next = Offset(found.last().map_or(end.0, |last: &AppendedRecord| last.offset + 1));
-    }
-    found
 }

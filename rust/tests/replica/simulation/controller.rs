@@ -1,222 +1,256 @@
-//! A model of the controller and of the state that it keeps in ZooKeeper.
+//! A broker's controller: it reads ZooKeeper, decides (`decisions`), writes, and tells the brokers.
 //!
-//! Elections take the first live replica of the in-sync set; without one, the first live eligible
-//! replica. Eligible leader replicas (KIP-966) left the in-sync set when it had fewer members than
-//! `min.insync.replicas`: the high watermark stood still from then on, so they have all that is
-//! committed. A broker that may have lost records (a power cut) is in neither set when it comes
-//! back, until it caught up.
+//! It has one request to ZooKeeper on its way at a time. An answer that does not come leaves open
+//! whether a write was done, so it reads the partition again. A controller whose write is fenced
+//! is one no longer; until then it does not know, and goes on with what it knew.
 
-use krust::broker::replica::leader::{IsrMember, Leadership, ProposalOutcome, ProposedIsr};
+use std::collections::VecDeque;
+
+use crate::replica::leader::{IsrMember, Leadership, ProposalOutcome, ProposedIsr};
 use krust::ids::Epoch;
 use krust::protocol::ErrorCode;
 
-use super::messages::Assignment;
+use super::decisions::{self, Policy};
+use super::messages::{Assignment, Command, Message};
+use super::zookeeper::{
+    BrokerList, PartitionState, StoreAnswer, StoreRequest, WriteOutcome, node_id,
+};
 
-/// A live registration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Registration {
-    node: usize,
-    broker_epoch: i64,
+/// What it wants done.
+#[derive(Debug)]
+pub enum ControllerEffect {
+    Store(StoreRequest),
+    Send(usize, Message),
 }
 
+#[derive(Clone, Debug)]
+enum Task {
+    ReadBrokers,
+    ReadPartition,
+    /// Write what is missing, or tell the brokers.
+    Settle,
+    Alter {
+        node: usize,
+        broker_epoch: i64,
+        proposed: ProposedIsr,
+    },
+    Command(Command),
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Brokers,
+    Partition,
+    Write { next: PartitionState, asked: Option<(usize, ProposedIsr)> },
+}
+
+/// A controller in its term.
 pub struct Controller {
+    node: usize,
     pub epoch: i32,
-    pub leader: i32,
-    pub state: Leadership,
-    pub eligible: Vec<i32>,
-    /// How often a leader was elected that may lack committed records.
-    pub unclean_elections: usize,
-    /// Leader epoch and leader of each election.
-    pub elections: Vec<(i32, i32)>,
-    min_insync_replicas: usize,
-    registered: Vec<Registration>,
-    /// The last member of the in-sync set, when it came back with losses and nobody else is left.
-    last_in_sync: Option<i32>,
-    next_broker_epoch: i64,
-    next_serial: u64,
+    policy: Policy,
+    names_registrations: bool,
+    brokers: BrokerList,
+    state: Option<PartitionState>,
+    tasks: VecDeque<Task>,
+    waiting: Option<Waiting>,
+    serial: u64,
 }
 
 impl Controller {
-    /// A partition without a leader, whose replicas are all in sync.
-    pub fn new(replicas: usize, min_insync_replicas: usize) -> Self {
-        let replicas: Vec<i32> = (0..node_id(replicas)).collect();
-        let member = |replica: &i32| IsrMember { replica: *replica, broker_epoch: -1 };
+    pub fn new(node: usize, epoch: i32, (policy, names_registrations): (Policy, bool)) -> Self {
         Self {
-            epoch: 1,
-            leader: -1,
-            state: Leadership {
-                leader_epoch: Epoch(0),
-                partition_epoch: 0,
-                isr: replicas.iter().map(member).collect(),
-                replicas,
-            },
-            eligible: Vec::new(),
-            unclean_elections: 0,
-            elections: Vec::new(),
-            min_insync_replicas,
-            registered: Vec::new(),
-            last_in_sync: None,
-            next_broker_epoch: 1,
-            next_serial: 0,
+            node,
+            epoch,
+            policy,
+            names_registrations,
+            brokers: BrokerList::default(),
+            state: None,
+            tasks: [Task::ReadBrokers, Task::ReadPartition, Task::Settle].into(),
+            waiting: None,
+            serial: 0,
         }
     }
 
-    pub fn alive(&self) -> Vec<i32> {
-        self.registered.iter().map(|it| node_id(it.node)).collect()
+    /// A watch fired, or it is time to look.
+    pub fn brokers_changed(&mut self) {
+        self.tasks.extend([Task::ReadBrokers, Task::Settle]);
     }
 
-    pub fn broker_epoch(&self, node: usize) -> Option<i64> {
-        self.registered.iter().find(|it| it.node == node).map(|it| it.broker_epoch)
-    }
-
-    /// A broker registers; its broker epoch. `may_have_lost`: its machine stopped since it last
-    /// ran, and it had not shut down in order.
-    pub fn register(&mut self, node: usize, may_have_lost: bool) -> i64 {
-        self.expire(node);
-        let broker_epoch = self.next_broker_epoch;
-        self.next_broker_epoch += 1;
-        self.registered.push(Registration { node, broker_epoch });
-        if may_have_lost {
-            self.distrust(node_id(node));
-        }
-        let renewed = self.state.isr.iter_mut().find(|member| member.replica == node_id(node));
-        if let Some(member) = renewed {
-            member.broker_epoch = broker_epoch;
-            self.state.partition_epoch += 1;
-        }
-        self.elect_if_needed();
-        broker_epoch
-    }
-
-    /// A session ended: its broker leads nothing and is in no in-sync set, unless it is the last.
-    pub fn expire(&mut self, node: usize) {
-        let before = self.registered.len();
-        self.registered.retain(|it| it.node != node);
-        if self.registered.len() == before {
-            return;
-        }
-        let replica = node_id(node);
-        if self.leader == replica {
-            self.leader = -1;
-            self.state.leader_epoch.0 += 1;
-            self.state.partition_epoch += 1;
-        }
-        if self.state.isr.len() > 1 && self.is_in_sync(replica) {
-            let isr = self.state.isr.iter().copied().filter(|it| it.replica != replica).collect();
-            self.set_isr(isr);
-        }
-        self.elect_if_needed();
+    pub fn command(&mut self, command: Command) {
+        self.tasks.push_back(Task::Command(command));
     }
 
     /// A leader proposes an in-sync set.
-    pub fn alter_partition(
-        &mut self,
-        node: usize,
-        broker_epoch: i64,
-        proposed: &ProposedIsr,
-    ) -> ProposalOutcome {
-        if self.broker_epoch(node) != Some(broker_epoch) {
-            return ProposalOutcome::Refused(ErrorCode::StaleBrokerEpoch);
+    pub fn alter(&mut self, node: usize, broker_epoch: i64, proposed: ProposedIsr) {
+        self.tasks.push_back(Task::Alter { node, broker_epoch, proposed });
+    }
+
+    /// Works until it waits for ZooKeeper, or nothing is left to do.
+    pub fn run(&mut self, effects: &mut Vec<ControllerEffect>) {
+        while self.waiting.is_none()
+            && let Some(task) = self.tasks.pop_front()
+        {
+            self.begin(task, effects);
         }
-        if proposed.leader_epoch != self.state.leader_epoch || self.leader != node_id(node) {
-            return ProposalOutcome::Refused(ErrorCode::FencedLeaderEpoch);
-        }
-        if proposed.isr == self.state.isr {
-            return ProposalOutcome::Committed(self.state.clone());
-        }
-        if proposed.partition_epoch != self.state.partition_epoch {
-            return ProposalOutcome::Refused(ErrorCode::InvalidUpdateVersion);
-        }
-        let is_live = |member: &IsrMember| {
-            let epoch = self.broker_epoch(usize::try_from(member.replica).unwrap());
-            epoch.is_some() && (member.broker_epoch == -1 || epoch == Some(member.broker_epoch))
+    }
+
+    fn begin(&mut self, task: Task, effects: &mut Vec<ControllerEffect>) {
+        let Some(state) = &self.state else {
+            return match task {
+                Task::ReadBrokers => self.ask(Waiting::Brokers, StoreRequest::ReadBrokers, effects),
+                Task::Alter { node, proposed, .. } => {
+                    let outcome = ProposalOutcome::Refused(ErrorCode::NotController);
+                    answer(node, proposed, outcome, effects);
+                }
+                Task::Command(_) => {}
+                Task::ReadPartition | Task::Settle => {
+                    self.ask(Waiting::Partition, StoreRequest::ReadPartition, effects);
+                }
+            };
         };
-        if !proposed.isr.iter().all(is_live) {
-            return ProposalOutcome::Refused(ErrorCode::IneligibleReplica);
-        }
-        self.set_isr(proposed.isr.clone());
-        ProposalOutcome::Committed(self.state.clone())
-    }
-
-    /// What a broker is told, if it is registered.
-    pub fn assignment(&mut self, node: usize) -> Option<Assignment> {
-        let broker_epoch = self.broker_epoch(node)?;
-        self.next_serial += 1;
-        Some(Assignment {
-            serial: self.next_serial,
-            controller_epoch: self.epoch,
-            broker_epoch,
-            leader: self.leader,
-            leadership: self.state.clone(),
-            alive: self.alive(),
-        })
-    }
-
-    pub fn is_in_sync(&self, replica: i32) -> bool {
-        self.state.isr.iter().any(|member| member.replica == replica)
-    }
-
-    fn set_isr(&mut self, isr: Vec<IsrMember>) {
-        let before = std::mem::replace(&mut self.state.isr, isr);
-        self.state.partition_epoch += 1;
-        if self.state.isr.len() >= self.min_insync_replicas {
-            self.eligible.clear();
-        } else {
-            self.eligible.extend(before.iter().map(|member| member.replica));
-        }
-        let isr = &self.state.isr;
-        self.eligible.retain(|it| isr.iter().all(|member| member.replica != *it));
-    }
-
-    /// A broker that may have lost records is neither in sync nor eligible.
-    fn distrust(&mut self, replica: i32) {
-        self.eligible.retain(|it| *it != replica);
-        if self.is_in_sync(replica) {
-            self.state.isr.retain(|member| member.replica != replica);
-            self.state.partition_epoch += 1;
-            if self.state.isr.is_empty() {
-                self.last_in_sync = Some(replica);
+        let context = (&self.brokers, &self.policy);
+        match task {
+            Task::ReadBrokers => self.ask(Waiting::Brokers, StoreRequest::ReadBrokers, effects),
+            Task::ReadPartition => {
+                self.ask(Waiting::Partition, StoreRequest::ReadPartition, effects);
+            }
+            Task::Settle => match decisions::settled(state, &self.brokers, &self.policy) {
+                Some(next) => self.write(next, None, effects),
+                None => self.tell_brokers(effects),
+            },
+            Task::Command(command) => {
+                if let Some(next) = decisions::commanded(state, &command, context) {
+                    self.write(next, None, effects);
+                }
+            }
+            Task::Alter { node, broker_epoch, proposed } => {
+                let by = (node_id(node), broker_epoch);
+                match decisions::altered(state, by, &proposed, context) {
+                    Ok(Some(next)) => self.write(next, Some((node, proposed)), effects),
+                    Ok(None) => {
+                        let outcome = ProposalOutcome::Committed(self.leadership(state));
+                        answer(node, proposed, outcome, effects);
+                    }
+                    Err(error) => {
+                        let is_behind = error == ErrorCode::InvalidUpdateVersion;
+                        answer(node, proposed, ProposalOutcome::Refused(error), effects);
+                        if is_behind {
+                            self.tell_brokers(effects);
+                        }
+                    }
+                }
             }
         }
     }
 
-    fn elect_if_needed(&mut self) {
-        if self.leader >= 0 {
-            return;
-        }
-        let alive = self.alive();
-        let live: Vec<IsrMember> =
-            self.state.isr.iter().copied().filter(|it| alive.contains(&it.replica)).collect();
-        let eligible = self.eligible.iter().find(|it| alive.contains(it)).copied();
-        let nobody_else = self.state.isr.is_empty() && self.eligible.is_empty();
-        let last = self.last_in_sync.filter(|it| nobody_else && alive.contains(it));
-        if let Some(first) = live.first().copied() {
-            if live != self.state.isr {
-                self.set_isr(live);
+    fn ask(
+        &mut self,
+        waiting: Waiting,
+        request: StoreRequest,
+        effects: &mut Vec<ControllerEffect>,
+    ) {
+        self.waiting = Some(waiting);
+        effects.push(ControllerEffect::Store(request));
+    }
+
+    fn write(
+        &mut self,
+        next: PartitionState,
+        asked: Option<(usize, ProposedIsr)>,
+        effects: &mut Vec<ControllerEffect>,
+    ) {
+        let request = StoreRequest::Write { controller_epoch: self.epoch, state: next.clone() };
+        self.ask(Waiting::Write { next, asked }, request, effects);
+    }
+
+    /// ZooKeeper answered what it waits for. False: it is the controller no longer.
+    pub fn stored(&mut self, stored: StoreAnswer, effects: &mut Vec<ControllerEffect>) -> bool {
+        match (self.waiting.take(), stored) {
+            (Some(Waiting::Brokers), StoreAnswer::Brokers(brokers)) => self.brokers = brokers,
+            (Some(Waiting::Partition), StoreAnswer::Partition(state)) => {
+                self.state = Some(state);
+                self.tasks.push_front(Task::Settle);
             }
-            return self.elect(first.replica);
+            (Some(Waiting::Write { next, asked }), StoreAnswer::Written(outcome)) => {
+                return self.written(next, asked, outcome, effects);
+            }
+            (Some(Waiting::Brokers), _) => self.tasks.push_front(Task::ReadBrokers),
+            (Some(Waiting::Partition | Waiting::Write { .. }), _) => {
+                self.tasks.push_front(Task::ReadPartition);
+            }
+            (None, _) => {}
         }
-        let Some(leader) = eligible.or(last) else { return };
-        self.unclean_elections += usize::from(eligible.is_none());
-        // The members that are not alive have what is committed, as long as nothing more is.
-        let member = IsrMember { replica: leader, broker_epoch: self.epoch_of(leader) };
-        self.set_isr(vec![member]);
-        self.elect(leader);
+        true
     }
 
-    fn elect(&mut self, leader: i32) {
-        self.last_in_sync = None;
-        self.leader = leader;
-        self.state.leader_epoch.0 += 1;
-        self.state.partition_epoch += 1;
-        self.elections.push((self.state.leader_epoch.0, leader));
+    fn written(
+        &mut self,
+        next: PartitionState,
+        asked: Option<(usize, ProposedIsr)>,
+        outcome: WriteOutcome,
+        effects: &mut Vec<ControllerEffect>,
+    ) -> bool {
+        match outcome {
+            WriteOutcome::Done => {
+                let partition_epoch = next.partition_epoch + 1;
+                let state = PartitionState { partition_epoch, ..next };
+                if let Some((node, proposed)) = asked {
+                    let outcome = ProposalOutcome::Committed(self.leadership(&state));
+                    answer(node, proposed, outcome, effects);
+                }
+                self.state = Some(state);
+                self.tasks.push_front(Task::Settle);
+                true
+            }
+            WriteOutcome::BadVersion => {
+                self.tasks.push_front(Task::ReadPartition);
+                true
+            }
+            WriteOutcome::Fenced => false,
+        }
     }
 
-    fn epoch_of(&self, replica: i32) -> i64 {
-        self.broker_epoch(usize::try_from(replica).unwrap()).unwrap()
+    /// Tells every live broker, as far as this controller knows who lives.
+    fn tell_brokers(&mut self, effects: &mut Vec<ControllerEffect>) {
+        let Some(state) = &self.state else { return };
+        self.serial += 1;
+        let alive: Vec<i32> = self.brokers.registered.iter().map(|it| node_id(it.node)).collect();
+        for broker in &self.brokers.registered {
+            let assignment = Assignment {
+                controller: self.node,
+                controller_epoch: self.epoch,
+                serial: self.serial,
+                broker_epoch: broker.broker_epoch,
+                leader: state.leader,
+                leadership: self.leadership(state),
+                alive: alive.clone(),
+            };
+            let message = Message::Assign(Box::new(assignment));
+            effects.push(ControllerEffect::Send(broker.node, message));
+        }
+    }
+
+    /// The state as control requests name it.
+    fn leadership(&self, state: &PartitionState) -> Leadership {
+        let named = |it: &IsrMember| IsrMember {
+            broker_epoch: if self.names_registrations { it.broker_epoch } else { -1 },
+            ..*it
+        };
+        Leadership {
+            leader_epoch: Epoch(state.leader_epoch),
+            partition_epoch: state.partition_epoch,
+            isr: state.isr.iter().map(named).collect(),
+            replicas: state.replicas.clone(),
+        }
     }
 }
 
-pub fn node_id(node: usize) -> i32 {
-    i32::try_from(node).unwrap()
+fn answer(
+    node: usize,
+    proposed: ProposedIsr,
+    outcome: ProposalOutcome,
+    effects: &mut Vec<ControllerEffect>,
+) {
+    effects.push(ControllerEffect::Send(node, Message::Altered { proposed, outcome }));
 }

@@ -1,428 +1,521 @@
-//! One run of a seed: the clock, the queue of events, the faults, and how the run ends.
+//! One run of a seed: the clock, the queue of events, the network, and how the run ends.
 //!
-//! A run has two halves. In the first, faults come at random. Then everything is mended and every
-//! broker started; the cluster must come to rest with all replicas in sync and equal.
+//! A run has two halves. In the first, faults come at random (`faults`). Then everything is mended
+//! and every broker started; the cluster must come to rest with all replicas in sync and equal, and
+//! everything that clients wrote acknowledged.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt::Write;
+use std::hash::{Hash, Hasher};
 
-use krust::broker::replica::leader::{ProposalOutcome, ReplicationSettings};
-use krust::protocol::ErrorCode;
+use crate::replica::leader::{ProposalOutcome, ProposedIsr};
 
-use super::broker::{Broker, BrokerEffects};
+use super::broker::{Broker, Effects};
 use super::checks::Checks;
-use super::controller::Controller;
-use super::messages::{CONTROLLER, Message, hash};
-use super::random::Random;
+use super::clients::Client;
+use super::messages::{CLIENTS, Command, Message, ZOOKEEPER};
+use super::plan::{Faults, Plan, SESSION_MS, TICK_MS};
+use super::random::{Random, TraceHasher};
+use super::zookeeper::{StoreAnswer, ZooKeeper};
 
-const LAG_MS: i64 = 60;
-const SESSION_MS: i64 = 40;
-const TICK_MS: i64 = 8;
+/// How long things go wrong, and how long the cluster may then take to come to rest.
+const FAULTY_MS: i64 = 600;
+const REST_MS: i64 = 4_000;
+/// Clients write until then, if they write on when everything is mended.
+const WRITES_END_MS: i64 = FAULTY_MS + 100;
+/// How often it is looked at whether the cluster is at rest.
+const LOOK_MS: i64 = 25;
+/// An operator waits so long for a leader before the unclean election is asked for.
+const UNCLEAN_AFTER_MS: i64 = 400;
+/// An answer to AlterPartition is given up after so long, one from ZooKeeper too.
+const ALTER_TIMEOUT_MS: i64 = 35;
+const STORE_TIMEOUT_MS: i64 = 25;
 
-/// How often what goes wrong, in percent of messages, or of the moments at which it could.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
-    pub loss: u64,
-    pub repeat: u64,
-    pub longest_delay_ms: i64,
-    pub kill: u64,
-    pub power_cut: u64,
-    pub network_cut: u64,
-    pub session_loss: u64,
-}
-
-/// What came of a run, or of many.
-#[derive(Debug, Default)]
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     pub acknowledged: usize,
-    pub elections: usize,
+    pub leader_epochs: usize,
+    pub controllers: usize,
+    pub unclean_elections: usize,
     pub kills: usize,
     pub power_cuts: usize,
-    pub unclean_elections: usize,
+    pub stops: usize,
+    pub pauses: usize,
+    pub sessions_lost: usize,
+    pub network_cuts: usize,
+    pub disk_failures: usize,
+    pub reassignments: usize,
+    pub truncations: usize,
     pub steps: usize,
     /// Equal for two runs of one seed.
     pub trace: u64,
 }
 
-impl Report {
-    /// Adds the counts of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.acknowledged += other.acknowledged;
-        self.elections += other.elections;
-        self.kills += other.kills;
-        self.power_cuts += other.power_cuts;
-        self.unclean_elections += other.unclean_elections;
-        self.steps += other.steps;
-        self.trace = hash(self.trace, &other.trace.to_le_bytes());
-    }
-}
-
-#[derive(Debug)]
-enum Event {
+#[derive(Clone, Debug, Hash)]
+pub enum Event {
     Deliver { from: usize, to: usize, run: u64, message: Message },
     Tick { node: usize, run: u64 },
-    Produce,
+    Client { number: usize },
     Fault,
     Start { node: usize },
-    Register { node: usize, run: u64 },
-    Expire { node: usize, broker_epoch: i64 },
+    Stop { node: usize, run: u64 },
+    Expire { session: u64 },
+    HearOfExpiry { node: usize, run: u64, session: u64 },
+    Watch { node: usize, run: u64 },
+    StoreTimeout { node: usize, run: u64, number: u64 },
+    AlterTimeout { node: usize, run: u64, proposed: ProposedIsr },
     Heal { one: usize, other: usize },
-    LosesAnswer { node: usize, run: u64, message: Message },
 }
 
-struct Run {
-    random: Random,
-    faults: Faults,
-    now_ms: i64,
-    queue: BinaryHeap<Reverse<(i64, u64)>>,
-    events: std::collections::HashMap<u64, Event>,
+pub struct Run {
+    pub plan: Plan,
+    pub random: Random,
+    pub faults: Faults,
+    pub now_ms: i64,
+    queue: BinaryHeap<Reverse<(i64, u64, usize)>>,
+    /// The events of the queue, by their last number, and the numbers that are free.
+    events: Vec<Option<Event>>,
+    free: Vec<usize>,
     next: u64,
-    brokers: Vec<Broker>,
-    controller: Controller,
+    pub brokers: Vec<Broker>,
+    pub zookeeper: ZooKeeper,
+    pub clients: Vec<Client>,
     /// Pairs between which nothing arrives, in this direction.
-    cuts: Vec<(usize, usize)>,
-    checks: Checks,
-    is_calm: bool,
-    next_value: u64,
-    report: Report,
-    /// The line of the trace, and whether it is printed (`KRUST_REPLICA_TRACE`).
-    line: String,
+    pub cuts: Vec<(usize, usize)>,
+    pub checks: Checks,
+    pub is_calm: bool,
+    pub report: Report,
+    trace: TraceHasher,
+    /// Whether the trace is printed (`KRUST_REPLICA_TRACE`).
     prints: bool,
 }
 
 /// Runs a seed; what went wrong, if anything.
 pub fn run(seed: u64) -> Result<Report, String> {
     let mut random = Random::new(seed);
-    let brokers = if random.percent(25) { 5 } else { 3 };
-    let min_insync_replicas = if random.percent(80) { 2 } else { 1 };
-    let flushes = random.percent(15);
-    let of =
-        |chance: bool, most: u64, random: &mut Random| if chance { random.below(most) } else { 0 };
-    let mut chance = |percent: u64, most: u64| {
-        let happens = random.percent(percent);
-        of(happens, most, &mut random)
-    };
-    let faults = Faults {
-        loss: chance(60, 30),
-        repeat: chance(60, 50),
-        longest_delay_ms: 1 + i64::try_from(chance(70, 60)).unwrap(),
-        kill: chance(60, 40),
-        power_cut: chance(50, 25),
-        network_cut: chance(60, 40),
-        session_loss: chance(50, 20),
-    };
-    let settings = ReplicationSettings { lag_time_max_ms: LAG_MS, min_insync_replicas };
+    let plan = Plan::of(&mut random);
+    let zookeeper = ZooKeeper::new(plan.brokers, plan.replicas);
     let mut run = Run {
-        random,
-        faults,
+        faults: plan.faults,
         now_ms: 0,
         queue: BinaryHeap::new(),
-        events: std::collections::HashMap::new(),
+        events: Vec::new(),
+        free: Vec::new(),
         next: 0,
-        brokers: (0..brokers).map(|node| Broker::new(node, settings, flushes)).collect(),
-        controller: Controller::new(brokers, min_insync_replicas),
+        brokers: (0..plan.brokers).map(|node| Broker::new(node, &plan, &mut random)).collect(),
+        checks: Checks::new(plan.brokers, plan.policy, &zookeeper),
+        zookeeper,
+        clients: (0..3).map(|number| Client::new(number, number > 0)).collect(),
         cuts: Vec::new(),
-        checks: Checks::new(brokers),
         is_calm: false,
-        next_value: 1,
         report: Report::default(),
-        line: String::new(),
+        trace: TraceHasher::default(),
         prints: std::env::var_os("KRUST_REPLICA_TRACE").is_some(),
+        random,
+        plan,
     };
-    run.play().map_err(|what| format!("seed {seed}, {} ms: {what}", run.now_ms))?;
-    run.report.elections = run.controller.elections.len();
-    run.report.unclean_elections = run.controller.unclean_elections;
-    Ok(run.report)
+    if run.prints {
+        println!("{:?}", run.plan);
+    }
+    let outcome = run.play();
+    outcome.map_err(|what| format!("seed {seed}, {} ms: {what}", run.now_ms))?;
+    Ok(run.into_report())
 }
 
 impl Run {
     fn play(&mut self) -> Result<(), String> {
         for node in 0..self.brokers.len() {
-            self.start(node);
+            self.after(0, Event::Start { node });
         }
-        self.after(5, Event::Produce);
+        for number in 0..self.clients.len() {
+            self.after(5, Event::Client { number });
+        }
         self.after(40, Event::Fault);
-        self.until(600)?;
-        self.heal();
-        self.until(self.now_ms + 900)?;
-        self.must_be_at_rest()
+        self.until(FAULTY_MS)?;
+        self.mend();
+        let (calm_since, end) = (self.now_ms, self.now_ms + REST_MS);
+        while let Err(what) = self.is_at_rest() {
+            if self.now_ms >= end {
+                return Err(format!("liveness: {what}: {:?}", self.zookeeper.state));
+            }
+            if self.now_ms - calm_since > UNCLEAN_AFTER_MS && self.zookeeper.state.leader < 0 {
+                self.command(Command::ElectUncleanly);
+            }
+            self.until(self.now_ms + LOOK_MS)?;
+        }
+        Ok(())
+    }
+
+    fn into_report(mut self) -> Report {
+        for broker in &self.brokers {
+            broker.held.hash(&mut self.trace);
+        }
+        self.report.acknowledged = self.checks.acknowledged.len();
+        self.report.leader_epochs = usize::try_from(self.zookeeper.state.leader_epoch).unwrap();
+        self.report.controllers = usize::try_from(self.zookeeper.controller_epoch).unwrap();
+        self.report.unclean_elections = self.zookeeper.state.unclean_elections;
+        self.report.trace = self.trace.finish();
+        self.report
     }
 
     fn until(&mut self, end_ms: i64) -> Result<(), String> {
-        while let Some(Reverse((at, number))) = self.queue.peek().copied() {
+        while let Some(Reverse((at, _, place))) = self.queue.peek().copied() {
             if at > end_ms {
                 break;
             }
             self.queue.pop();
             self.now_ms = at;
-            let event = self.events.remove(&number).unwrap();
-            self.trace(&event);
-            self.step(event);
+            let event = self.events[place].take().unwrap();
+            self.free.push(place);
+            if self.prints {
+                println!("{at} {event:?}");
+            }
+            (at, &event).hash(&mut self.trace);
             self.report.steps += 1;
-            self.checks.check(&self.brokers, &self.controller)?;
+            self.step(event)?;
         }
         self.now_ms = end_ms;
         Ok(())
     }
 
-    fn after(&mut self, delay_ms: i64, event: Event) {
+    pub fn after(&mut self, delay_ms: i64, event: Event) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
+        });
+        self.events[place] = Some(event);
         self.next += 1;
-        self.queue.push(Reverse((self.now_ms + delay_ms, self.next)));
-        self.events.insert(self.next, event);
+        self.queue.push(Reverse((self.now_ms + delay_ms, self.next, place)));
     }
 
-    /// Mixes an event into the trace.
-    fn trace(&mut self, event: &Event) {
-        self.line.clear();
-        write!(self.line, "{} {event:?}", self.now_ms).unwrap();
+    /// Adds a line to the trace that is printed.
+    pub fn note(&self, line: impl FnOnce() -> String) {
         if self.prints {
-            println!("{}", self.line);
+            println!("{} {}", self.now_ms, line());
         }
-        self.report.trace = hash(self.report.trace, self.line.as_bytes());
     }
 
-    fn step(&mut self, event: Event) {
+    /// Whether this process of the broker still runs; a paused one gets the event later.
+    fn runs(&mut self, node: usize, run: u64, event: &Event) -> bool {
+        let broker = &self.brokers[node];
+        if !broker.is_up || broker.run != run {
+            return false;
+        }
+        let waits_ms = broker.paused_until_ms - self.now_ms;
+        if waits_ms > 0 {
+            self.after(waits_ms, event.clone());
+        }
+        waits_ms <= 0
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Deliver { from, to, run, message } => self.deliver((from, to, run), message),
-            Event::Tick { node, run } => self.tick(node, run),
-            Event::Produce => self.produce(),
+            Event::Deliver { to: ZOOKEEPER, from, message, .. } => self.ask_store(from, message),
+            Event::Deliver { to: CLIENTS, from, message, .. } => {
+                self.answer_client(from, message);
+                Ok(())
+            }
+            Event::Client { number } => {
+                self.client_turn(number);
+                Ok(())
+            }
             Event::Fault => self.fault(),
             Event::Start { node } => self.start(node),
-            Event::Register { node, run } => self.register(node, run),
-            Event::Expire { node, broker_epoch } => {
-                if self.controller.broker_epoch(node) == Some(broker_epoch) {
-                    self.controller.expire(node);
-                    self.send_assignments();
-                    let run = self.brokers[node].run;
-                    self.after(5, Event::Register { node, run });
+            Event::Stop { node, run } => {
+                if self.brokers[node].is_up && self.brokers[node].run == run {
+                    self.stop(node);
                 }
+                Ok(())
+            }
+            Event::Expire { session } => {
+                self.expire(session);
+                Ok(())
             }
             Event::Heal { one, other } => {
                 self.cuts.retain(|cut| *cut != (one, other));
+                Ok(())
             }
-            Event::LosesAnswer { node, run, message } => {
-                if self.brokers[node].is_up && self.brokers[node].run == run {
-                    let effects = self.brokers[node].receive(CONTROLLER, message, self.now_ms);
-                    self.carry_out(node, effects);
+            Event::Deliver { to: node, run, .. }
+            | Event::Tick { node, run }
+            | Event::HearOfExpiry { node, run, .. }
+            | Event::Watch { node, run }
+            | Event::StoreTimeout { node, run, .. }
+            | Event::AlterTimeout { node, run, .. } => {
+                if !self.runs(node, run, &event) {
+                    return Ok(());
                 }
+                let is_assigned =
+                    matches!(&event, Event::Deliver { message: Message::Assign(_), .. });
+                if is_assigned && self.brokers[node].broker_epoch < 0 {
+                    // A broker listens to others once it knows its registration.
+                    self.after(5, event);
+                    return Ok(());
+                }
+                self.step_of_broker(node, event)
             }
         }
     }
 
-    fn start(&mut self, node: usize) {
-        if self.brokers[node].is_up {
-            return;
-        }
-        self.brokers[node].start(self.faults.power_cut > 0);
-        let run = self.brokers[node].run;
-        let delay = self.random.between(1, 10);
-        self.after(delay, Event::Register { node, run });
-        self.after(1, Event::Tick { node, run });
-    }
-
-    fn register(&mut self, node: usize, run: u64) {
+    /// A broker takes a step; then its effects are carried out, and everything is checked.
+    fn step_of_broker(&mut self, node: usize, event: Event) -> Result<(), String> {
+        let mut effects = Effects::default();
         let broker = &mut self.brokers[node];
-        if !broker.is_up || broker.run != run {
-            return;
-        }
-        if self.controller.broker_epoch(node).is_some_and(|epoch| epoch == broker.broker_epoch) {
-            return;
-        }
-        let may_have_lost = std::mem::take(&mut broker.may_have_lost);
-        broker.broker_epoch = self.controller.register(node, may_have_lost);
-        self.send_assignments();
-    }
-
-    fn tick(&mut self, node: usize, run: u64) {
-        if !self.brokers[node].is_up || self.brokers[node].run != run {
-            return;
-        }
-        let effects = self.brokers[node].tick(self.now_ms);
-        self.carry_out(node, effects);
-        if self.random.percent(5) {
-            self.brokers[node].checkpoint();
-        }
-        let delay = self.random.between(1, TICK_MS);
-        self.after(delay, Event::Tick { node, run });
-    }
-
-    fn produce(&mut self) {
-        let node = self.random.index(self.brokers.len());
-        let leads = |broker: &Broker| broker.is_up && broker.leader().is_some();
-        let leaders: Vec<usize> =
-            self.brokers.iter().filter(|it| leads(it)).map(|it| it.node).collect();
-        let node = if leaders.is_empty() { node } else { leaders[node % leaders.len()] };
-        if self.brokers[node].is_up {
-            let value = self.next_value;
-            self.next_value += 1;
-            if let Some(effects) = self.brokers[node].produce(value, self.now_ms) {
-                self.carry_out(node, effects);
-            }
-        }
-        if !self.is_calm {
-            let delay = self.random.between(1, 15);
-            self.after(delay, Event::Produce);
-        }
-    }
-
-    fn fault(&mut self) {
-        if self.is_calm {
-            return;
-        }
-        let node = self.random.index(self.brokers.len());
-        let other = self.random.index(self.brokers.len() + 1);
-        let other = if other == self.brokers.len() { CONTROLLER } else { other };
-        if self.random.percent(self.faults.network_cut) && node != other {
-            let lasts = self.random.between(10, 150);
-            let both = self.random.percent(60);
-            self.cut(node, other, lasts);
-            if both {
-                self.cut(other, node, lasts);
-            }
-        }
-        if self.random.percent(self.faults.session_loss)
-            && let Some(broker_epoch) = self.controller.broker_epoch(node)
-        {
-            self.after(0, Event::Expire { node, broker_epoch });
-        }
-        if self.brokers[node].is_up && self.random.percent(self.faults.kill) {
-            self.report.kills += 1;
-            self.brokers[node].kill();
-            self.crashed(node);
-        } else if self.brokers[node].is_up && self.random.percent(self.faults.power_cut) {
-            self.report.power_cuts += 1;
-            let seed = self.random.below(u64::MAX >> 12);
-            self.brokers[node].cut_power(seed);
-            self.crashed(node);
-        }
-        let delay = self.random.between(5, 40);
-        self.after(delay, Event::Fault);
-    }
-
-    fn crashed(&mut self, node: usize) {
-        if let Some(broker_epoch) = self.controller.broker_epoch(node) {
-            self.after(SESSION_MS, Event::Expire { node, broker_epoch });
-        }
-        let delay = self.random.between(1, 200);
-        self.after(delay, Event::Start { node });
-    }
-
-    fn cut(&mut self, from: usize, to: usize, lasts_ms: i64) {
-        if !self.cuts.contains(&(from, to)) {
-            self.cuts.push((from, to));
-            self.after(lasts_ms, Event::Heal { one: from, other: to });
-        }
-    }
-
-    fn heal(&mut self) {
-        self.is_calm = true;
-        self.cuts.clear();
-        self.faults =
-            Faults { longest_delay_ms: 2, power_cut: self.faults.power_cut, ..Faults::default() };
-        for node in 0..self.brokers.len() {
-            self.start(node);
-        }
-        // Watches fire and requests are repeated.
-        self.controller.epoch += 1;
-        self.send_assignments();
-    }
-
-    /// The controller tells every registered broker.
-    fn send_assignments(&mut self) {
-        for node in 0..self.brokers.len() {
-            if let Some(assignment) = self.controller.assignment(node) {
-                self.send(CONTROLLER, node, Message::LeaderAndIsr(assignment));
-            }
-        }
-    }
-
-    fn send(&mut self, from: usize, to: usize, message: Message) {
-        let is_from_controller = matches!(message, Message::LeaderAndIsr(_));
-        let run = self.brokers.get(to).map_or(0, |broker| broker.run);
-        if self.cuts.contains(&(from, to)) || self.random.percent(self.faults.loss) {
-            if is_from_controller {
-                // The controller repeats until the broker's session ends.
-                self.after(20, Event::Deliver { from, to, run, message });
-            } else if let Message::AlterPartition { proposed, .. } = message {
-                let outcome = ProposalOutcome::Unknown;
-                let message = Message::Altered { proposed, outcome };
-                let run = self.brokers[from].run;
-                self.after(30, Event::LosesAnswer { node: from, run, message });
-            } else if let Message::Altered { proposed, .. } = message {
-                let message = Message::Altered { proposed, outcome: ProposalOutcome::Unknown };
-                self.after(30, Event::LosesAnswer { node: to, run, message });
-            }
-            return;
-        }
-        let copies = if self.random.percent(self.faults.repeat) { 2 } else { 1 };
-        for _ in 0..copies {
-            let delay = self.random.between(1, self.faults.longest_delay_ms + 1);
-            self.after(delay, Event::Deliver { from, to, run, message: message.clone() });
-        }
-    }
-
-    fn deliver(&mut self, (from, to, run): (usize, usize, u64), message: Message) {
-        if to == CONTROLLER {
-            let Message::AlterPartition { broker_epoch, proposed } = message else { return };
-            let outcome = self.controller.alter_partition(from, broker_epoch, &proposed);
-            match outcome {
-                ProposalOutcome::Committed(_) => self.send_assignments(),
-                // The leader has not heard of a newer state.
-                ProposalOutcome::Refused(ErrorCode::InvalidUpdateVersion) => {
-                    if let Some(assignment) = self.controller.assignment(from) {
-                        self.send(CONTROLLER, from, Message::LeaderAndIsr(assignment));
-                    }
+        let clock_ms = broker.clock_ms(self.now_ms);
+        match event {
+            Event::Tick { run, .. } => {
+                broker.tick(self.now_ms, &mut self.random, &mut effects);
+                if self.random.percent(5) {
+                    let _ = broker.machine.checkpoint();
                 }
-                _ => {}
+                let delay = self.random.between(1, TICK_MS);
+                self.after(delay, Event::Tick { node, run });
             }
-            return self.send(CONTROLLER, from, Message::Altered { proposed, outcome });
+            Event::HearOfExpiry { run, session, .. } if broker.session == session => {
+                if self.cuts.contains(&(ZOOKEEPER, node)) {
+                    self.after(10, Event::HearOfExpiry { node, run, session });
+                } else {
+                    broker.session_expired();
+                }
+            }
+            Event::Watch { run, .. } => {
+                if self.cuts.contains(&(ZOOKEEPER, node)) {
+                    self.after(10, Event::Watch { node, run });
+                } else {
+                    broker.watch_fired(&mut effects);
+                }
+            }
+            Event::StoreTimeout { number, .. } => {
+                broker.stored(number, StoreAnswer::ConnectionLoss, &mut effects);
+            }
+            Event::AlterTimeout { proposed, .. } => {
+                let context = (clock_ms, &mut effects);
+                broker.proposal_ended(&proposed, ProposalOutcome::Unknown, context);
+            }
+            Event::Deliver { from, message, .. } => {
+                let by_fetch = !self.random.percent(self.plan.old_leaders);
+                receive(broker, (from, message), (clock_ms, by_fetch), &mut effects);
+            }
+            _ => {}
         }
-        if !self.brokers[to].is_up || self.brokers[to].run != run {
-            return;
-        }
-        let effects = if let Message::LeaderAndIsr(assignment) = message {
-            let by_fetch = self.random.percent(80);
-            self.brokers[to].assigned(&assignment, self.now_ms, by_fetch)
-        } else {
-            self.brokers[to].receive(from, message, self.now_ms)
-        };
-        self.carry_out(to, effects);
+        self.carry_out(node, effects)
     }
 
-    fn carry_out(&mut self, node: usize, effects: BrokerEffects) {
-        for record in effects.acknowledged {
-            self.report.acknowledged += 1;
-            self.checks.acknowledged.push(record);
+    fn carry_out(&mut self, node: usize, mut effects: Effects) -> Result<(), String> {
+        let run = self.brokers[node].run;
+        for number in effects.asked.drain(..) {
+            let delay = STORE_TIMEOUT_MS;
+            self.queue_timeout(delay, Event::StoreTimeout { node, run, number });
         }
-        for (to, message) in effects.sends {
+        for (to, message) in std::mem::take(&mut effects.sends) {
+            if let Message::AlterPartition { proposed, .. } = &message {
+                let proposed = proposed.clone();
+                self.queue_timeout(ALTER_TIMEOUT_MS, Event::AlterTimeout { node, run, proposed });
+            }
             self.send(node, to, message);
         }
+        self.report.truncations += usize::from(effects.truncated.is_some());
+        if self.brokers[node].machine.is_offline() {
+            self.disk_failed(node);
+        }
+        let context = (&self.brokers[..], &self.zookeeper);
+        self.checks.check_broker(&self.brokers[node], &effects, context)
     }
 
-    /// After the healing every replica is in sync and has the same records.
-    fn must_be_at_rest(&self) -> Result<(), String> {
-        let state = &self.controller.state;
-        let leader = usize::try_from(self.controller.leader)
-            .map_err(|_| format!("liveness: there is no leader: {state:?}"))?;
-        if state.isr.len() != self.brokers.len() {
-            return Err(format!("liveness: not all are in sync: {state:?}"));
+    fn queue_timeout(&mut self, delay_ms: i64, event: Event) {
+        self.after(delay_ms, event);
+    }
+
+    fn start(&mut self, node: usize) -> Result<(), String> {
+        let broker = &mut self.brokers[node];
+        if broker.is_up {
+            return Ok(());
+        }
+        broker.start()?;
+        broker.paused_until_ms = 0;
+        let run = broker.run;
+        self.after(1, Event::Tick { node, run });
+        self.carry_out(node, Effects::default())
+    }
+
+    /// ZooKeeper gets a request.
+    fn ask_store(&mut self, from: usize, message: Message) -> Result<(), String> {
+        let Message::Store { session, number, request } = message else { return Ok(()) };
+        let answer = self.zookeeper.handle(from, (session, number), *request);
+        self.tell_watchers();
+        if let Some(answer) = answer {
+            if let StoreAnswer::Registered(Some(registration)) = &answer {
+                self.brokers[from].registered(session, registration.broker_epoch);
+            }
+            self.send(ZOOKEEPER, from, Message::Stored { number, answer: Box::new(answer) });
+        }
+        self.checks.check_state(&self.brokers, &self.zookeeper)
+    }
+
+    /// A session ends; its broker hears of it later.
+    fn expire(&mut self, session: u64) {
+        if self.zookeeper.is_expired(session) {
+            return;
+        }
+        self.zookeeper.expire(session);
+        self.tell_watchers();
+        if let Some(broker) = self.brokers.iter().find(|it| it.is_up && it.session == session) {
+            let (node, run) = (broker.node, broker.run);
+            let delay = self.random.between(1, self.faults.longest_watch_ms);
+            self.after(delay, Event::HearOfExpiry { node, run, session });
+        }
+    }
+
+    fn tell_watchers(&mut self) {
+        for node in std::mem::take(&mut self.zookeeper.fired) {
+            let run = self.brokers[node].run;
+            let delay = self.random.between(1, self.faults.longest_watch_ms);
+            self.after(delay, Event::Watch { node, run });
+        }
+    }
+
+    fn client_turn(&mut self, number: usize) {
+        let mut sends = Vec::new();
+        let is_over = self.is_calm && self.plan.ends_silently || self.now_ms > WRITES_END_MS;
+        let brokers = (self.brokers.len(), &mut self.random);
+        self.clients[number].turn((self.now_ms, is_over), brokers, &mut sends);
+        for (to, message) in sends {
+            self.send(CLIENTS, to, message);
+        }
+        let delay = self.random.between(3, 20);
+        self.after(delay, Event::Client { number });
+    }
+
+    fn answer_client(&mut self, from: usize, message: Message) {
+        if let Message::Produced { batch, outcome } = message {
+            let begins_anew = self.checks.unclean_epoch.is_some();
+            let context = (self.brokers.len(), begins_anew);
+            let client = &mut self.clients[batch.client];
+            client.answered((from, batch), outcome, context, &mut self.random);
+        }
+    }
+
+    /// An operator asks the controller for something.
+    pub fn command(&mut self, command: Command) {
+        if let Some(controller) = self.zookeeper.controller {
+            self.send(CLIENTS, controller, Message::Command(command));
+        }
+    }
+
+    pub fn send(&mut self, from: usize, to: usize, message: Message) {
+        let run = self.brokers.get(to).map_or(0, |broker| broker.run);
+        if from == to {
+            return self.after(1, Event::Deliver { from, to, run, message });
+        }
+        if self.cuts.contains(&(from, to)) || self.random.percent(self.faults.loss) {
+            if matches!(message, Message::Assign(_)) {
+                // The controller repeats it until it arrives, or the broker's process ends.
+                self.after(20, Event::Deliver { from, to, run, message });
+            }
+            return;
+        }
+        let is_for_store = from == ZOOKEEPER || to == ZOOKEEPER;
+        if !is_for_store && self.random.percent(self.faults.repeat) {
+            let delay = self.delay();
+            self.after(delay, Event::Deliver { from, to, run, message: message.clone() });
+        }
+        let delay = self.delay();
+        let delay = if is_for_store { 1 + delay / 8 } else { delay };
+        self.after(delay, Event::Deliver { from, to, run, message });
+    }
+
+    fn delay(&mut self) -> i64 {
+        if self.random.percent(self.faults.late) {
+            return self.random.between(50, 400);
+        }
+        self.random.between(1, self.faults.longest_delay_ms)
+    }
+
+    /// Everything is mended, every broker started.
+    fn mend(&mut self) {
+        self.is_calm = true;
+        self.cuts.clear();
+        self.faults = Faults::none();
+        for node in 0..self.brokers.len() {
+            self.brokers[node].paused_until_ms = 0;
+            self.brokers[node].machine.mend_disk();
+            self.after(0, Event::Start { node });
+            // A session whose process is gone ends at last.
+            let broker = &self.brokers[node];
+            if !broker.is_up {
+                let session = broker.session;
+                self.after(SESSION_MS, Event::Expire { session });
+            }
+        }
+    }
+
+    /// Whether every replica is in sync and has the same records, and every client is done.
+    fn is_at_rest(&self) -> Result<(), String> {
+        let state = &self.zookeeper.state;
+        let leader = usize::try_from(state.leader).map_err(|_| "there is no leader")?;
+        if !state.target.is_empty() {
+            return Err("a reassignment does not end".into());
+        }
+        if state.isr.len() != state.replicas.len() {
+            return Err("not all replicas are in sync".into());
+        }
+        if !self.brokers.iter().all(|it| it.is_up) {
+            return Err("not all brokers are up".into());
         }
         let leader = &self.brokers[leader];
-        for broker in &self.brokers {
-            if broker.records_held != leader.records_held {
-                return Err(format!("liveness: broker {} differs", broker.node));
+        if leader.leads_in().is_none_or(|it| it.0 != state.leader_epoch) {
+            return Err("the leader does not lead".into());
+        }
+        for replica in &state.replicas {
+            let broker = &self.brokers[usize::try_from(*replica).unwrap()];
+            let end = broker.log_end();
+            let last = |it: &Broker| it.held.last().copied();
+            if end != leader.log_end() || last(broker) != last(leader) {
+                return Err(format!("broker {replica} differs from its leader"));
             }
-            let (high, end) = (broker.high_watermark(), broker.log().log_end_offset().0);
-            if high != end {
-                return Err(format!("liveness: broker {}: {high} of {end}", broker.node));
+            if broker.high_watermark() != end {
+                return Err(format!("the high watermark of {replica} is not the log end, {end}"));
+            }
+            if broker.machine.log().log_start_offset() < leader.machine.log().log_start_offset() {
+                return Err(format!("broker {replica} has records that its leader deleted"));
             }
         }
-        for record in &self.checks.acknowledged {
-            if !leader.records_held.contains(record) {
-                return Err(format!("D1: {record:?} was acknowledged and is lost"));
-            }
+        if let Some(client) = self.clients.iter().position(|client| !client.is_done()) {
+            return Err(format!("client {client} waits for an acknowledgement"));
         }
         Ok(())
+    }
+}
+
+/// A broker gets a message.
+fn receive(
+    broker: &mut Broker,
+    (from, message): (usize, Message),
+    (clock_ms, by_fetch): (i64, bool),
+    effects: &mut Effects,
+) {
+    match message {
+        Message::Ask { broker_epoch, request } => {
+            broker.asked((from, broker_epoch), request, (clock_ms, effects));
+        }
+        Message::Answer { request, answer, records } => {
+            broker.answered(from, (request, answer, &records.0), (clock_ms, effects));
+        }
+        Message::Produce(batch) => broker.produce(batch, clock_ms, effects),
+        Message::Assign(assignment) => broker.assigned(&assignment, (clock_ms, by_fetch), effects),
+        Message::AlterPartition { broker_epoch, proposed } => {
+            broker.propose_to_controller((from, broker_epoch), proposed, effects);
+        }
+        Message::Altered { proposed, outcome } => {
+            broker.proposal_ended(&proposed, outcome, (clock_ms, effects));
+        }
+        Message::Command(command) => {
+            if let Some(controller) = &mut broker.controller {
+                controller.command(command);
+            }
+            broker.run_controller(effects);
+        }
+        Message::Stored { number, answer } => broker.stored(number, *answer, effects),
+        Message::Store { .. } | Message::Produced { .. } => {}
     }
 }
