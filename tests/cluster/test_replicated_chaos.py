@@ -158,6 +158,7 @@ def record(
         "not_run": faults.not_run,
         "acknowledged": {name: len(each) for name, each in ledgers.items()},
         "given_up": {name: len(each.failed) for name, each in ledgers.items() if each.failed},
+        "first_given_up": {name: each.failed[0] for name, each in ledgers.items() if each.failed},
         "broken": {kind: kinds[kind] for kind in ("lost", "doubled", "unknown", "gap")},
     }
     text = json.dumps(line)
