@@ -113,11 +113,13 @@ def test_a_consumer_goes_on_without_its_follower_and_without_its_leader(
         reader.read(2 * COUNT)
         cluster.start(near)
         cluster.wait_in_sync("t")
-        cluster.kill(leader)
-        until(lambda: cluster.leader("t", 0) not in (-1, leader))
         produce(cluster, 2 * COUNT, COUNT)
         reader.read(3 * COUNT)
-        assert reader.numbers == list(range(3 * COUNT))
+        cluster.kill(leader)
+        until(lambda: cluster.leader("t", 0) not in (-1, leader))
+        produce(cluster, 3 * COUNT, COUNT)
+        reader.read(4 * COUNT)
+        assert reader.numbers == list(range(4 * COUNT))
     finally:
         reader.close()
 

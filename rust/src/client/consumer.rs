@@ -11,7 +11,8 @@
 //! again.
 //! Racks (KIP-392): a leader may name another replica to read, if the consumer said in which rack
 //! it is. That replica is read until it fails, does not have the offset, is not in the cluster's
-//! metadata any more, or the metadata has aged; then the leader is asked again.
+//! metadata any more, or the metadata has aged; then the leader is asked again. If the metadata do
+//! not have the named replica, they are requested again first.
 //! Memory: one response per broker, `max_bytes` each (a larger single batch comes whole).
 //! Threads: one at a time. Not promised: groups, commits.
 
@@ -426,8 +427,16 @@ impl Consumer {
                 }
                 match data.error_code {
                     0 if data.preferred_read_replica >= 0 => {
-                        let until = Instant::now() + self.config.metadata_max_age;
-                        position.preferred = Some((data.preferred_read_replica, until));
+                        let replica = data.preferred_read_replica;
+                        let topic = self.cluster.cached_topic(&key.0);
+                        let partition = topic.and_then(|topic| topic.partition(key.1));
+                        if partition.is_some_and(|partition| partition.has_online(replica)) {
+                            let until = Instant::now() + self.config.metadata_max_age;
+                            position.preferred = Some((replica, until));
+                        } else {
+                            self.cluster.forget(&key.0);
+                            stale = true;
+                        }
                     }
                     OFFSET_OUT_OF_RANGE if position.preferred.is_some() => {
                         position.preferred = None;
