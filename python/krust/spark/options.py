@@ -186,11 +186,13 @@ CLIENT = frozenset(
 )
 """`kafka.*` options of all krust clients, as in `krust.clients.options`, without importing it."""
 CONSUMER = CLIENT | {
+    "client.rack",
     "fetch.max.bytes",
     "fetch.max.wait.ms",
     "fetch.min.bytes",
     "isolation.level",
     "max.partition.fetch.bytes",
+    "metadata.max.age.ms",
 }
 """`kafka.*` options that a source passes to krust's client."""
 PRODUCER = CLIENT | {
