@@ -10,13 +10,14 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from krust._krust import Client
 from tests.cluster.brokers import Cluster
 from tests.peers import kafka
 from tests.peers.tools import PLACES, Tools, command, tools
@@ -113,8 +114,23 @@ class Topic:
         whole = {number: (each, sorted(each)) for number, each in enumerate(replicas)}
         until(lambda: {n: row[1:] for n, row in self.described().items()} == whole)
 
+    def settings(self, number: int) -> dict[str, str]:
+        """The settings that broker `number` says the topic was given."""
+        resource = {"resource_type": 2, "resource_name": self.name}
+        with closing(Client(self.cluster.bootstrap(number), {})) as client:
+            answer = client.request("DescribeConfigs", {"resources": [resource]}, 4)
+        [found] = answer["results"]
+        return {
+            each["name"]: each["value"] for each in found["configs"] if each["config_source"] == 1
+        }
+
+    def wait_until_known(self) -> None:
+        """Wait until all brokers name the same settings: a tool asks any of them."""
+        until(lambda: len({str(self.settings(n)) for n in self.cluster.brokers}) == 1)
+
     def throttles(self) -> list[str]:
         """kafka-configs: every throttle of the brokers and of this topic, as key=value."""
+        self.wait_until_known()
         entities = [("brokers", str(number)) for number in sorted(self.cluster.brokers)]
         found = []
         for kind, name in (*entities, ("topics", self.name)):
@@ -308,6 +324,7 @@ def test_throttles_are_set_described_and_deleted(
         whose = ("--entity-type", kind, "--entity-name", name)
         added = ",".join(f"{key}=[{value}]" for key, value in wanted.items())
         topic.ok("kafka-configs", "--alter", *whose, "--add-config", added)
+        topic.wait_until_known()
         text = topic.ok("kafka-configs", "--describe", *whose)
         assert dict(re.findall(r"^  (\S+)=(\S+) sensitive", text, re.M)) == wanted
         topic.ok("kafka-configs", "--alter", *whose, "--delete-config", ",".join(wanted))
