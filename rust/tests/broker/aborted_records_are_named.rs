@@ -1,31 +1,18 @@
 //! A log that holds transactions (of a directory that was adopted) is read as Kafka reads it.
 
 use krust::protocol::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
-use krust::record::compression::Codec;
-use krust::record::control::EndTransactionMarker;
 use krust::wire::Reader;
 
-use crate::double::{Conn, Made, NOW_MS, TestBroker, frame};
-use crate::records::{Fetch, TOPIC, batch, batch_with, get, values};
+use crate::double::{Conn, Made, TestBroker, frame};
+use crate::records::{Fetch, TOPIC, abort_marker, batch, get, transactional, values};
 
 /// Offsets: 0 plain, 1-2 of producer 7 (aborted at 3), 4 of producer 8 (open).
 fn transactions() -> TestBroker {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
-    let of = |producer_id, values: &[&str]| {
-        batch_with(values, Codec::None, |fields| {
-            fields.transactional = true;
-            (fields.producer_id, fields.producer_epoch, fields.base_sequence) = (producer_id, 0, 0);
-        })
-    };
-    let abort = EndTransactionMarker {
-        producer_id: 7,
-        producer_epoch: 0,
-        coordinator_epoch: 0,
-        commit: false,
-    };
     let partition = fixture.broker.partitions().remove(0);
-    for bytes in [batch(&["a"]), of(7, &["b", "c"]), abort.to_batch(NOW_MS).unwrap(), of(8, &["d"])]
+    for bytes in
+        [batch(&["a"]), transactional(7, &["b", "c"]), abort_marker(7), transactional(8, &["d"])]
     {
         partition.log.append_as_leader(&bytes).unwrap();
     }

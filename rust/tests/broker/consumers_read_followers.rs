@@ -4,12 +4,10 @@ use krust::broker::replica::follower::LeaderAnswer;
 use krust::broker::{AnsweredRequest, FollowerStep};
 use krust::ids::{Epoch, Offset};
 use krust::record::batch::{HeaderPatch, iter, patch_header};
-use krust::record::compression::Codec;
-use krust::record::control::EndTransactionMarker;
 
-use crate::double::{NOW_MS, TestBroker};
+use crate::double::TestBroker;
 use crate::racks::{ConsumerFetch, Read};
-use crate::records::{batch, batch_with, values};
+use crate::records::{abort_marker, batch, transactional, values};
 use crate::replicas::{Assigned, EPOCH, fixture, marks, partition};
 
 /// A follower of broker 1.
@@ -38,17 +36,7 @@ fn replicate(fixture: &TestBroker, records: &[u8], high_watermark: i64) {
     assert_eq!(partition.leader_answered(&answered, broker).unwrap(), FollowerStep::Next);
 }
 
-const NEXT: ConsumerFetch = ConsumerFetch {
-    version: 17,
-    rack: "west",
-    offset: 0,
-    leader_epoch: EPOCH,
-    max_wait_ms: 0,
-    read_committed: false,
-    session: (0, -1),
-    names: true,
-    forgets: false,
-};
+const NEXT: ConsumerFetch = ConsumerFetch { rack: "west", ..ConsumerFetch::FIRST };
 
 fn offsets(read: &Read) -> Vec<i64> {
     assert_eq!((read.error, read.preferred), (0, -1));
@@ -158,20 +146,7 @@ fn a_session_at_a_follower_goes_on() {
 fn read_committed_consumers_read_a_follower_up_to_its_last_stable_offset() {
     let mut fixture = follower();
     let mut conn = fixture.connect();
-    let of = |producer_id, values: &[&str]| {
-        batch_with(values, Codec::None, |fields| {
-            fields.transactional = true;
-            (fields.producer_id, fields.producer_epoch, fields.base_sequence) = (producer_id, 0, 0);
-        })
-    };
-    let abort = EndTransactionMarker {
-        producer_id: 7,
-        producer_epoch: 0,
-        coordinator_epoch: 0,
-        commit: false,
-    };
-    let abort = abort.to_batch(NOW_MS).unwrap();
-    replicate(&fixture, &[batch(&["a"]), of(7, &["b", "c"])].concat(), 3);
+    replicate(&fixture, &[batch(&["a"]), transactional(7, &["b", "c"])].concat(), 3);
     let fetch = ConsumerFetch { read_committed: true, ..NEXT };
     assert_eq!(fetch.ask(&mut fixture, &mut conn).bytes, {
         let read = ConsumerFetch { ..NEXT }.ask(&mut fixture, &mut conn);
@@ -179,7 +154,7 @@ fn read_committed_consumers_read_a_follower_up_to_its_last_stable_offset() {
     });
     let waiting = ConsumerFetch { offset: 1, max_wait_ms: 60_000, ..fetch };
     waiting.begin(&mut fixture, &mut conn);
-    replicate(&fixture, &[abort, of(8, &["d"])].concat(), 3);
+    replicate(&fixture, &[abort_marker(7), transactional(8, &["d"])].concat(), 3);
     fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting(), "the marker is not committed");
     replicate(&fixture, &[], 5);

@@ -27,20 +27,19 @@ pub struct ConsumerFetch {
     pub forgets: bool,
 }
 
-impl Default for ConsumerFetch {
-    fn default() -> Self {
-        Self {
-            version: 17,
-            rack: "",
-            offset: 0,
-            leader_epoch: EPOCH,
-            max_wait_ms: 0,
-            read_committed: false,
-            session: (0, -1),
-            names: true,
-            forgets: false,
-        }
-    }
+impl ConsumerFetch {
+    /// The first Fetch of a consumer without a rack.
+    pub const FIRST: Self = Self {
+        version: 17,
+        rack: "",
+        offset: 0,
+        leader_epoch: EPOCH,
+        max_wait_ms: 0,
+        read_committed: false,
+        session: (0, -1),
+        names: true,
+        forgets: false,
+    };
 }
 
 /// The answer of the partition; `None` if it is not in the reply.

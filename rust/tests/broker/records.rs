@@ -10,6 +10,7 @@ use krust::protocol::produce::{
 };
 use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
+use krust::record::control::EndTransactionMarker;
 use krust::wire::Reader;
 
 use crate::double::{Conn, Frame, TestBroker, frame};
@@ -36,6 +37,22 @@ pub fn batch_with(values: &[&str], codec: Codec, change: impl FnOnce(&mut BatchF
     let mut fields = BatchFields { codec, ..BatchFields::default() };
     change(&mut fields);
     builder.to_bytes(&fields).unwrap()
+}
+
+/// The first batch of a transaction.
+pub fn transactional(producer_id: i64, values: &[&str]) -> Vec<u8> {
+    batch_with(values, Codec::None, |fields| {
+        fields.transactional = true;
+        (fields.producer_id, fields.producer_epoch, fields.base_sequence) = (producer_id, 0, 0);
+    })
+}
+
+/// The control batch that aborts a producer's transaction.
+pub fn abort_marker(producer_id: i64) -> Vec<u8> {
+    let (producer_epoch, coordinator_epoch) = (0, 0);
+    let marker =
+        EndTransactionMarker { producer_id, producer_epoch, coordinator_epoch, commit: false };
+    marker.to_batch(crate::double::NOW_MS).unwrap()
 }
 
 /// A Produce of `records` to partition 0 of [`TOPIC`].
