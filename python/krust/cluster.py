@@ -57,7 +57,7 @@ class Cluster(Closing):
     port      the port of broker 0 on localhost; the others have the next ones; 0: free ports
     zookeeper a running ZooKeeper for the metadata, "HOSTS/CHROOT"
     config    Kafka's settings by name, for all brokers
-    racks     the racks of the brokers in turn (`broker.rack`); brokers beyond the last begin anew
+    racks     `broker.rack` of brokers 0, 1, ...; after the last rack the first one follows again
     adopt     start although the metadata is damaged or missing, as `krust.Broker`
     raises    ConfigError, ServerError: as `krust.Broker`
     """

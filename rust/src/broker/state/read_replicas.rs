@@ -1,12 +1,12 @@
-//! Which replica a consumer shall read (KIP-392), as `replica.selector.class` has it.
+//! Which replica a consumer reads (KIP-392): `replica.selector.class` names who chooses it.
 //!
 //! A leader is asked by a consumer that names its rack. The candidates are the in-sync followers
 //! that have the consumer's offset and an address on its listener; the leader itself stands for "no
 //! other". Kafka's rack-aware selector is [`most_caught_up`]. A selector that a user wrote runs
 //! behind the policy, which is asked once for a partition and a rack. [`SelectedReplicas`] keeps
 //! its answers until the partition epoch rises, which is with each change of the leader or the
-//! in-sync set, or until the registered brokers change. Until an answer
-//! is there, the consumer reads the leader.
+//! in-sync set, or until the registered brokers change. Without an
+//! answer the consumer reads the leader.
 //! Threads: any. The lock of the answers is the last one taken.
 //! Limits: [`ANSWERS_MAX`] answers, then all are forgotten; [`WAITING_MAX`] questions wait, others
 //!     are asked with a later Fetch; one request of [`BATCH`] questions is on its way.
