@@ -215,6 +215,7 @@ def _alive(state: ControllerState, message: UpdateMetadataRequest) -> None:
             state.add_broker(number, live)
     for number in state.brokers.keys() - listed.keys():
         state.remove_broker(number)
+    state.knows_topics = True
 
 
 def _endpoints(broker: UpdateMetadataBroker) -> Iterator[Endpoint]:

@@ -186,7 +186,7 @@ class ControllerJobs:
             if (yield from controller_election.elect(state, now_ms)):
                 if state.node_id not in state.brokers:
                     state.add_broker(state.node_id, brokers.own_broker(state))
-                state.leading = True
+                state.lead()
                 yield from loading.load(state, self._without_stale_leaders)
             else:
                 yield from loading.settings(state)
@@ -388,7 +388,7 @@ class ControllerJobs:
         yield from deletion.read_marks(state)
         if state.term != term or state.epoch_version == NEVER:
             raise RetryLaterError("this broker is no longer the controller")
-        state.leading = True
+        state.lead()
         self._returned.add(returned)
         yield from self._sweep()
         if state.term != term:

@@ -144,7 +144,7 @@ def claim(state: ControllerState, now_ms: int) -> Steps:
             f"{who} is the controller of this cluster",
             hint="stop the other broker, or wait until its session has ended",
         )
-    state.leading = True
+    state.lead()
     if state.node_id not in state.brokers:
         state.add_broker(state.node_id, LiveBroker())
 

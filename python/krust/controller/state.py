@@ -292,6 +292,9 @@ class ForJobs:
 class ControllerState:
     """The cluster, as far as this broker has read it."""
 
+    knows_topics = False
+    """a controller has named the topics to this process, or this is one that has read them"""
+
     def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
         self.config = config
         """what this broker was started with"""
@@ -393,6 +396,10 @@ class ControllerState:
         self.epoch_version = version
         self.changes.controller = True
 
+    def lead(self) -> None:
+        """Decide from now on, as the controller."""
+        self.leading = self.knows_topics = self.changes.controller = True
+
     def set_controller(self, controller_id: int, epoch: int = 0) -> None:
         """Another broker is the controller (-1: unknown). If this broker was, it resigns."""
         if self.leading or self.epoch_version != NEVER:
@@ -407,8 +414,11 @@ class ControllerState:
 
     @property
     def knows_leaders(self) -> bool:
-        """Whether it is known who leads what: the controller has said so, or this is it."""
-        return self.leading or self.node_id in self.brokers
+        """Whether it is known who leads what: the controller has said so, or this is it.
+
+        A new controller adds itself to the brokers before it reads the topics.
+        """
+        return self.leading or (self.knows_topics and self.node_id in self.brokers)
 
     def put(self, topic: Topic) -> None:
         """Add or replace a topic."""

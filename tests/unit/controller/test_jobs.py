@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from krust.controller import brokers, jobs
+from krust.controller.controller import ControllerOutcome
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.state import ControllerState
 from krust.messages import Message
@@ -234,6 +235,28 @@ def test_a_new_controller_is_elected_after_a_crash_and_announces_the_whole_state
     other = 5 - nodes.leader.id
     (whole,) = nodes.requests_to(other, "UpdateMetadata")
     assert (whole["type"], whole["controller_epoch"]) == (2, 2)
+
+
+def test_a_new_controller_knows_no_leaders_before_it_has_read_the_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    two = nodes.members[2]
+    steps: list[tuple[bool, bool]] = []
+    tells_the_core = False
+
+    def perform(outcome: ControllerOutcome) -> None:
+        nonlocal tells_the_core
+        Member.perform(two, outcome)
+        steps.append((two.state.knows_leaders, "t" in two.state.topics))
+        tells_the_core |= two.state.knows_leaders and outcome.changes.controller
+
+    monkeypatch.setattr(two, "perform", perform)
+    nodes.members[1].die()
+    assert two.state.leading
+    assert set(steps) == {(False, False), (False, True), (True, True)}
+    assert tells_the_core
 
 
 def test_a_broker_that_restarted_without_a_controller_leads_in_a_new_epoch() -> None:
