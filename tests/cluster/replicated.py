@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioError
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonError
 
 import krust
 from krust.errors import KrustError
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +139,7 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> Iterator[tuple
     )
     try:
         place = TopicPartition(topic, partition, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=WAIT_S)
+        _, end = until(lambda: _watermarks(consumer, place))
         consumer.assign([place])
         read, deadline = 0, time.monotonic() + WAIT_S
         while read < end:
@@ -154,6 +154,18 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> Iterator[tuple
                     deadline = time.monotonic() + WAIT_S
     finally:
         consumer.close()
+
+
+def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int] | None:
+    """The log start offset and the high watermark; None: the leader has moved, ask again."""
+    try:
+        start, end = consumer.get_watermark_offsets(place, timeout=WAIT_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            raise
+        return None
+    else:
+        return start, end
 
 
 class Writer:
@@ -198,6 +210,8 @@ class ConfluentWriter(Writer):
                 "delivery.timeout.ms": DELIVERY_MS,
                 "request.timeout.ms": REQUEST_MS,
                 "reconnect.backoff.max.ms": 200,
+                # A broker that denies the topic is noticed at once, not only after 30 s.
+                "topic.metadata.propagation.max.ms": 0,
                 "log_level": 0,
             }
         )
