@@ -14,6 +14,7 @@ Threads: the policy thread.
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +50,7 @@ from krust.metadata.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from krust.controller.state import Steps, Topic
     from krust.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -125,7 +126,7 @@ class ControllerJobs:
         """the term that `_initialize` reads the tree for"""
         self._term = state.term
         self._pending = Changes()
-        self._inquiries: list[BrokerRequest] = []
+        self._inquiries: deque[Iterator[BrokerRequest]] = deque()
         self._returned = brokers.Returned()
         """brokers that were registered again, and may lead in an earlier epoch"""
         self._swept_again = False
@@ -251,17 +252,24 @@ class ControllerJobs:
                 self._initialized = False
                 self.control_requests.clear()
         if not (state.leading and self._initialized):
-            self._pending, self._inquiries = Changes(), []
+            self._pending, self._inquiries = Changes(), deque()
             return []
         if self._returned:
             return []
         pending, self._pending = self.control_requests.split(self._pending)
-        inquiries, self._inquiries = self._inquiries, []
         if self.control_requests.needs_election(state, pending):
             self._wanted.add("sweep")
         if any(topic is None for topic in pending.topics.values()):
             self._wanted.add("finish")
-        return self.control_requests.after(state, pending) + inquiries
+        return self.control_requests.after(state, pending) + self._next_inquiry()
+
+    def _next_inquiry(self) -> list[BrokerRequest]:
+        """The next slice of what brokers are asked about their replicas."""
+        while self._inquiries:
+            if (request := next(self._inquiries[0], None)) is not None:
+                return [request]
+            self._inquiries.popleft()
+        return []
 
     @property
     def has_more(self) -> bool:
@@ -486,7 +494,7 @@ class ControllerJobs:
             if isinstance(node, Node):
                 try:
                     broker = LogDirEvent.decode(node.data).broker
-                    self._inquiries += self.control_requests.inquiry(state, broker)
+                    self._inquiries.append(self.control_requests.inquiry(state, broker))
                     if broker == state.node_id:  # this broker knows them
                         self._wanted.add("sweep")
                 except BadZnodeError as error:

@@ -556,10 +556,12 @@ def _brokers(value: object, name: str) -> tuple[int, ...]:
     """Broker ids, each once."""
     if not isinstance(value, list):
         raise BadZnodeError(f"{name} is no list")
-    found = tuple(_whole(each, name) for each in value)
-    if any(each < 0 for each in found) or len(set(found)) < len(found):
+    for each in value:
+        if _whole(each, name) < 0:
+            raise BadZnodeError(f"{name} names no broker, or one twice")
+    if len(set(value)) < len(value):
         raise BadZnodeError(f"{name} names no broker, or one twice")
-    return found
+    return tuple(value)
 
 
 def _by_partition(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:

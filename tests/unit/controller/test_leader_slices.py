@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
+from krust.controller import full_requests
+from krust.controller.control_messages import metadata_partition
 from krust.controller.control_request_handlers import FULL
 from krust.controller.control_requests import SLICE as SENT
+from krust.controller.control_requests import ControlRequests
 from krust.controller.controller import ControllerOutcome
+from krust.controller.full_requests import FullRequests
 from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.pace import SLICE
+from krust.controller.state import ControllerState
 from krust.messages import Message
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment
@@ -166,3 +171,72 @@ def test_a_new_controller_sends_everything_to_one_broker_in_a_slice(
     monkeypatch.setattr(Member, "perform", recorded)
     nodes.leader.die()
     assert [each for each in slices if each] == [[3], [4]]
+
+
+def partitions_of(message: Message) -> list[Message]:
+    return [one for each in message["topic_states"] for one in each["partition_states"]]
+
+
+def test_everything_for_a_new_broker_is_built_in_slices_and_sent_in_one_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[int] = []
+    build = FullRequests.build
+
+    def counted(full: FullRequests, state: ControllerState, most: int) -> bool:
+        calls = len(metadata_partitions)
+        is_complete = build(full, state, most)
+        built.append(len(metadata_partitions) - calls)
+        return is_complete
+
+    metadata_partitions: list[int] = []
+    real = metadata_partition
+
+    def recorded(*args: Any) -> Any:
+        metadata_partitions.append(args[1])
+        return real(*args)
+
+    nodes = led_by_broker_2()
+    monkeypatch.setattr(FullRequests, "build", counted)
+    monkeypatch.setattr(full_requests, "metadata_partition", recorded)
+    nodes.leader.die()
+    (other,) = nodes.leader.state.brokers.keys() - {nodes.leader.state.node_id}
+    assert max(built) <= SENT
+    assert sum(built) >= MANY
+    for api in ("LeaderAndIsr", "UpdateMetadata"):
+        full = [each for each in nodes.requests_to(other, api) if each["type"] == FULL]
+        assert [len(partitions_of(each)) for each in full] == [MANY]
+
+
+def test_a_partition_that_changes_while_everything_is_built_is_sent_as_it_is_at_the_end() -> None:
+    nodes = led_by_broker_2(300)
+    state = nodes.leader.state
+    full = FullRequests(3, state.brokers[3].epoch)
+    assert not full.build(state, 200)
+    results = alter(nodes, (0, [2, 3], 0))
+    assert results[0]["error_code"] == 0
+    assert not full.build(state, 100)
+    assert full.build(state, 200)
+    for message in (each.message for each in full.requests(state)):
+        states = partitions_of(message)
+        assert [each["partition_index"] for each in states] == list(range(300))
+        assert states[0]["isr"] == [2, 3]
+
+
+def test_topics_that_are_deleted_while_everything_is_built_are_not_sent() -> None:
+    nodes = led_by_broker_2(2)
+    nodes.leader.create("gone", 1, 3)
+    state = nodes.leader.state
+    full = FullRequests(3, state.brokers[3].epoch)
+    assert full.build(state, 200)
+    nodes.leader.ask("DeleteTopics", {"topics": [{"name": "gone"}], "timeout_ms": 1000})
+    assert full.build(state, 200)
+    for message in (each.message for each in full.requests(state)):
+        assert [each["topic_name"] for each in message["topic_states"]] == ["t"]
+
+
+def test_a_broker_is_asked_about_its_replicas_in_slices() -> None:
+    nodes = led_by_broker_2()
+    requests = list(ControlRequests().inquiry(nodes.leader.state, 2))
+    sizes = [len(partitions_of(each.message)) for each in requests]
+    assert sizes == [SENT] * (MANY // SENT)
