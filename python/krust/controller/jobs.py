@@ -423,6 +423,8 @@ class ControllerJobs:
         returned = yield from brokers.read_live(self._state)
         self._returned.add(returned)
         self._state.offline.retain(self._state.brokers.keys() - returned.restarted)
+        # A leader that is gone may have acted on a lower min.insync.replicas: the ELR ends with it.
+        yield from self._config_changes.look(self._state, self.now_ms)
         yield from self._sweep()
 
     def _sweep(self) -> Steps:

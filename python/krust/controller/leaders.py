@@ -13,6 +13,8 @@ members of an ISR stay in it, for the next controller to know them (as in Kafka)
 ELR (KIP-966): while the ISR is below min.insync.replicas the leader does not advance the high
 watermark, so who leaves the ISR then has all that is committed. It may lead where nobody in the
 ISR can. Only a leader that does so keeps an ELR (`LiveBrokers.holding`); a Kafka does not.
+NOTE: while min.insync.replicas is being raised, a leader that has not learnt of it yet may advance
+the high watermark past a replica that the controller puts into the ELR at that moment.
 A broker that may have lost unsynced records when it stopped is *lossy* in the partitions where it
 is in the ISR or ELR: it can no longer lead. If all of these members are lossy and alive, nobody
 better can come back: the first leads. `risk` tells of this, and of unclean elections, which take
@@ -152,22 +154,21 @@ def _online(partition: Partition, live: LiveBrokers, rules: Rules) -> Partition:
         return partition if same else _with(partition, leader, kept, live, rules)
     if kept:
         return _with(partition, _first(partition, kept, live), kept, live, rules)
-    if _is_below(partition, isr, rules):
-        heirs = [e for e in partition.elr if e in live.alive and e not in lossy]
-        if heirs:
-            heir = _first(partition, heirs, live)
-            return _with(partition, heir, (heir,), live, rules)
-    members = set(isr).union(partition.elr)
+    elr = partition.elr if _is_below(partition, isr, rules) else ()
+    if heirs := [each for each in elr if each in live.alive and each not in lossy]:
+        heir = _first(partition, heirs, live)
+        return _with(partition, heir, (heir,), live, rules)
+    members = set(isr).union(elr)
     alive = members & live.alive
     if alive and (alive == members or rules.unclean):
         return _alone(partition, _first(partition, alive, live))
     others = live.alive & set(partition.replicas)
     if rules.unclean and others:
         return _alone(partition, _first(partition, others, live))
-    if leader == -1 and lossy == set(partition.lossy):
+    if leader == -1 and lossy == set(partition.lossy) and elr == partition.elr:
         return partition
     marks = tuple(each for each in partition.replicas if each in lossy)
-    return _next(partition, -1, isr)._replace(elr=partition.elr, lossy=marks)
+    return _next(partition, -1, isr)._replace(elr=elr, lossy=marks)
 
 
 def _lossy(partition: Partition, live: LiveBrokers) -> set[int]:

@@ -9,7 +9,9 @@ import pytest
 
 from krust.controller.leaders import Risk
 from krust.controller.state import Partition
-from krust.metadata.store import SetData
+from krust.metadata import znodes
+from krust.metadata.contents import ConfigChange, EntityConfig
+from krust.metadata.store import Create, SetData
 from tests.unit.controller.nodes import Member, Nodes
 
 STATE = "/brokers/topics/t/partitions/0/state"
@@ -132,6 +134,26 @@ def test_a_lower_min_isr_clears_the_elr_for_good() -> None:
     assert partition(nodes).elr == ()
     configure(nodes, "min.insync.replicas", "2")
     assert partition(nodes).elr == ()
+
+
+def test_a_lower_min_isr_clears_the_elr_before_a_leader_is_elected_from_it() -> None:
+    nodes = Nodes(1, 2, 3)
+    given = [{"partition_index": 0, "broker_ids": [3, 1, 2]}]
+    fields = {"num_partitions": -1, "replication_factor": -1, "assignments": given}
+    configs = [{"name": "min.insync.replicas", "value": "2"}]
+    nodes.leader.ask("CreateTopics", {"topics": [{"name": "t", **fields, "configs": configs}]})
+    assert alter(nodes, 3, epochs(nodes, 3))["error_code"] == 0
+    assert (partition(nodes).isr, partition(nodes).elr) == ((3,), (1, 2))
+    lowered = EntityConfig({"min.insync.replicas": "1"}).encode()
+    notice = Create(znodes.CHANGES, ConfigChange("topics/t").encode(), sequential=True)
+    nodes.tool.submit([SetData(znodes.topic_config("t"), lowered), notice], "tool")
+    nodes.members.pop(3).store.close()
+    heard = nodes.leader.store.events()
+    assert {each.path for each in heard} >= {znodes.CONFIG_CHANGES, znodes.BROKERS}
+    for event in sorted(heard, key=lambda each: each.path == znodes.CONFIG_CHANGES):
+        nodes.leader.take_event(event)
+    nodes.rest()
+    assert (partition(nodes).leader, partition(nodes).elr) == (-1, ())
 
 
 @pytest.mark.parametrize("new_controller", [False, True])
