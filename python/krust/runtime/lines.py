@@ -45,6 +45,8 @@ class Lines:
 
     def __init__(self) -> None:
         self._partitions: dict[str, int] = {}
+        self._own_refusals: dict[str, int] = {}
+        """the APIs of this broker's own requests whose last answer was a refusal, and its code"""
 
     def topics(self, changed: Mapping[str, Topic | None], *, says: bool) -> None:
         """Log the topics that changed, if this broker is the controller (`says`)."""
@@ -64,20 +66,40 @@ class Lines:
                 _log.info("topic %s has %d partitions now, it had %d", name, now, before)
 
     def answered(self, request: Request[Any], answer: Message, now_ms: int) -> None:
-        """Log a request that was slow or that is refused."""
+        """Log a request that was slow or that is refused.
+
+        This broker repeats its own requests, such as AlterPartition, until they are done. Their
+        refusals are logged when the reason changes.
+        """
         took_ms = now_ms - request.now_ms
         if took_ms > SLOW_MS:
             _log.info("%s from %s took %d ms", request.api, whom(request.client), took_ms)
-        if request.api.startswith(_CHANGES) and (refusal := _refusal(answer)):
+        if not request.api.startswith(_CHANGES):
+            return
+        refusal = _refusal(answer)
+        if not request.client.get("host") and self._is_known(request.api, refusal):
+            return
+        if refusal:
             code, message = refusal
             name = _NAMES.get(code, f"code {code}")
             text = f": {_plain(message)}" if message else ""
             _log.info("%s from %s is refused: %s%s", request.api, whom(request.client), name, text)
 
+    def _is_known(self, api: str, refusal: tuple[int, str | None] | None) -> bool:
+        """Whether this broker's last request of the API was refused for the same reason."""
+        if refusal is None:
+            self._own_refusals.pop(api, None)
+            return False
+        known = self._own_refusals.get(api)
+        self._own_refusals[api] = refusal[0]
+        return known == refusal[0]
+
 
 def whom(client: RequestContext) -> str:
     """A client as the log shows it: its client id and its host."""
-    return f"{_plain(client.get('id')) or 'a client'} ({client.get('host') or 'this process'})"
+    if not client.get("host"):
+        return "this broker"
+    return f"{_plain(client.get('id')) or 'a client'} ({client['host']})"
 
 
 def _plain(text: object) -> str:

@@ -83,6 +83,21 @@ def test_a_slow_request_is_logged_with_its_client_without_control_characters(
     assert caplog.messages == [f"CreateTopics from a?b?[2J (10.0.0.1) took {SLOW_MS + 1} ms"]
 
 
+def test_refusals_of_the_brokers_own_repeated_request_are_logged_when_the_reason_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request: Request[Any] = Request("AlterPartition", 3, {}, {}, 1000)
+    lines = Lines()
+    with caplog.at_level(logging.INFO, "krust"):
+        for code in (14, 14, 41, 41, 0, 41):
+            lines.answered(request, {"error_code": code}, 1000)
+    assert caplog.messages == [
+        "AlterPartition from this broker is refused: COORDINATOR_LOAD_IN_PROGRESS",
+        "AlterPartition from this broker is refused: NOT_CONTROLLER",
+        "AlterPartition from this broker is refused: NOT_CONTROLLER",
+    ]
+
+
 def test_recovered_logs_are_reported_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
