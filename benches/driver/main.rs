@@ -6,6 +6,11 @@
 //!     produce        --batch-bytes --record-bytes --codec none|lz4 --acks --in-flight --bytes
 //!     produce-small  one record a request: --record-bytes --in-flight --requests, at --rate a second
 //!     produce-crowd  the same from --connections, each one in flight, over --partitions
+//!     produce-leaders  --partitions (default 3) with --replicas each, led by the brokers in turn, a
+//!                    connection a leader with --in-flight: --bytes of --batch-bytes, or, where that
+//!                    is 0, --requests of one record
+//!     gaps           one record to each of --partitions every --every-ms, for --seconds, whoever
+//!                    leads: how long none was acknowledged. --bootstrap names all brokers
 //!     fetch          cached data, --fetch-bytes a request, --bytes in all
 //!     fetch-old      what produce of so many --bytes left in partition 0 of a topic that is kept, from
 //!                    the first record on, --fetch-bytes a request
@@ -39,6 +44,7 @@ mod crowd;
 mod group_requests;
 mod groups;
 mod link;
+mod replicas;
 mod requests;
 mod usage;
 
@@ -67,6 +73,7 @@ struct Arguments {
     bytes: usize,
     requests: usize,
     partitions: Option<i32>,
+    replicas: usize,
     fetch_bytes: usize,
     /// Requests a second; as fast as answers come where it is `None`.
     rate: Option<usize>,
@@ -86,6 +93,8 @@ fn main() {
         "produce" => bench.produce(),
         "produce-small" => bench.produce_small(),
         "produce-crowd" => bench.produce_crowd(),
+        "produce-leaders" => bench.produce_leaders(),
+        "gaps" => bench.gaps(),
         "fetch" => bench.fetch(),
         "fetch-old" => bench.fetch_old(),
         "fetch-many" => bench.fetch_many(),
@@ -119,6 +128,7 @@ fn parse() -> Arguments {
         bytes: 256 << 20,
         requests: 10_000,
         partitions: None,
+        replicas: 3,
         fetch_bytes: 8 << 20,
         rate: None,
         connections: 8,
@@ -162,6 +172,7 @@ impl Arguments {
             "--bytes" => self.bytes = number(),
             "--requests" => self.requests = number(),
             "--partitions" => self.partitions = Some(number() as i32),
+            "--replicas" => self.replicas = number(),
             "--fetch-bytes" => self.fetch_bytes = number(),
             "--rate" => self.rate = Some(number()),
             "--connections" => self.connections = number(),
@@ -178,13 +189,15 @@ impl Arguments {
 struct Bench<'a> {
     arguments: &'a Arguments,
     usage: Usage,
+    /// To the broker of `--bootstrap`, or to the controller once a mode has found it.
     link: Link,
     dialect: Option<Dialect>,
 }
 
 impl<'a> Bench<'a> {
     fn new(arguments: &'a Arguments, usage: Usage) -> Self {
-        let mut link = Link::connect(&arguments.bootstrap);
+        let first = arguments.bootstrap.split(',').next().expect("an address");
+        let mut link = Link::connect(first);
         let dialect = (!arguments.raw).then(|| Dialect::ask(&mut link));
         Self { arguments, usage, link, dialect }
     }
@@ -282,6 +295,50 @@ impl<'a> Bench<'a> {
         let requests = self.arguments.requests;
         crowd.run(&frames, (requests / 5 + 1, 1), &self.usage, check);
         crowd.run(&frames, (requests, 1), &self.usage, check)
+    }
+
+    /// A topic with replicas: the addresses of its leaders, and a frame for each partition.
+    fn replicated(&mut self, shape: &Shape) -> (Vec<String>, Vec<Vec<u8>>) {
+        let count = self.arguments.partitions.unwrap_or(3);
+        let dialect = self.dialect.as_ref().expect("no --raw");
+        let topic = self.arguments.topic.as_str();
+        let size = (count, self.arguments.replicas);
+        let (leaders, controller) = replicas::create(&mut self.link, dialect, topic, size);
+        self.link = Link::connect(&controller);
+        let (version, acks) = (self.version(PRODUCE), self.arguments.acks);
+        let (batch, _) = requests::batch(shape);
+        let frame = |one| requests::produce(version, acks, (topic, &[one]), &batch);
+        (leaders, (0..count).map(frame).collect())
+    }
+
+    fn produce_leaders(&mut self) -> Run {
+        let shape = self.arguments.shape.clone();
+        let (leaders, frames) = self.replicated(&shape);
+        let requests = match shape.batch_bytes {
+            0 => self.arguments.requests,
+            _ => self.arguments.bytes / frames[0].len(),
+        };
+        let window = self.arguments.window;
+        let warm = (requests / 10).max(leaders.len());
+        replicas::run(&leaders, &frames, (warm, window), &self.usage);
+        let run = replicas::run(&leaders, &frames, (requests, window), &self.usage);
+        self.check_produced(&run.last);
+        run
+    }
+
+    fn gaps(&mut self) -> Run {
+        let shape = Shape { batch_bytes: 0, ..self.arguments.shape.clone() };
+        let (_, frames) = self.replicated(&shape);
+        replicas::Gaps {
+            bootstrap: self.arguments.bootstrap.split(',').map(str::to_owned).collect(),
+            topic: &self.arguments.topic,
+            frames,
+            produce_version: self.version(PRODUCE),
+            metadata_version: self.version(requests::METADATA),
+            every: self.arguments.every,
+            lasts: Duration::from_secs(self.arguments.seconds as u64),
+        }
+        .run()
     }
 
     fn fetch(&mut self) -> Run {

@@ -21,9 +21,9 @@ use crate::link::Link;
 
 pub const PRODUCE: i16 = 0;
 pub const FETCH: i16 = 1;
-const METADATA: i16 = 3;
+pub const METADATA: i16 = 3;
 const API_VERSIONS: i16 = 18;
-const CREATE_TOPICS: i16 = 19;
+pub const CREATE_TOPICS: i16 = 19;
 const DELETE_TOPICS: i16 = 20;
 
 /// The newest versions the driver speaks; what is used is the server's newest below that.
