@@ -1,6 +1,6 @@
 //! The frames the driver sends, built once before a run with the crate's own codec.
 
-use krust::protocol::Records;
+use krust::protocol::RecordsField;
 use krust::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use krust::protocol::create_topics::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
@@ -132,10 +132,11 @@ fn now_ms() -> i64 {
 
 /// One Produce of `batch` to each of `partitions`.
 pub fn produce(version: i16, acks: i16, to: (&str, &[i32]), batch: &[u8]) -> Vec<u8> {
-    let partition_data =
-        to.1.iter()
-            .map(|index| PartitionProduceData { index: *index, records: Records::Bytes(batch) })
-            .collect();
+    let partition_data = to
+        .1
+        .iter()
+        .map(|index| PartitionProduceData { index: *index, records: RecordsField::Bytes(batch) })
+        .collect();
     let topic = TopicProduceData { name: to.0, partition_data, ..Default::default() };
     let request =
         ProduceRequest { acks, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
@@ -213,7 +214,7 @@ pub fn fetched(reply: &[u8], version: i16) -> (i32, usize) {
     let mut size = 0;
     for partition in response.responses.iter().flat_map(|topic| &topic.partitions) {
         assert_eq!(partition.error_code, 0, "Fetch from partition {}", partition.partition_index);
-        if let Records::Bytes(bytes) = &partition.records {
+        if let RecordsField::Bytes(bytes) = &partition.records {
             size += bytes.len();
         }
     }

@@ -421,7 +421,7 @@ fn rust_type(field: &Field) -> String {
         Kind::Uuid => "TopicId".to_owned(),
         Kind::String => "&'a str".to_owned(),
         Kind::Bytes => "&'a [u8]".to_owned(),
-        Kind::Records => return "Records<'a>".to_owned(),
+        Kind::Records => return "RecordsField<'a>".to_owned(),
         Kind::Struct(inner) => format!("{}{}", inner.name, lifetime(inner)),
     };
     let value = if field.array { format!("Vec<{element}>") } else { element };
@@ -432,7 +432,7 @@ fn rust_type(field: &Field) -> String {
 fn default(field: &Field) -> String {
     let literal = field.default.as_deref();
     match (&field.kind, literal) {
-        (Kind::Records, _) => "Records::Null".to_owned(),
+        (Kind::Records, _) => "RecordsField::Null".to_owned(),
         (_, None) if field.nullable.is_some() => "None".to_owned(),
         _ if field.array && field.nullable.is_some() => "Some(Vec::new())".to_owned(),
         (Kind::Struct(inner), _) if is_optional(field) => {
@@ -478,7 +478,7 @@ fn is_set(field: &Field) -> String {
 fn read(field: &Field) -> String {
     let test = field.nullable.and_then(|nullable| within(nullable, field.versions));
     let required = match field.kind {
-        Kind::Records => "Records::get_required(r, form)?",
+        Kind::Records => "RecordsField::get_required(r, form)?",
         _ => "Some(Coded::get(r, form)?)",
     };
     match (field.nullable, test) {

@@ -11,7 +11,7 @@ pub trait Clock: Send + Sync {
     fn wall_ms(&self) -> i64;
     /// Milliseconds since an arbitrary start; never falls.
     fn monotonic_ms(&self) -> i64;
-    /// The same in nanoseconds, to measure work by.
+    /// The same in nanoseconds, for measuring work.
     fn monotonic_nanos(&self) -> i64;
 }
 
@@ -36,12 +36,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only by its methods; clones share one time.
+/// A clock that moves only when its methods are called. Clones share one time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     wall_ms: Arc<AtomicI64>,
     monotonic_ms: Arc<AtomicI64>,
-    /// What passes between one measuring and the next, and all that so passed.
+    /// The time that passes between two measurements, and the sum of it.
     step_nanos: Arc<AtomicI64>,
     stepped_nanos: Arc<AtomicI64>,
     /// How much time passes at each read of the monotonic milliseconds.
@@ -62,17 +62,17 @@ impl ManualClock {
         self.monotonic_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// From now on `nanos` pass whenever work is measured by this clock, and only there.
+    /// From now on `nanos` pass at each read of the monotonic nanoseconds, and at no other call.
     pub fn step(&self, nanos: i64) {
         self.step_nanos.store(nanos, Ordering::SeqCst);
     }
 
-    /// From now on `ms` pass whenever the monotonic milliseconds are read.
+    /// From now on `ms` pass at each read of the monotonic milliseconds.
     pub fn tick(&self, ms: i64) {
         self.tick_ms.store(ms, Ordering::SeqCst);
     }
 
-    /// Sets wall time alone, as a clock jump does.
+    /// Sets the wall time only, as when a system's clock jumps.
     pub fn jump(&self, wall_ms: i64) {
         self.wall_ms.store(wall_ms, Ordering::SeqCst);
     }

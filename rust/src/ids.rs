@@ -3,15 +3,15 @@
 
 use std::fmt;
 
-/// The place of a record in a partition's log, counted in records from 0.
+/// A record's offset in a partition's log, counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offset(pub i64);
 
-/// A place in a segment file, in bytes from its start.
+/// A position in a segment file, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
-/// The term of one partition leader; -1 where unknown.
+/// A partition's leader epoch; -1: unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub i32);
 

@@ -1,20 +1,19 @@
 //! One limit on the memory that all requests may take together: decoded requests, events for the
 //! policy, decompressed records, delayed requests and responses.
 //!
-//! Memory is leased *before* it is allocated, by the most bytes that the allocation may take, and
-//! returned when the lease is dropped. A request without a lease either waits (its connection is
-//! read again later) or is refused. Read buffers are not
-//! in this pool: each network thread has its own (`net/read_buffer.rs`). KIP-81 calls it MemoryPool
-//! too.
-//! Invariant: used = sum of all leases; a lease alone may exceed the limit only while used was 0,
+//! Code that needs memory for a request leases it *before* it allocates: the most bytes that the
+//! allocation may take. Dropping the lease returns the bytes to the pool. A request that gets no
+//! lease waits (its connection is read again later) or is refused. Read buffers are outside of this
+//! pool: each network thread has its own (`net/read_buffer.rs`). The name MemoryPool is KIP-81's.
+//! Invariant: `used` = sum of all leases. A lease may exceed the limit only if `used` was 0 before,
 //!     so that one large request can always make progress.
-//! Threads: any; two atomic additions a lease, no lock.
-//! Not promised: that `used` is the allocator's figure: leases are estimates from above.
+//! Threads: any. A lease costs two atomic additions and takes no lock.
+//! Not promised: that `used` equals the allocator's figure. A lease is an upper bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The memory that requests may cost together.
+/// The memory that all requests may take together.
 #[derive(Debug)]
 pub struct MemoryPool {
     limit: AtomicUsize,
@@ -30,7 +29,7 @@ pub struct Lease {
     bytes: usize,
 }
 
-/// What a pool has come to.
+/// How much of a pool is used, and how much was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUse {
     /// The most bytes that may be leased.
@@ -59,12 +58,12 @@ impl MemoryPool {
         self.take(bytes).then(|| Lease { pool: Arc::clone(self), bytes })
     }
 
-    /// Another limit from now on; what is leased stays.
+    /// Changes the limit; leases that exist are kept.
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// What the pool has come to.
+    /// How much of the pool is used, and how much was.
     pub fn usage(&self) -> PoolUse {
         PoolUse {
             limit: self.limit.load(Ordering::Relaxed),
@@ -74,7 +73,7 @@ impl MemoryPool {
         }
     }
 
-    /// Measures the peak from what is leased now on.
+    /// Sets the peak to the bytes that are leased now.
     pub fn reset_peak(&self) {
         self.peak.store(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -94,7 +93,8 @@ impl MemoryPool {
 }
 
 impl Lease {
-    /// Leases `more` bytes on top; false where the pool has not so much left, and nothing changes.
+    /// Leases `more` bytes in addition. Returns false, and changes nothing, if the pool has fewer
+    /// left.
     pub fn grow(&mut self, more: usize) -> bool {
         let is_taken = self.pool.take(more);
         if is_taken {

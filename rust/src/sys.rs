@@ -2,7 +2,7 @@
 //! sending on a socket, sending a file, positioned vectored writes, preallocation, syncs of a whole
 //! file system, process locks, free space.
 //! Threads: the functions have no state.
-//! Not promised: [`allocate_ahead`] does nothing on file systems that do not support it.
+//! Not promised: that [`allocate_ahead`] reserves disk. Some file systems do not support it.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -43,7 +43,7 @@ pub fn tcp_socket(ipv6: bool) -> io::Result<OwnedFd> {
 }
 
 /// Sends `len` bytes of `file` from `position` on to a socket that does not block. Returns the
-/// bytes taken; 0 where the file ends before `position`.
+/// bytes taken; 0 if the file ends before `position`.
 #[cfg(target_os = "linux")]
 pub fn sendfile(
     socket: &impl AsFd,
@@ -80,7 +80,7 @@ pub fn read_cached(file: &File, buf: &mut [u8], position: u64) -> io::Result<usi
     }
 }
 
-/// Nobody can tell on other systems.
+/// Other systems do not say what their page cache has.
 #[cfg(not(target_os = "linux"))]
 pub fn read_cached(_file: &File, _buf: &mut [u8], _position: u64) -> io::Result<usize> {
     Err(io::ErrorKind::Unsupported.into())
@@ -123,15 +123,15 @@ pub fn allocate_ahead(file: &File, from: u64, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::KEEP_SIZE, from, len)?)
 }
 
-/// Reserves nothing: this system has no way that keeps the file's size.
+/// Reserves nothing: this system cannot do so without changing the file's size.
 #[cfg(not(target_os = "linux"))]
 pub fn allocate_ahead(_file: &File, _from: u64, _len: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Makes durable all that was written to the file system of `file`: data, sizes and names. It fails
-/// too where its disk refused something since `file` was opened.
-/// Unsupported: this system or file system does not promise both.
+/// Makes everything durable that was written to the file system of `file`: data, sizes and names.
+/// It also fails if the disk refused a write since `file` was opened. `Unsupported`: this system or
+/// file system does not promise both.
 #[cfg(target_os = "linux")]
 pub fn sync_file_system(file: &File) -> io::Result<()> {
     // ext4, xfs, btrfs, f2fs, tmpfs. Others may sync nothing (FUSE) or lose errors (overlayfs).
@@ -144,7 +144,7 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(file)?)
 }
 
-/// Other systems promise nothing.
+/// Other systems promise nothing here.
 #[cfg(not(target_os = "linux"))]
 pub fn sync_file_system(_file: &File) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
@@ -169,7 +169,8 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Bytes of the file system that holds `path`: (free to us, all).
+/// The free and the total bytes of the file system that holds `path`. Free are those that this user
+/// may take.
 pub fn disk_space(path: &Path) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::statvfs(path)?;
     Ok((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))

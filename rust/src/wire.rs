@@ -38,7 +38,7 @@ pub enum DecodeError {
     /// A length or count is below -1.
     #[error("a length is {0}")]
     Length(i32),
-    /// A null where the version knows none.
+    /// A null in a version that has no null there.
     #[error("null where it is not allowed")]
     Null,
     /// A string is not UTF-8.
@@ -84,7 +84,7 @@ macro_rules! big_endian {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `frame`, with the memory budget that its length gives.
+    /// Reads `frame`. The length of the frame sets the memory budget.
     pub fn new(frame: &'a [u8]) -> Self {
         let budget = frame.len().saturating_mul(BUDGET_FACTOR).saturating_add(BUDGET_BASE);
         Self { rest: frame, budget }
@@ -280,12 +280,12 @@ fn plain_len(len: i32) -> Result<Option<usize>, DecodeError> {
     }
 }
 
-/// Where encoded bytes go: into a [`Writer`], or only into a count of them ([`Counter`]). Every
-/// message is encoded through this one trait, so that its size cannot differ from its bytes.
+/// Receives encoded bytes: a [`Writer`] keeps them, a [`Counter`] only counts them. Every message
+/// is encoded through this trait, so its size always equals the number of its bytes.
 pub trait Sink {
     /// Appends `bytes` as they are.
     fn raw(&mut self, bytes: &[u8]);
-    /// Leaves out `len` bytes that another will put between the bytes before and after.
+    /// Leaves a hole of `len` bytes, which the connection fills from a file.
     fn hole(&mut self, len: usize);
 
     /// Appends a boolean.
@@ -421,7 +421,7 @@ fn classic_prefix(text: &str) -> &str {
     longest.and_then(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// Collects encoded bytes, and the places of bytes that come from elsewhere.
+/// Collects encoded bytes, and the positions of holes that a file will fill.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     /// The encoded bytes, without those of the holes.

@@ -5,14 +5,14 @@
 //! plus a price per request. The count does not depend on how busy the machine is. So it can end a
 //! turn ([`SHARE`]), and a test can assert the longest uninterrupted work ([`WorkMeter`]).
 //! Threads: each thread has its own count. All threads of a broker share one meter.
-//! Not promised: equal counts may take different times; one byte costs 1 to 20 ns.
+//! Not promised: that equal counts take equal time. A byte costs 1 to 20 ns.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A connection that has done this much work in one turn continues in the next one.
 pub const SHARE: u64 = 4 << 20;
-/// What a request counts, beside its bytes.
+/// The count of a request, in addition to its bytes.
 pub const REQUEST: usize = 256;
 
 thread_local! {
@@ -25,26 +25,27 @@ pub fn add(bytes: usize) {
     DONE.set(DONE.get().wrapping_add(bytes as u64));
 }
 
-/// What this thread has done since it began.
+/// The work of this thread since it began.
 #[inline]
 pub fn done() -> u64 {
     DONE.get()
 }
 
-/// What this thread has done since `done` said `before`.
+/// The work of this thread since `done` returned `before`.
 #[inline]
 pub fn since(before: u64) -> u64 {
     DONE.get().wrapping_sub(before)
 }
 
-/// The longest stretch of work that threads did without letting others go first.
+/// The most work that a thread did for one connection while its others waited.
 #[derive(Debug, Default)]
 pub struct WorkMeter {
     longest: AtomicU64,
 }
 
 impl WorkMeter {
-    /// A stretch of this thread that began when `done` said `before` is over.
+    /// Notes that this thread turns to other connections, after work that began when `done`
+    /// returned `before`.
     #[inline]
     pub fn note(&self, before: u64) {
         let stretch = since(before);
@@ -53,7 +54,7 @@ impl WorkMeter {
         }
     }
 
-    /// The longest stretch since the last reset, and forgets it.
+    /// Returns the most work since the last reset, and resets it.
     pub fn take_longest(&self) -> u64 {
         self.longest.swap(0, Ordering::Relaxed)
     }

@@ -31,7 +31,7 @@ use super::legacy;
 use super::options::Wait;
 use super::partitioner::{Sticky, by_key};
 use crate::ids::TopicId;
-use crate::protocol::Records;
+use crate::protocol::RecordsField;
 use crate::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
@@ -333,7 +333,8 @@ impl Producer {
         let mut topics: BTreeMap<&Arc<str>, Vec<PartitionProduceData<'_>>> = BTreeMap::new();
         for (at, ((topic, partition), batch)) in request.batches.iter().enumerate() {
             let bytes = old.get(at).unwrap_or(&batch.bytes);
-            let data = PartitionProduceData { index: *partition, records: Records::Bytes(bytes) };
+            let data =
+                PartitionProduceData { index: *partition, records: RecordsField::Bytes(bytes) };
             topics.entry(topic).or_default().push(data);
         }
         let topic_data = topics.into_iter().map(|(name, partition_data)| TopicProduceData {

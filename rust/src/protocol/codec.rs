@@ -1,17 +1,18 @@
-//! How every type of field is read and written, in classic and in flexible versions. The generated
-//! messages are made of these traits; nothing here knows a message by name.
+//! How each type of field is read and written, in classic and in flexible versions. The generated
+//! messages use these traits; this file knows no message by name.
 //!
 //! Format: see `wire`. A nullable struct is a byte, -1 (null) or 1, before its fields.
-//! Promise: `put` into a `Counter` and into a `Writer` is the same code, so a size is never wrong.
-//! Promise: `skip` allocates nothing, and says what the message costs as a tree (`value::cost`).
-//! Not promised: `skip` goes by lengths; it finds neither bad UTF-8 nor a null in the wrong
-//! version.
+//! Promise: `put` runs the same code over a `Counter` and over a `Writer`, so a size is always
+//!     right.
+//! Promise: `skip` allocates nothing. It returns what the message costs as a tree (`value::cost`).
+//! Not promised: that `skip` finds bad UTF-8, or a null in a version without it. It reads lengths
+//!     only.
 
 use super::value::cost;
 use crate::ids::TopicId;
 use crate::wire::{Counter, DecodeError, Reader, Sink};
 
-/// In which form a message is written: its version, and whether that version is flexible.
+/// The form in which a message is written: its version, and whether that version is flexible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// The API's version.
@@ -20,13 +21,13 @@ pub struct Form {
     pub flexible: bool,
 }
 
-/// A value with a place in messages.
+/// A value that messages can contain.
 pub trait Coded<'a>: Sized {
     /// Reads one value.
     fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError>;
     /// Writes the value.
     fn put<S: Sink>(&self, s: &mut S, form: Form);
-    /// Passes over one value: the memory that it takes as a tree, at most.
+    /// Passes over one value. Returns the most memory that it takes as a tree.
     fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError>;
 }
 
@@ -189,7 +190,7 @@ pub fn is_present(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
     }
 }
 
-/// Writes a value in a version that knows no null: in its place goes the empty value.
+/// Writes a value in a version that has no null there: null is written as the empty value.
 pub fn put_required<'a, T, S>(value: &Option<T>, s: &mut S, form: Form)
 where
     T: Coded<'a> + Default,
@@ -214,8 +215,8 @@ where
     value.put(s, form);
 }
 
-/// Writes a tagged struct that may be null: before it stands a varint, 0 for null, where elsewhere
-/// a byte would be -1.
+/// Writes a tagged struct that may be null. A varint precedes it, 0 for null; outside of tagged
+/// fields it is a byte, -1 for null.
 pub fn put_optional<'a, T, S>(s: &mut S, tag: u32, (value, form): (&Option<T>, Form))
 where
     T: Coded<'a>,
@@ -233,7 +234,7 @@ where
     }
 }
 
-/// Reads such a struct.
+/// Reads a tagged struct that may be null, as [`put_optional`] writes it.
 pub fn get_optional<'a, T: Coded<'a>>(
     r: &mut Reader<'a>,
     form: Form,
@@ -244,21 +245,21 @@ pub fn get_optional<'a, T: Coded<'a>>(
     }
 }
 
-/// The record batches of one partition.
+/// The records field of a message: the record batches of one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Records<'a> {
+pub enum RecordsField<'a> {
     /// None; not the same as empty.
     #[default]
     Null,
     /// The batches themselves: a view into the frame that was decoded, or bytes to write.
     Bytes(&'a [u8]),
-    /// So many bytes that never pass through the encoder, but go to the socket from a file: only
-    /// their length is written, and their place is remembered.
+    /// The size of batches that go from a file to the socket. The encoder writes only their length
+    /// and notes their position.
     Hole(usize),
 }
 
-impl<'a> Records<'a> {
-    /// How many bytes of batches.
+impl<'a> RecordsField<'a> {
+    /// The size of the batches in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Null => 0,
@@ -272,7 +273,7 @@ impl<'a> Records<'a> {
         self.len() == 0
     }
 
-    /// The batches, where there are any and they are not elsewhere.
+    /// The batches, if they are here: `None` for null and for a hole.
     pub fn bytes(&self) -> Option<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -280,12 +281,12 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Reads records in a version that knows no null.
+    /// Reads records in a version that has no null there.
     pub fn get_required(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
         r.bytes(form.flexible).map(Self::Bytes)
     }
 
-    /// Writes records in a version that knows no null: empty in its place.
+    /// Writes records in a version that has no null there: null is written as empty.
     pub fn put_required<S: Sink>(&self, s: &mut S, form: Form) {
         match self {
             Self::Null => s.bytes(form.flexible, Some(&[])),
@@ -294,7 +295,7 @@ impl<'a> Records<'a> {
     }
 }
 
-impl<'a> Coded<'a> for Records<'a> {
+impl<'a> Coded<'a> for RecordsField<'a> {
     #[inline]
     fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError> {
         Ok(r.nullable_bytes(form.flexible)?.map_or(Self::Null, Self::Bytes))

@@ -1,11 +1,11 @@
-//! THE table of Kafka's error codes: number, name, and whether a client may try again.
-//! Everything else that says an error by name or number takes it from here.
+//! The only table of Kafka's error codes: number, name, and whether a client may retry. All other
+//! code takes names and numbers from here.
 //!
-//! Not promised: that krust answers with each of them; some only reach it from peers.
+//! Not promised: that krust answers with each of them. Some it only receives from peers.
 
 macro_rules! error_codes {
     ($($code:literal $variant:ident $name:literal $retriable:literal)*) => {
-        /// What a response says went wrong, or [`ErrorCode::None`].
+        /// The error code of a response; [`ErrorCode::None`]: no error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i16)]
         pub enum ErrorCode {

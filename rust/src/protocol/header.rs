@@ -6,8 +6,8 @@
 //!     tagged fields. Flexible versions of an API have request header v2 and response header v1.
 //! Two exceptions: ApiVersions responses always have header v0, since the client that reads one may
 //!     not know the version; ControlledShutdown v0 has request header v0.
-//! Not promised: that krust serves the version; a header is read for any version of a known API, so
-//!     that ApiVersions can be refused politely.
+//! Not promised: that krust serves the version. The header of any version of a known API can be
+//!     read, so that an unknown version of ApiVersions is answered with an error.
 
 use super::api;
 use crate::wire::{DecodeError, Reader, Sink, Writer};
@@ -15,14 +15,14 @@ use crate::wire::{DecodeError, Reader, Sink, Writer};
 const API_VERSIONS: i16 = 18;
 const CONTROLLED_SHUTDOWN: i16 = 7;
 
-/// What stands before a request.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeader<'a> {
-    /// Which API.
+    /// The API.
     pub api_key: i16,
-    /// In which version.
+    /// Its version.
     pub api_version: i16,
-    /// Comes back in the response.
+    /// The response repeats it.
     pub correlation_id: i32,
     /// The name the client gives itself.
     pub client_id: Option<&'a str>,
@@ -64,10 +64,10 @@ impl<'a> RequestHeader<'a> {
     }
 }
 
-/// What stands before a response.
+/// The header of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// That of the request.
+    /// The request's.
     pub correlation_id: i32,
 }
 

@@ -1,17 +1,16 @@
-//! Kafka's messages: every request and response krust knows, at every version, generated from
-//! `rust/schema/` (the language is described in `rust/build/schema.rs`).
+//! Kafka's messages: every request and response that krust knows, at every version, generated from
+//! `rust/schema/` (`rust/build/schema.rs` describes the language).
 //!
-//! Each API is a module (`produce::{ProduceRequest, ProduceResponse, ..}`), its structs and fields
-//! named as Kafka names them. A decoded message borrows strings, bytes and records from the frame.
-//! [`APIS`] is what the schemas say of keys and versions, [`decode_any`] and [`encode_any`] go by
-//! key where no type is at hand.
+//! Each API is a module (`produce::{ProduceRequest, ProduceResponse, ..}`). Its structs and fields
+//! have Kafka's names. A decoded message borrows strings, bytes and records from the frame.
+//! [`APIS`] lists the keys and versions of the schemas. [`decode_any`] and [`encode_any`] find a
+//! message by its API's key, for callers that do not know its type.
 //!
-//! Invariants: what decodes at a version encodes to bytes that decode to the same; tagged fields
-//!     that equal their default are not written, unknown ones are skipped and never kept;
-//!     `size(v)` = bytes that `encode(v)` writes + bytes of its holes.
-//! Not promised: a field that the version lacks is left out in silence, and null where the version
-//!     knows no null is written as empty. Which versions the broker serves is `broker::apis`' to
-//!     say.
+//! Invariants: a message that was decoded at a version encodes to bytes that decode to the same
+//!     message. A tagged field that equals its default is not written. An unknown tagged field is
+//!     skipped. `size(v)` = bytes that `encode(v)` writes + bytes of its holes.
+//! Not promised: an error for a field that the version lacks. It is left out, and a null that the
+//!     version lacks is written as empty. `broker::apis` says which versions the broker serves.
 
 mod codec;
 pub mod error;
@@ -19,12 +18,12 @@ pub mod header;
 pub mod value;
 
 use crate::wire::{DecodeError, Writer};
-use value::{Problem, Value, ValueError};
+use value::{Value, ValueError, ValueProblem};
 
-pub use codec::Records;
+pub use codec::RecordsField;
 pub use error::ErrorCode;
 
-/// What the schema says of one API.
+/// The keys, versions and codecs of one API, from its schema.
 #[derive(Debug)]
 pub struct ApiFacts {
     /// The key in request headers.
@@ -35,10 +34,10 @@ pub struct ApiFacts {
     pub first: i16,
     /// The newest version.
     pub last: i16,
-    /// The first flexible version; `i16::MAX` where none is.
+    /// The first flexible version; `i16::MAX` if there is none.
     pub flexible: i16,
-    /// The first version whose response has a throttle time, and how many bytes lie before it;
-    /// `None` where it has none, or that is no constant.
+    /// The first version whose response has a throttle time, and the number of bytes before it;
+    /// `None` if there is none, or if that number varies.
     pub throttle: Option<(i16, usize)>,
     /// The request's codec.
     pub request: AnyCodec,
@@ -80,15 +79,15 @@ pub struct AnyCodec {
     pub encode: fn(&Value, i16, &mut Writer) -> Result<(), ValueError>,
     /// The encoded message's size.
     pub size: fn(&Value, i16) -> Result<usize, ValueError>,
-    /// How many bytes the message at the front of the bytes takes.
+    /// The size of the message at the start of the bytes.
     pub skip: fn(&[u8], i16) -> Result<usize, DecodeError>,
-    /// The memory that the message takes as a tree and as the interpreter's objects, at most;
-    /// found without decoding it.
+    /// The most memory that the message takes as a tree and as the interpreter's objects. This does
+    /// not decode the message.
     pub tree_size: fn(&[u8], i16) -> Result<usize, DecodeError>,
 }
 
-/// The memory that a message would take as a tree and as the interpreter's objects, at most: what
-/// has to be leased before [`decode_any`] is called. See [`value::cost`].
+/// The most memory that a message takes as a tree and as the interpreter's objects. The caller
+/// leases that much before it calls [`decode_any`]. See [`value::cost`].
 pub fn tree_size(
     key: i16,
     version: i16,
@@ -120,7 +119,7 @@ pub fn encode_any(
     value: &Value,
 ) -> Result<Writer, ValueError> {
     let spec = api(key).filter(|spec| spec.has(version));
-    let spec = spec.ok_or(Problem::Unsupported { key, version })?;
+    let spec = spec.ok_or(ValueProblem::Unsupported { key, version })?;
     let mut writer = Writer::new();
     (spec.codec(direction).encode)(value, version, &mut writer)?;
     Ok(writer)
@@ -147,7 +146,8 @@ macro_rules! message_methods {
                 counter.0
             }
 
-            /// Passes over the message by its lengths: the memory that it takes as a tree, at most.
+            /// Passes over the message by its lengths. Returns the most memory that it takes as a
+            /// tree.
             pub fn skip(r: &mut Reader<$read>, version: i16) -> Result<usize, DecodeError> {
                 <Self as Coded>::skip(r, form(version))
             }
@@ -191,7 +191,7 @@ macro_rules! nullable_struct {
 macro_rules! record_methods {
     ($this:ty, $first:literal, $last:literal) => {
         impl<'a> $this {
-            /// Reads all of `bytes`: the version, then the record; `None`: a version not known.
+            /// Reads all of `bytes`: the version, then the record. `None`: an unknown version.
             pub fn read(bytes: &'a [u8]) -> Result<Option<Self>, DecodeError> {
                 let mut reader = Reader::new(bytes);
                 let version = reader.i16()?;
@@ -241,7 +241,7 @@ macro_rules! any_codec {
 /// What every generated module uses.
 mod generated {
     pub(super) use super::codec::{
-        Coded, Element, Form, Nullable, Records, get_optional, is_present, put_optional,
+        Coded, Element, Form, Nullable, RecordsField, get_optional, is_present, put_optional,
         put_required, put_tagged,
     };
     pub(super) use super::value::{FromValue, ToValue, Value, ValueError, cost};

@@ -1,17 +1,16 @@
-//! A message as a plain tree: what the policy, the request log and tests see of it.
+//! A message as a plain tree, for the policy, the request log and tests.
 //!
 //! Format: a struct is a [`Value::Map`] of Kafka's field names in snake case, in wire order; only
-//!     fields of the version at hand. Integers of every width are [`Value::Int`]. Records that are
-//!     elsewhere (a hole) are an `Int`, their length.
-//! Reading back is strict on types and names, lenient on absence: a missing key is the schema's
-//!     default, an unknown one an error that names the path to it.
-//! Not promised: speed. Produce and fetch never pass here.
+//!     fields of its version. Integers of every width are [`Value::Int`]. Records in a file (a
+//!     hole) are an `Int`, their length. Reading a tree: types and names must be right. A missing
+//!     key becomes the schema's default. An unknown key is an error that names its path.
+//! Not promised: speed. Produce and Fetch do not use it.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use super::codec::Records;
+use super::codec::RecordsField;
 use crate::ids::TopicId;
 
 /// A plain tree.
@@ -38,14 +37,14 @@ pub enum Value {
     Map(Vec<(Cow<'static, str>, Value)>),
 }
 
-/// Why a tree is not the message it should be. From a peer's bytes this cannot come: it is the
-/// fault of whoever made the tree.
+/// Why a tree cannot be read as a message. The fault is with the code that made the tree, because a
+/// peer's bytes never cause this error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ValueError {
-    /// Where, `topics.0.name`.
+    /// The path to the field: `topics.0.name`.
     pub path: String,
-    /// What is wrong there.
-    pub problem: Problem,
+    /// What is wrong with that field.
+    pub problem: ValueProblem,
 }
 
 impl fmt::Display for ValueError {
@@ -59,7 +58,7 @@ impl fmt::Display for ValueError {
 
 /// What is wrong with a tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ValueProblem {
     /// Another type.
     #[error("expected {expected}, found {found}")]
     Type {
@@ -84,8 +83,8 @@ pub enum Problem {
     },
 }
 
-impl From<Problem> for ValueError {
-    fn from(problem: Problem) -> Self {
+impl From<ValueProblem> for ValueError {
+    fn from(problem: ValueProblem) -> Self {
         Self { path: String::new(), problem }
     }
 }
@@ -109,7 +108,7 @@ impl Value {
         }
     }
 
-    /// Feeds all of the tree to a hasher: two trees that are equal feed the same.
+    /// Feeds the whole tree to a hasher; equal trees give equal hashes.
     pub fn hash_into(&self, state: &mut impl Hasher) {
         std::mem::discriminant(self).hash(state);
         match self {
@@ -149,7 +148,7 @@ impl Value {
         }
     }
 
-    /// Hands every field of a struct to `read`, which says whether it knows the name.
+    /// Passes each field of a struct to `read`, which returns whether it knows the name.
     pub fn each_field<'a>(
         &'a self,
         mut read: impl FnMut(&'a str, &'a Self) -> Result<bool, ValueError>,
@@ -158,7 +157,7 @@ impl Value {
         for (key, value) in fields {
             match read(key, value) {
                 Ok(true) => {}
-                Ok(false) => return Err(ValueError::from(Problem::Unknown).under(key)),
+                Ok(false) => return Err(ValueError::from(ValueProblem::Unknown).under(key)),
                 Err(error) => return Err(error.under(key)),
             }
         }
@@ -166,12 +165,12 @@ impl Value {
     }
 
     fn mismatch(&self, expected: &'static str) -> ValueError {
-        Problem::Type { expected, found: self.type_name() }.into()
+        ValueProblem::Type { expected, found: self.type_name() }.into()
     }
 }
 
-/// What a part of a message takes at most, in bytes, as a [`Value`] and as the objects of CPython
-/// 3.11 to 3.14 that are made of it. Both exist while one is made of the other.
+/// The most bytes that a part of a message takes as a [`Value`] and as objects of CPython 3.11 to
+/// 3.14 together. Both exist while one is made from the other.
 ///
 /// A tree's field is 56 bytes, its element 32; an allocation is rounded up by 16. An int is 32
 /// bytes, a str 49 (or 76, and up to 4 a character) and its text, a dict of up to 5 keys 200, of
@@ -201,13 +200,13 @@ pub mod cost {
         80 + 2 * bytes.len()
     }
 
-    /// An array, without what its elements point to.
+    /// An array, without the memory that its elements point to.
     #[inline]
     pub fn list(count: usize) -> usize {
         144 + count.saturating_mul(SLOT)
     }
 
-    /// A struct, without what its fields point to.
+    /// A struct, without the memory that its fields point to.
     #[inline]
     pub fn map(fields: usize) -> usize {
         let dict = match fields {
@@ -219,20 +218,20 @@ pub mod cost {
         dict + fields * FIELD
     }
 
-    /// So many bytes of tagged fields, whatever they are; a field that is missing is its default.
+    /// Tagged fields of `bytes` bytes in total. A missing field has its default.
     #[inline]
     pub fn tagged(bytes: usize) -> usize {
         144 + bytes.saturating_mul(64)
     }
 }
 
-/// What can become a tree.
+/// A message or field that can become a tree.
 pub trait ToValue {
     /// The tree, with the fields that `version` has.
     fn to_value(&self, version: i16) -> Value;
 }
 
-/// What can be read from a tree.
+/// A message or field that can be read from a tree.
 pub trait FromValue<'a>: Sized {
     /// Reads the tree.
     fn from_value(value: &'a Value) -> Result<Self, ValueError>;
@@ -250,7 +249,7 @@ macro_rules! integers {
             fn from_value(value: &Value) -> Result<Self, ValueError> {
                 match value {
                     Value::Int(wide) => {
-                        $kind::try_from(*wide).map_err(|_| Problem::Range(*wide).into())
+                        $kind::try_from(*wide).map_err(|_| ValueProblem::Range(*wide).into())
                     }
                     other => Err(other.mismatch("an integer")),
                 }
@@ -294,7 +293,7 @@ impl ToValue for TopicId {
     }
 }
 
-/// Also from text, since Python has no other form of it.
+/// Accepts text too, because Python has ids as text.
 impl<'a> FromValue<'a> for TopicId {
     fn from_value(value: &'a Value) -> Result<Self, ValueError> {
         match value {
@@ -334,7 +333,7 @@ impl<'a, T: FromValue<'a>> FromValue<'a> for Vec<T> {
     }
 }
 
-impl ToValue for Records<'_> {
+impl ToValue for RecordsField<'_> {
     fn to_value(&self, _: i16) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -344,13 +343,13 @@ impl ToValue for Records<'_> {
     }
 }
 
-impl<'a> FromValue<'a> for Records<'a> {
+impl<'a> FromValue<'a> for RecordsField<'a> {
     fn from_value(value: &'a Value) -> Result<Self, ValueError> {
         match value {
             Value::Null => Ok(Self::Null),
             Value::Bytes(bytes) => Ok(Self::Bytes(bytes)),
             Value::Int(len) => {
-                usize::try_from(*len).map(Self::Hole).map_err(|_| Problem::Range(*len).into())
+                usize::try_from(*len).map(Self::Hole).map_err(|_| ValueProblem::Range(*len).into())
             }
             other => Err(other.mismatch("bytes")),
         }

@@ -92,9 +92,10 @@ pub(super) fn log_dir_verify(py: Python<'_>, directory: PathBuf) -> PyResult<Vec
 
 fn problem_rows(
     directory: &Path,
-    found: std::io::Result<Vec<inspect::Problem>>,
+    found: std::io::Result<Vec<inspect::FileProblem>>,
 ) -> PyResult<Vec<ProblemRow>> {
-    let row = |p: inspect::Problem| (p.path.display().to_string(), p.position, p.what, p.remedy);
+    let row =
+        |p: inspect::FileProblem| (p.path.display().to_string(), p.position, p.what, p.remedy);
     let problems = found.map_err(|error| failed(directory, &error))?;
     Ok(problems.into_iter().map(row).collect())
 }

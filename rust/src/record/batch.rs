@@ -9,7 +9,8 @@
 //!     last_offset_delta + 1; record_count * 7 <= bytes of the records when not compressed.
 //!     [`check`] validates the checksum and the records; [`Batch::parse`] does not.
 //! Threads: a borrowed value.
-//! Not promised: records are read in place, so the caller inflates a compressed batch first.
+//! Not promised: that it inflates. Records are read in place; the caller inflates a compressed
+//!     batch first.
 
 pub use super::build::{BatchBuilder, BatchFields, NewRecord};
 pub use super::check::{TimestampBounds, ValidationResult, ValidationRules, check};
@@ -163,10 +164,10 @@ impl<'a> Batch<'a> {
     /// The records of an uncompressed batch. If their count or size is wrong, the last result is an
     /// error. A compressed batch yields `UnsupportedCodec`: inflate it and call
     /// [`Batch::records_in`].
-    pub fn records(&self) -> Records<'a> {
+    pub fn records(&self) -> BatchRecords<'a> {
         match self.codec() {
             Codec::None => self.records_in(self.payload()),
-            codec => Records {
+            codec => BatchRecords {
                 failed: Some(RecordError::UnsupportedCodec(codec as i8)),
                 ..self.records_in(&[])
             },
@@ -174,8 +175,8 @@ impl<'a> Batch<'a> {
     }
 
     /// The records of this batch, read from its inflated payload.
-    pub fn records_in<'p>(&self, payload: &'p [u8]) -> Records<'p> {
-        Records {
+    pub fn records_in<'p>(&self, payload: &'p [u8]) -> BatchRecords<'p> {
+        BatchRecords {
             origin: DeltaOrigin::of(&self.header),
             at: Cursor::new(payload),
             index: 0,
@@ -184,12 +185,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The records from a mark on; [`Records::mark`] returned it for the same payload.
+    /// The records from a mark on; [`BatchRecords::mark`] returned it for the same payload.
     #[inline]
-    pub fn records_from<'p>(&self, payload: &'p [u8], mark: RecordMark) -> Records<'p> {
+    pub fn records_from<'p>(&self, payload: &'p [u8], mark: RecordMark) -> BatchRecords<'p> {
         let from = payload.len().saturating_sub(mark.left);
         let at = Cursor::new(payload.get(from..).unwrap_or_default());
-        Records { at, index: mark.index, ..self.records_in(payload) }
+        BatchRecords { at, index: mark.index, ..self.records_in(payload) }
     }
 }
 
@@ -373,7 +374,7 @@ pub(crate) fn body<'a>(at: &mut Cursor<'a>) -> Result<&'a [u8], &'static str> {
 
 /// See [`Batch::records`].
 #[derive(Clone, Debug)]
-pub struct Records<'a> {
+pub struct BatchRecords<'a> {
     origin: DeltaOrigin,
     at: Cursor<'a>,
     index: i32,
@@ -381,15 +382,15 @@ pub struct Records<'a> {
     failed: Option<RecordError>,
 }
 
-impl Records<'_> {
-    /// The place before the next record.
+impl BatchRecords<'_> {
+    /// The position before the next record.
     #[inline]
     pub const fn mark(&self) -> RecordMark {
         RecordMark { index: self.index, left: self.at.rest.len() }
     }
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for BatchRecords<'a> {
     type Item = Result<Record<'a>, RecordError>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -7,7 +7,8 @@
 //!     64 MiB may compress to a thousandth, any size may compress to a hundredth, and the work per
 //!     input byte is bounded.
 //! Threads: a stream belongs to its owner.
-//! Not promised: checksums inside a codec's frame are checked only if the codec's library does so.
+//! Not promised: a check of the checksums inside a codec's frame. Some of the codecs' libraries
+//!     check them.
 
 use std::io::{self, Read, Write};
 

@@ -2,7 +2,7 @@
 //!
 //! A check stops at the first bad record. The producer needs all of them (KIP-467) to send the
 //! other records again, so this module reads the whole batch a second time.
-//! Not promised: if a record cannot be read, only the bad records before it are listed.
+//! Not promised: a complete list. A record that cannot be read ends it.
 
 use super::batch::Batch;
 use super::check::{TimestampBounds, ValidationRules};

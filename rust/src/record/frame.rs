@@ -2,7 +2,7 @@
 //! the copy from a decoder's buffer.
 //!
 //! Threads: constants and pure functions.
-//! Not promised: `frame` reads no frame; `lz4`, `xerial` and `zstd_frame` do.
+//! The frames themselves are read in `lz4`, `xerial` and `zstd_frame`.
 
 use std::io::{self, BufRead, Read};
 

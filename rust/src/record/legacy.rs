@@ -13,8 +13,8 @@
 //! Timestamps: magic 0 has none (-1). The timestamp of a wrapper with log append time applies to
 //!     all its inner messages.
 //! Threads: borrowed values.
-//! Not promised: [`Message::parse`] does not verify the checksum; [`records`] verifies those of
-//!     inner messages.
+//! Checksums: [`Message::parse`] leaves the check to its caller ([`Message::crc_ok`]); [`records`]
+//!     checks those of inner messages.
 
 use super::RecordError;
 use super::batch::{Headers, Record, TimestampType};
@@ -182,9 +182,9 @@ pub fn records<'a>(
     message: &Message<'a>,
     limit: usize,
     inflated: &'a mut Vec<u8>,
-) -> Result<Records<'a>, RecordError> {
+) -> Result<MessageRecords<'a>, RecordError> {
     if message.codec == Codec::None {
-        return Ok(Records { set: iter(message.bytes), base: 0, time: None });
+        return Ok(MessageRecords { set: iter(message.bytes), base: 0, time: None });
     }
     inflated.clear();
     Inflate::new(message.codec, message.value.unwrap_or_default())
@@ -198,18 +198,18 @@ pub fn records<'a>(
     }
     let last = last.ok_or(RecordError::batch("an empty wrapper"))?;
     let base = if message.magic == 0 { 0 } else { message.offset.wrapping_sub(last) };
-    Ok(Records { set: iter(inflated), base, time: message.wrapper_timestamp() })
+    Ok(MessageRecords { set: iter(inflated), base, time: message.wrapper_timestamp() })
 }
 
 /// See [`records`].
 #[derive(Clone, Copy, Debug)]
-pub struct Records<'a> {
+pub struct MessageRecords<'a> {
     set: Messages<'a>,
     base: i64,
     time: Option<i64>,
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for MessageRecords<'a> {
     type Item = Record<'a>;
 
     fn next(&mut self) -> Option<Record<'a>> {

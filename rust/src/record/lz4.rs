@@ -9,8 +9,8 @@
 //!     the magic number; messages of magic 0 still do. Both checksums are accepted.
 //! Invariant: the decoder holds one block of at most 4 MiB, and 64 KiB of history if blocks are
 //!     linked.
-//! Not promised: block and content checksums are not verified, because the batch's checksum covers
-//!     them. Frames with a dictionary are refused.
+//! Not promised: a check of block and content checksums; the batch's checksum covers the same
+//!     bytes. A frame with a dictionary is refused.
 
 use std::io::{self, Read};
 

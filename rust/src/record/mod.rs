@@ -5,8 +5,8 @@
 //!     against the bytes present before it is used. Inflated output is bounded (see
 //!     [`compression`]).
 //! Threads: plain values, no shared state.
-//! Not promised: this module knows no protocol. [`RecordError`] says whose fault an error is; the
-//!     layer above picks the error code.
+//! Errors: [`RecordError`] says what is wrong; the layer above picks the error code, because this
+//!     module does not know the protocol.
 
 pub mod batch;
 mod blocks;

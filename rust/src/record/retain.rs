@@ -8,7 +8,7 @@
 //! Invariants: spans ascend, lie inside the payload and do not overlap. If all records are kept and
 //!     the horizon is unchanged, the caller writes the stored bytes and does not call `rewrite`.
 //! Threads: buffers belong to their owner.
-//! Not promised: record headers are copied without being read.
+//! Not promised: a check of record headers; they are copied.
 
 use std::ops::Range;
 

@@ -1,15 +1,17 @@
 //! The walk over the records of a producer's batch: in place, without decoding or copying one.
 //!
-//! Three walks give the same result. Each is tried where the one before gives up:
+//! Three walks give the same result. The first is the fastest; each one after it is tried when the
+//! one before gives up:
 //! ```text
 //! run      records like the one before: each field has the same size, only bytes of the timestamp,
 //!          offset, key and value differ. Their places are known before they are read.
 //! short    no headers, and no varint is longer than three bytes
 //! any      everything, and what is wrong with a record
 //! ```
-//! Invariant: what `run` and `short` take, `any` takes, with the same timestamp and key (a property
-//!     test compares them). They refuse nothing: what they do not take is walked by `any`.
-//! Threads: a value like any other.
+//! Invariant: a record that `run` or `short` accepts is valid, and `any` reads the same timestamp
+//!     and key from it (a property test compares them). They never refuse a record: `any` walks the
+//!     records that they leave.
+//! Threads: a plain value.
 
 use super::RecordError;
 use super::batch::body;
@@ -18,13 +20,13 @@ use super::cursor::{Cursor, zigzag64};
 /// Why a record without a key is refused.
 pub const NO_KEY: &str = "a compacted topic takes no record without a key";
 
-/// Bytes at the start of a record that a short walk looks at.
+/// Bytes at the start of a record that the short walk reads.
 const HEAD: usize = 16;
 
-/// So many records in a row had the size of the one before: a run may begin.
+/// After this many records in a row of the same size, a run may begin.
 const RUN_FROM: u32 = 2;
 
-/// What each record must keep to.
+/// The rules for each record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordRules {
     /// Whether each must have a key.
@@ -62,7 +64,7 @@ struct ShortRecord {
 #[derive(Clone, Copy)]
 struct OffsetVarint {
     bytes: u64,
-    /// Those of its bits that say that another byte follows.
+    /// Of its bits, those that say that another byte follows.
     more: u64,
     bits: u32,
     /// The first index whose varint is longer.
@@ -126,7 +128,7 @@ impl RecordWalk {
         self.take_any(record)
     }
 
-    /// Walks the record that has these bytes behind its length.
+    /// Walks the record that has these bytes after its length.
     #[cold]
     fn take_any(&mut self, record: &[u8]) -> Result<(), RecordError> {
         let index = self.index;
@@ -164,15 +166,15 @@ impl RecordWalk {
         (before, size): (&[u8], usize),
         until: i32,
     ) -> Result<(), RecordError> {
-        let Some(run) = Run::of(before, size, self.index) else { return Ok(()) };
+        let Some(shape) = RecordShape::of(before, size, self.index) else { return Ok(()) };
         let most = usize::try_from(until - self.index).unwrap_or(0);
-        let (mut wanted, mut timestamp) = (run.wanted, run.timestamp);
+        let (mut expected, mut timestamp) = (shape.expected, shape.timestamp);
         let mut walked = 0;
         for record in at.rest.chunks_exact(size).take(most) {
-            let Some(fields) = run.fields(record, wanted) else { break };
-            wanted = (wanted + run.step) | run.more;
-            if fields & run.timestamp_mask != timestamp {
-                timestamp = fields & run.timestamp_mask;
+            let Some(fields) = shape.fields(record, expected) else { break };
+            expected = (expected + shape.step) | shape.more;
+            if fields & shape.timestamp_mask != timestamp {
+                timestamp = fields & shape.timestamp_mask;
                 let delta = short_varint(fields >> 8).map_or(0, |varint| varint.0);
                 self.check_timestamp(zigzag64(u64::from(delta)))?;
             }
@@ -185,15 +187,16 @@ impl RecordWalk {
 }
 
 /// The shape that the records of a run have in common.
-struct Run {
+struct RecordShape {
     length_size: usize,
     length: u64,
     length_mask: u64,
-    /// The eight bytes behind the length, but for attributes and the timestamp's value.
-    wanted: u64,
+    /// The eight bytes after the length, without attributes and the timestamp's value.
+    expected: u64,
     mask: u64,
-    /// What is added to `wanted` for the next offset, and the bits that are set then.
+    /// What is added to `expected` for the next offset.
     step: u64,
+    /// Bits that are set after that addition.
     more: u64,
     timestamp: u64,
     timestamp_mask: u64,
@@ -202,9 +205,10 @@ struct Run {
     value_mask: u64,
 }
 
-impl Run {
-    /// The shape of the short record of `size` bytes at the start of `bytes`, with which records
-    /// from `index` on are compared. `None`: it is too small, or the next offset is longer.
+impl RecordShape {
+    /// The shape of the short record of `size` bytes at the start of `bytes`; the walk compares it
+    /// with the records from `index` on. `None`: it is too small, or the next offset's varint is
+    /// longer.
     #[inline(always)]
     fn of(bytes: &[u8], size: usize, index: i32) -> Option<Self> {
         let head = bytes.get(..size)?.first_chunk::<HEAD>()?;
@@ -228,7 +232,7 @@ impl Run {
             length_size,
             length: first_four(head)? & ones(length_bits),
             length_mask: ones(length_bits),
-            wanted: fields & fixed | offset.bytes << offset_at,
+            expected: fields & fixed | offset.bytes << offset_at,
             mask: fixed | ones(offset.bits) << offset_at,
             step: 2 << offset_at,
             more: offset.more << offset_at,
@@ -240,14 +244,14 @@ impl Run {
         })
     }
 
-    /// The eight bytes behind a record's length, if it has the shape.
+    /// The eight bytes after a record's length, if the record has the shape.
     #[inline(always)]
-    fn fields(&self, record: &[u8], wanted: u64) -> Option<u64> {
+    fn fields(&self, record: &[u8], expected: u64) -> Option<u64> {
         let head = record.first_chunk::<HEAD>()?;
         let fields = first_eight(head.get(self.length_size..)?)?;
         let value = first_four(record.get(self.value_at..)?)?;
         let is_like = first_four(head)? & self.length_mask == self.length
-            && fields & self.mask == wanted
+            && fields & self.mask == expected
             && value & self.value_mask == self.value
             && record.last() == Some(&0);
         is_like.then_some(fields)
@@ -270,7 +274,7 @@ impl OffsetVarint {
         Self { bytes, more, bits, until }
     }
 
-    /// Goes on to the next index, which is `index`.
+    /// Moves to the next index, which is `index`.
     #[inline(always)]
     fn advance(&mut self, index: i32) {
         // A carry passes over the bits that say that another byte follows, and clears them.
@@ -296,7 +300,7 @@ fn first_eight(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|eight| u64::from_le_bytes(*eight))
 }
 
-/// So many low bits.
+/// The mask of the lowest `bits` bits.
 #[inline(always)]
 const fn ones(bits: u32) -> u64 {
     (1 << bits) - 1

@@ -1,4 +1,4 @@
-//! Bytes in, bytes out, no socket and no message by name: what lies between a connection and the
-//! requests on it. Used by the broker's connections and by the client's alike.
+//! Frames: the layer between a connection's bytes and its requests. It knows no socket and no
+//!     message by name. The broker's connections and the client's use it.
 
 pub mod frame;

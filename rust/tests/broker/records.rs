@@ -1,7 +1,7 @@
 //! Requests and batches as tests need them.
 
 use krust::ids::TopicId;
-use krust::protocol::Records;
+use krust::protocol::RecordsField;
 use krust::protocol::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData,
 };
@@ -64,7 +64,7 @@ pub fn produce(version: i16, acks: i16, records: &[u8]) -> Frame {
 pub fn produce_to(version: i16, acks: i16, partitions: &[(i32, &[u8])]) -> Frame {
     let data = partitions.iter().map(|(index, records)| PartitionProduceData {
         index: *index,
-        records: Records::Bytes(records),
+        records: RecordsField::Bytes(records),
     });
     let request = ProduceRequest {
         acks,

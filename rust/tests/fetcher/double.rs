@@ -22,7 +22,7 @@ use krust::clock::SystemClock;
 use krust::fetcher::Fetchers;
 use krust::ids::{Epoch, Offset, TopicId};
 use krust::net::{self, Endpoint, Mailboxes};
-use krust::protocol::Records;
+use krust::protocol::RecordsField;
 use krust::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
@@ -328,7 +328,7 @@ impl Client {
                 name: TOPIC,
                 partition_data: vec![PartitionProduceData {
                     index: partition,
-                    records: Records::Bytes(batches),
+                    records: RecordsField::Bytes(batches),
                 }],
                 ..TopicProduceData::default()
             }],

@@ -1,7 +1,7 @@
 //! Bytes written by hand for the oldest versions, which other codecs no longer know, and for the
 //! rules of the newest that broke other brokers.
 
-use krust::protocol::Records;
+use krust::protocol::RecordsField;
 use krust::protocol::api_versions::{ApiVersion, ApiVersionsResponse};
 use krust::protocol::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use krust::protocol::fetch::{FetchResponse, FetchableTopicResponse, PartitionData};
@@ -44,7 +44,7 @@ fn produce_v0_has_kafkas_bytes() {
             name: "ab",
             partition_data: vec![PartitionProduceData {
                 index: 3,
-                records: Records::Bytes(b"xyz"),
+                records: RecordsField::Bytes(b"xyz"),
             }],
             ..Default::default()
         }],
@@ -96,7 +96,7 @@ fn fetch_v0_has_kafkas_bytes() {
             partitions: vec![PartitionData {
                 partition_index: 2,
                 high_watermark: 9,
-                records: Records::Bytes(b"msg"),
+                records: RecordsField::Bytes(b"msg"),
                 ..Default::default()
             }],
             ..Default::default()

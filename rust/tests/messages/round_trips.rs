@@ -4,7 +4,7 @@
 use super::sample::{self, Frame, Random};
 use super::schema::{Api, Struct, is_flexible};
 use krust::protocol::value::Value;
-use krust::protocol::{AnyCodec, Direction, Records, api, decode_any, encode_any};
+use krust::protocol::{AnyCodec, Direction, RecordsField, api, decode_any, encode_any};
 use krust::wire::{Reader, Writer};
 
 /// Calls `check` with every message at every version.
@@ -76,15 +76,15 @@ fn skipped_records_leave_only_their_length_and_position() {
     use krust::protocol::fetch::{FetchResponse, FetchableTopicResponse, PartitionData};
     for version in 0..=18 {
         let partition = |records| PartitionData { records, ..PartitionData::default() };
-        let response = |records: [Records<'static>; 2]| FetchResponse {
+        let response = |records: [RecordsField<'static>; 2]| FetchResponse {
             responses: vec![FetchableTopicResponse {
                 partitions: records.map(partition).into(),
                 ..FetchableTopicResponse::default()
             }],
             ..FetchResponse::default()
         };
-        let whole = response([Records::Bytes(&[7; 300]), Records::Bytes(&[8; 5])]);
-        let holed = response([Records::Hole(300), Records::Hole(5)]);
+        let whole = response([RecordsField::Bytes(&[7; 300]), RecordsField::Bytes(&[8; 5])]);
+        let holed = response([RecordsField::Hole(300), RecordsField::Hole(5)]);
         let (mut full, mut split) = (Writer::new(), Writer::new());
         whole.encode(&mut full, version);
         holed.encode(&mut split, version);
@@ -94,7 +94,7 @@ fn skipped_records_leave_only_their_length_and_position() {
         joined.splice(split.holes[0]..split.holes[0], [7; 300]);
         assert_eq!(joined, full.buf);
         let back = FetchResponse::decode(&mut Reader::new(&joined), version).unwrap();
-        assert_eq!(back.responses[0].partitions[1].records, Records::Bytes(&[8; 5]));
+        assert_eq!(back.responses[0].partitions[1].records, RecordsField::Bytes(&[8; 5]));
     }
 }
 

@@ -36,7 +36,7 @@ fn check(fixture: &LogFixture, clean: bool) {
     log.flush().unwrap();
     // The epochs reach their file with the next flush that has something to write, and a snapshot
     // above what a start reads stays until a later one takes its place.
-    let is_index = |problem: &inspect::Problem| {
+    let is_index = |problem: &inspect::FileProblem| {
         problem.path.extension().is_some_and(|kind| kind == "index" || kind == "timeindex")
     };
     let found = inspect::verify(&fixture.partition()).unwrap();

@@ -13,7 +13,7 @@ use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::waking::DelayedId;
 use crate::memory::Lease;
-use crate::protocol::value::{Problem, Value, ValueError};
+use crate::protocol::value::{Value, ValueError, ValueProblem};
 use crate::protocol::{
     Direction, ErrorCode, alter_client_quotas, consumer_group_describe, delete_groups,
     describe_configs, describe_groups, encode_any,
@@ -285,7 +285,7 @@ impl Question {
             let bytes = reader.take(reader.remaining() - usize::from(is_flexible))?.to_vec();
             Ok(Entries { count, bytes })
         };
-        read().map_err(|_: crate::wire::DecodeError| Problem::Unknown.into())
+        read().map_err(|_: crate::wire::DecodeError| ValueProblem::Unknown.into())
     }
 
     /// The reply made of all entries.

@@ -15,7 +15,7 @@ use super::super::file_names::parse_name;
 use super::super::meta::{META, wrong_in_meta};
 use super::super::names::{self, DirKind};
 use super::partition::{self, read_if_there};
-use super::{Problem, dump};
+use super::{FileProblem, dump};
 use crate::ids::{Offset, TopicPartition};
 
 /// The offsets of a partition, according to its segments.
@@ -27,7 +27,7 @@ struct OffsetExtent {
 }
 
 /// Checks a log directory or a partition's directory. Returns the problems.
-pub fn verify_directory(directory: &Path) -> io::Result<Vec<Problem>> {
+pub fn verify_directory(directory: &Path) -> io::Result<Vec<FileProblem>> {
     let mut problems = verify_files(directory)?;
     for found in names::list(directory)? {
         if found.kind == DirKind::Live {
@@ -38,7 +38,7 @@ pub fn verify_directory(directory: &Path) -> io::Result<Vec<Problem>> {
 }
 
 /// Checks the files of a log directory that belong to no partition.
-pub fn verify_files(root: &Path) -> io::Result<Vec<Problem>> {
+pub fn verify_files(root: &Path) -> io::Result<Vec<FileProblem>> {
     let mut problems = Vec::new();
     let clean = read_if_there(&root.join(CLEAN))?;
     let modern = names::list(root)?.iter().any(|found| found.topic_id.is_some());
@@ -61,7 +61,7 @@ pub fn verify_files(root: &Path) -> io::Result<Vec<Problem>> {
     Ok(problems)
 }
 
-fn meta(root: &Path, modern: bool, problems: &mut Vec<Problem>) -> io::Result<()> {
+fn meta(root: &Path, modern: bool, problems: &mut Vec<FileProblem>) -> io::Result<()> {
     let path = root.join(META);
     let what = match read_if_there(&path)? {
         None if !modern => None,
@@ -69,11 +69,11 @@ fn meta(root: &Path, modern: bool, problems: &mut Vec<Problem>) -> io::Result<()
         Some(bytes) => wrong_in_meta(&bytes),
     };
     let remedy = "write it as another log directory of the broker has it";
-    problems.extend(what.map(|what| Problem { path, position: 0, what, remedy }));
+    problems.extend(what.map(|what| FileProblem { path, position: 0, what, remedy }));
     Ok(())
 }
 
-fn marker(root: &Path, bytes: &[u8], problems: &mut Vec<Problem>) {
+fn marker(root: &Path, bytes: &[u8], problems: &mut Vec<FileProblem>) {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     let squeezed: String = text.split_whitespace().collect();
     let number = squeezed
@@ -82,7 +82,7 @@ fn marker(root: &Path, bytes: &[u8], problems: &mut Vec<Problem>) {
     if number.is_none_or(|number| number.parse::<i64>().is_err()) {
         let (path, what) = (root.join(CLEAN), "is no marker of a shutdown in order".to_owned());
         let remedy = "delete it: the next start checks the logs";
-        problems.push(Problem { path, position: 0, what, remedy });
+        problems.push(FileProblem { path, position: 0, what, remedy });
     }
 }
 
@@ -106,12 +106,12 @@ fn checkpoint(
     file: &'static str,
     clean: bool,
     extents: &BTreeMap<TopicPartition, OffsetExtent>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FileProblem>,
 ) -> io::Result<()> {
     let path = root.join(file);
     let mut complain = |position: usize, what: String, remedy: &'static str| {
         let position = position as u64;
-        problems.push(Problem { path: path.clone(), position, what, remedy });
+        problems.push(FileProblem { path: path.clone(), position, what, remedy });
     };
     let everybody = [checkpoints::RECOVERY, checkpoints::HIGH_WATERMARK].contains(&file);
     let found = read_if_there(&path)?;

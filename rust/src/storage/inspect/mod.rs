@@ -37,7 +37,7 @@ pub struct DumpedBatch {
 
 /// Something wrong in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct FileProblem {
     /// The file.
     pub path: PathBuf,
     /// Position in the file, in bytes.
@@ -78,15 +78,15 @@ impl Dump {
         Ok(bytes)
     }
 
-    fn problem(&mut self, what: impl Into<String>) -> Problem {
+    fn problem(&mut self, what: impl Into<String>) -> FileProblem {
         self.failed = true;
         let (path, position, what) = (self.path.clone(), self.position, what.into());
-        Problem { path, position, what, remedy: REPAIR }
+        FileProblem { path, position, what, remedy: REPAIR }
     }
 }
 
 impl Iterator for Dump {
-    type Item = Result<DumpedBatch, Problem>;
+    type Item = Result<DumpedBatch, FileProblem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {

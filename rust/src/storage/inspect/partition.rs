@@ -18,7 +18,7 @@ use super::super::index::{self, Entry, OffsetEntry, TimeEntry};
 use super::super::names;
 use super::super::producers::Producers;
 use super::super::txnindex::{self, AbortedTxn};
-use super::{DumpedBatch, Problem, REPAIR, dump};
+use super::{DumpedBatch, FileProblem, REPAIR, dump};
 use crate::ids::{Epoch, Offset, TopicPartition};
 use crate::record::batch::Batch;
 
@@ -41,11 +41,11 @@ struct PartitionCheck<'p> {
     bases: Vec<i64>,
     batches: Vec<Vec<DumpedBatch>>,
     sizes: Vec<u64>,
-    problems: Vec<Problem>,
+    problems: Vec<FileProblem>,
 }
 
 /// Checks all segments of a partition's directory and their other files. Returns the problems.
-pub fn verify(directory: &Path) -> io::Result<Vec<Problem>> {
+pub fn verify(directory: &Path) -> io::Result<Vec<FileProblem>> {
     let root = directory.parent().unwrap_or(directory);
     let name = directory.file_name().and_then(|name| name.to_str()).and_then(names::parse_live);
     let mut checked = PartitionCheck {
@@ -74,7 +74,7 @@ pub fn verify(directory: &Path) -> io::Result<Vec<Problem>> {
 
 impl PartitionCheck<'_> {
     fn complain(&mut self, path: PathBuf, position: u64, what: String, remedy: &'static str) {
-        self.problems.push(Problem { path, position, what, remedy });
+        self.problems.push(FileProblem { path, position, what, remedy });
     }
 
     fn file(&self, base: i64, kind: &str) -> PathBuf {

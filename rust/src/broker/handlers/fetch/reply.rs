@@ -8,7 +8,7 @@ use crate::protocol::fetch::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
     PartitionData,
 };
-use crate::protocol::{ErrorCode, Records};
+use crate::protocol::{ErrorCode, RecordsField};
 
 /// The approximate size of a partition in a reply, without records.
 const PARTITION_BYTES: usize = 64;
@@ -67,11 +67,11 @@ fn topics<'a>(
 
 fn partition<'a>(entry: &CachedPartition, found: &'a ReadResult) -> PartitionData<'a> {
     let records = match &found.converted {
-        Some(bytes) => Records::Bytes(bytes),
-        None if found.slice.size == 0 => Records::Bytes(&[]),
+        Some(bytes) => RecordsField::Bytes(bytes),
+        None if found.slice.size == 0 => RecordsField::Bytes(&[]),
         None => match &found.slice.held {
-            Some(held) => Records::Bytes(held.bytes()),
-            None => Records::Hole(found.slice.size),
+            Some(held) => RecordsField::Bytes(held.bytes()),
+            None => RecordsField::Hole(found.slice.size),
         },
     };
     let aborted = found.aborted.as_ref().map(|list| {
