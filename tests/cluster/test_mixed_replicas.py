@@ -1,6 +1,7 @@
 """Kafka 3.9.1 and krust copy each other's partitions, and krust replaces Kafka under load.
 
 A writer (acks=all, idempotent) and a member of a group work through all of it and never restart.
+Each kind is the controller of a cluster of both while a broker of it is killed.
 KRUST_MIXED_RECORDS: how many records the replacement takes at least (100,000).
 KRUST_KAFKA_CLUSTER=1 also runs the test that kills brokers of either kind under either controller.
 """
@@ -180,6 +181,7 @@ def test_krust_replaces_three_kafkas_on_their_directories_and_is_replaced_again(
                     brokers.start(number, kind)
                     brokers.wait_in_sync(TOPIC, PARTITIONS)
                     if number == 2:
+                        is_served_by(brokers, kind)
                         brokers.kill(number)
                         goes_on(ledger, 500)
                         brokers.start(number, kind)
