@@ -96,7 +96,7 @@ def offline_sweep(topics: int, partitions: int) -> float:
     names = [(name, index) for name in state.topics for index in range(partitions)]
     state.offline.replace(3, names)
     begin = time.thread_time()
-    nodes.leader.run(brokers.sweep(state, list(state.topics)))
+    nodes.leader.run(brokers.elect_missing_leaders(state, list(state.topics)))
     return time.thread_time() - begin
 
 

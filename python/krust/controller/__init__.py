@@ -1,1 +1,1 @@
-"""Pure policy over the znode tree: who is here, which topics there are, who leads, what holds."""
+"""Pure policy over the znode tree: live brokers, topics, leaders, settings and quotas."""

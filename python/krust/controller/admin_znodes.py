@@ -1,10 +1,11 @@
-"""Requests that tools of before 2019 write as nodes under `/admin`.
+"""Requests that tools from before 2019 write as nodes under `/admin`.
 
-`/admin/preferred_replica_election` names partitions whose preferred replica is to become leader;
-the controller deletes the node when it is done, because the next such tool does not run before.
+`/admin/preferred_replica_election` names partitions whose preferred replica is to become leader.
+The controller deletes the node when it is done; until then no other such tool runs.
 `/admin/reassign_partitions` names new replicas of partitions. The controller begins these
-reassignments, takes each out of the node when it has ended, and deletes the node after the last. A
-reassignment that cannot be is logged and taken out. One that a later request replaced is taken out.
+reassignments, removes each from the node when it has ended, and deletes the node after the last.
+The controller also removes a reassignment that it refuses (it logs that), and one that a later
+request replaced.
 Source: `kafka-preferred-replica-election.sh`, `kafka-reassign-partitions.sh --zookeeper` (to 2.x).
 """
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import brokers, reassignment
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.leaders import ONE, ElectionMode, elect
+from krust.controller.leaders import DEFAULT_RULES, ElectionMode, elect
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Partitions, Reassignment
 from krust.metadata.store import Delete, Exists, Node, Read, Refusal, SetData
@@ -33,9 +34,9 @@ class AdminZnode(NamedTuple):
     version: int
 
 
-def prefer(state: ControllerState) -> Generator[Transactions, list[Done], set[str]]:
+def elect_preferred(state: ControllerState) -> Generator[Transactions, list[Done], set[str]]:
     """Elect the preferred replicas that a tool named. Returns the topics to read again."""
-    found = yield from _wait(znodes.PREFERRED_ELECTION)
+    found = yield from _watched_node(znodes.PREFERRED_ELECTION)
     if found is None:
         return set()
     named: dict[str, list[int]] = {}
@@ -44,20 +45,20 @@ def prefer(state: ControllerState) -> Generator[Transactions, list[Done], set[st
             named.setdefault(name, []).append(index)
     except BadZnodeError as error:
         state.fault(znodes.PREFERRED_ELECTION, error)
-    outdated = yield from brokers.write(state, preferred(state, named.items()))
-    yield from _away(state, znodes.PREFERRED_ELECTION, found)
+    outdated = yield from brokers.write_states(state, preferred_elections(state, named.items()))
+    yield from _delete_unchanged(state, znodes.PREFERRED_ELECTION, found)
     return outdated
 
 
-def preferred(
+def preferred_elections(
     state: ControllerState, named: Iterable[tuple[str, Iterable[int]]]
 ) -> list[tuple[Topic, dict[int, Partition]]]:
-    """The named partitions whose preferred replica can lead and does not."""
+    """The named partitions whose preferred replica does not lead, and can."""
     wanted = []
     for name, indexes in named:
         topic = state.topics.get(name)
         moves = {}
-        rules = brokers.rules(state, topic) if topic is not None else ONE
+        rules = brokers.leader_rules(state, topic) if topic is not None else DEFAULT_RULES
         for index in indexes if topic is not None else ():
             if topic is None or not 0 <= index < len(topic.partitions):
                 continue
@@ -72,7 +73,7 @@ def preferred(
 
 
 class ZnodeReassignments:
-    """The reassignments of `/admin/reassign_partitions` that this controller has begun."""
+    """The reassignments from `/admin/reassign_partitions` that this controller has begun."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -81,9 +82,9 @@ class ZnodeReassignments:
         """Start over: none was begun."""
         self._begun.clear()
 
-    def look(self, state: ControllerState) -> Steps:
-        """Begin what the node names, and take out of it what has ended."""
-        found = yield from _wait(znodes.REASSIGNMENT)
+    def continue_begun(self, state: ControllerState) -> Steps:
+        """Begin the reassignments that the node names, and remove from it those that have ended."""
+        found = yield from _watched_node(znodes.REASSIGNMENT)
         if found is None:
             self._begun.clear()
             return
@@ -105,7 +106,7 @@ class ZnodeReassignments:
                     self._begun[name, index] = replicas_
         left = tuple(each for each in named if self._is_ongoing(state, *each))
         if not left:
-            yield from _away(state, znodes.REASSIGNMENT, found)
+            yield from _delete_unchanged(state, znodes.REASSIGNMENT, found)
         elif left != named:
             data = Reassignment(left).encode()
             yield [[state.fence(), SetData(znodes.REASSIGNMENT, data, found.version)]]
@@ -121,8 +122,8 @@ class ZnodeReassignments:
         return partition.is_moving and partition.target == replicas
 
 
-def _wait(path: str) -> Generator[Transactions, list[Done], AdminZnode | None]:
-    """A tool's node; None: it does not exist, and a watch is set."""
+def _watched_node(path: str) -> Generator[Transactions, list[Done], AdminZnode | None]:
+    """Read a tool's node and watch it. None: it does not exist."""
     (read,) = yield [[Exists(path, watch=True), Read(path)]]
     node = read.results[1]
     if isinstance(node, Node):
@@ -132,6 +133,6 @@ def _wait(path: str) -> Generator[Transactions, list[Done], AdminZnode | None]:
     return None
 
 
-def _away(state: ControllerState, path: str, found: AdminZnode) -> Steps:
+def _delete_unchanged(state: ControllerState, path: str, found: AdminZnode) -> Steps:
     """Delete the node unless it changed since it was read."""
     yield [[state.fence(), Delete(path, found.version)]]

@@ -1,21 +1,21 @@
-"""Adoption of the log directories found at a start: topics entered, leaders chosen.
+"""Adoption of log directories at a start: the controller adds their topics and chooses leaders.
 
 A directory that another broker wrote (usually Apache Kafka's) holds topics that the tree does not
-know. They are entered with the id in their `partition.metadata` (a new id if there is none) and
-with as many partitions as there are directories. Their settings are unknown. So they get
-`retention.ms=-1`, `retention.bytes=-1`, `cleanup.policy=delete`: nothing is deleted until somebody
-changes them. Kafka's internal topics get Kafka's settings for them.
+know. The controller adds them with the id in their `partition.metadata` (a new id if there is none)
+and with as many partitions as there are directories. Nobody knows their settings. So they get
+`retention.ms=-1`, `retention.bytes=-1`, `cleanup.policy=delete`: no record is deleted until
+somebody changes them. Kafka's internal topics get the settings that Kafka gives them.
 
 This broker then leads every partition whose only replica it has. The leader epoch is at least the
 newest on disk: max(tree, disk) after a clean stop, one more after an unclean stop or if the tree
-did not know the partition. A lower epoch would make Kafka truncate the log if it took the directory
+did not know the partition. With a lower epoch Kafka would truncate the log if it took the directory
 back.
 A partition without a state (its creation was interrupted) gets one here. A topic whose znode cannot
-be read stays as it is, on disk too.
+be read is left unchanged, in the tree and on disk.
 Kafka creates all directories of a topic at once, krust each one at its first write. If numbers are
 missing, Kafka's internal topics get as many partitions as the settings say, because a group's
 partition depends on that number. For other topics the highest number is the last partition.
-Not promised: the records of a missing partition. A gap is filled with an empty partition.
+Not promised: the records of a missing partition. It is created empty.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from krust.controller.state import Steps, Transactions
     from krust.metadata.store import Done, Operation
 
-KEEP = ASSUMED
-"""Settings under which nothing goes."""
-_TOLD = 100
+NOTHING_DELETED = ASSUMED
+"""Settings of a topic under which no record is deleted."""
+_LISTED = 100
 """topics or partitions that the log lists by name"""
 
 
 class LogOnDisk(NamedTuple):
-    """A partition's directory."""
+    """A partition's directory, as the core found it at the start."""
 
     topic: str
     partition: int
@@ -63,24 +63,26 @@ class LogOnDisk(NamedTuple):
     """whether whoever wrote it stopped cleanly"""
 
 
-def at_start(state: ControllerState, on_disk: Sequence[LogOnDisk]) -> Steps:
-    """Compare the tree with the logs on disk: the controller enters topics that only the disk
-    knows, where the tree is new or belongs to this broker alone.
+def adopt_at_start(state: ControllerState, on_disk: Sequence[LogOnDisk]) -> Steps:
+    """Compare the tree with the logs on disk.
+
+    The controller adds the topics that only the disk knows, if the tree is new or belongs to this
+    broker alone. A broker that is not the controller only remembers which logs it has.
     """
     if state.leading:
         unknown_too = not state.shared or state.is_new_cluster
-        yield from take_over(state, on_disk, unknown_too=unknown_too)
+        yield from adopt(state, on_disk, unknown_too=unknown_too)
     else:
         state.logs_on_disk = {(each.topic, each.partition) for each in on_disk}
 
 
-def take_over(
+def adopt(
     state: ControllerState, on_disk: Iterable[LogOnDisk], *, unknown_too: bool = True
 ) -> Generator[Transactions, list[Done], None]:
-    """Enter unknown topics, then lead everything that is here.
+    """Add unknown topics to the tree, then lead the partitions whose only replica is here.
 
     unknown_too  False: topics on disk that the tree does not know were deleted while this broker
-                 was away, so they are left alone
+                 was stopped, so they are not served
     """
     by_topic: dict[str, list[LogOnDisk]] = {}
     for each in on_disk:
@@ -94,7 +96,7 @@ def take_over(
             state.fault(znodes.topic(name), "it is gone, and its files are not served; they stay")
             continue
         if topic is None:
-            adopted.append(_adopted(state, name, parts))
+            adopted.append(_topic_on_disk(state, name, parts))
             continue
         other = {each.topic_id for each in parts} - {NO_TOPIC_ID, topic.id}
         if other:
@@ -103,7 +105,9 @@ def take_over(
                 hint=f"move the directories {name}-* away, or the metadata that knows it otherwise",
             )
     if adopted:
-        done = yield from write_all([topics.creation(state, topic) for topic in adopted])
+        done = yield from write_all(
+            [topics.creation_transactions(state, topic) for topic in adopted]
+        )
         for topic, refused in zip(adopted, done, strict=True):
             if refused is not None:
                 raise ServerError(
@@ -111,25 +115,27 @@ def take_over(
                     hint="look at the metadata store",
                 )
             state.put(topic)
-        _tell(state, adopted, by_topic)
+        _log_adopted(state, adopted, by_topic)
     disk = {(each.topic, each.partition): each for each in on_disk}
-    yield from lead(state, disk, {topic.name for topic in adopted})
+    yield from lead_local_partitions(state, disk, {topic.name for topic in adopted})
 
 
-def lead(
-    state: ControllerState, disk: Mapping[tuple[str, int], LogOnDisk], but: Collection[str] = ()
+def lead_local_partitions(
+    state: ControllerState,
+    disk: Mapping[tuple[str, int], LogOnDisk],
+    except_topics: Collection[str] = (),
 ) -> Generator[Transactions, list[Done], None]:
-    """Take up the lead of every partition whose only replica this broker is.
+    """Make this broker the leader of every partition whose only replica it has.
 
-    disk   what was found on it, by topic and partition
-    but    topics that need no look
+    disk   the logs that were found, by topic and partition
+    except_topics  topics that need no look
     """
     bare: list[Operation] = []
     raised = []
     for topic in list(state.topics.values()):
-        if topic.name in but:
+        if topic.name in except_topics:
             continue
-        led, operations = _led(state, topic, disk)
+        led, operations = _with_own_leader(state, topic, disk)
         if operations:
             raised.append((led, chunks(state.fence(), operations)))
         missing = [each.path for each in operations if isinstance(each, Create)]
@@ -148,8 +154,8 @@ def lead(
         state.put(led)
 
 
-def _adopted(state: ControllerState, name: str, parts: list[LogOnDisk]) -> Topic:
-    """A topic as its directories show it."""
+def _topic_on_disk(state: ControllerState, name: str, parts: list[LogOnDisk]) -> Topic:
+    """Plan the topic that these directories belong to."""
     ids = {each.topic_id for each in parts} - {NO_TOPIC_ID}
     if len(ids) > 1:
         raise ServerError(
@@ -165,25 +171,25 @@ def _adopted(state: ControllerState, name: str, parts: list[LogOnDisk]) -> Topic
     partitions = tuple(
         Partition(own, state.node_id, epochs.get(index, 0), own) for index in range(count)
     )
-    config = internal_topics.config(state, name) if name in INTERNAL else dict(KEEP)
+    config = internal_topics.config(state, name) if name in INTERNAL else dict(NOTHING_DELETED)
     return Topic(name, topic_id, partitions, config)
 
 
-def _tell(
+def _log_adopted(
     state: ControllerState, adopted: Sequence[Topic], found: Mapping[str, Sequence[LogOnDisk]]
 ) -> None:
-    """Say what was taken over, and what of it nobody knows."""
-    for topic in adopted[:_TOLD]:
+    """Log which topics were adopted, and what their directories do not say about them."""
+    for topic in adopted[:_LISTED]:
         there = {each.partition for each in found[topic.name]}
         lacking = [index for index in range(len(topic.partitions)) if index not in there]
-        empty = f"; without a directory, and empty now: {_numbers(lacking)}" if lacking else ""
-        text = f"took over topic {topic.name}: {_counted(len(there), 'partition')}{empty}"
+        empty = f"; without a directory, and empty now: {_listed(lacking)}" if lacking else ""
+        text = f"took over topic {topic.name}: {_with_count(len(there), 'partition')}{empty}"
         state.changes.lines.append((logging.INFO, text))
-    if len(adopted) > _TOLD:
-        state.warn(f"took over {len(adopted) - _TOLD} topics more, which are not listed")
+    if len(adopted) > _LISTED:
+        state.warn(f"took over {len(adopted) - _LISTED} topics more, which are not listed")
     partitions = sum(len(topic.partitions) for topic in adopted)
-    assumed = ", ".join(f"{name}={value}" for name, value in KEEP.items())
-    taken = f"{_counted(len(adopted), 'topic')} with {_counted(partitions, 'partition')}"
+    assumed = ", ".join(f"{name}={value}" for name, value in NOTHING_DELETED.items())
+    taken = f"{_with_count(len(adopted), 'topic')} with {_with_count(partitions, 'partition')}"
     state.warn(
         f"took over {taken} that the metadata did not know. Directories do not tell topics' "
         f"settings (assumed {assumed}: nothing is deleted), partitions without a directory, and "
@@ -192,19 +198,19 @@ def _tell(
     )
 
 
-def _counted(count: int, what: str) -> str:
+def _with_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _numbers(partitions: Sequence[int]) -> str:
-    shown = ", ".join(map(str, partitions[:_TOLD]))
-    return shown if len(partitions) <= _TOLD else f"{shown} and {len(partitions) - _TOLD} more"
+def _listed(partitions: Sequence[int]) -> str:
+    shown = ", ".join(map(str, partitions[:_LISTED]))
+    return shown if len(partitions) <= _LISTED else f"{shown} and {len(partitions) - _LISTED} more"
 
 
-def _led(
+def _with_own_leader(
     state: ControllerState, topic: Topic, disk: Mapping[tuple[str, int], LogOnDisk]
 ) -> tuple[Topic, list[Operation]]:
-    """The topic with this broker as leader where it is the only replica, and how to write that."""
+    """The topic led by this broker where it has the only replica, and the writes for that."""
     operations: list[Operation] = []
     partitions = list(topic.partitions)
     for index, partition in enumerate(topic.partitions):

@@ -1,12 +1,12 @@
-"""THE table of controller APIs: who decides each, who may decide it, and how it is refused.
+"""THE table of controller APIs: which function decides each, which broker may, how it is refused.
 
 A row is a request that the policy thread decides without the group coordinator. Names are Kafka's;
-`AutoCreate` and `LogDirFailed` are requests of krust's own core. The runtime decides
-AlterReplicaLogDirs, because it needs what the core says of log directories; it has no row.
-A lone broker never loads what only a cluster needs: those functions import their module when they
-are called for the first time.
+krust's own core sends `AutoCreate` and `LogDirFailed`. AlterReplicaLogDirs has no row: the runtime
+decides it, because it needs the core's list of log directories.
+A broker without a cluster does not load the modules that only a cluster needs: those functions
+import their module at their first call.
 Threads: any; the table does not change.
-Not promised: which versions are served. The core's table of APIs says that.
+Not here: which versions are served. The core's table of APIs says that.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ _ROWS = (
         by_controller=True,
         is_forwarded=True,
     ),
-    ControllerApi("LogDirFailed", log_dirs.failed, _refuse_with_text, writes=True),
+    ControllerApi("LogDirFailed", log_dirs.note_failed, _refuse_with_text, writes=True),
     ControllerApi(
         "OffsetCommit", consumer_offsets.commit, _refuse_offsets, writes=True, in_slices=True
     ),

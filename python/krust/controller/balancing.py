@@ -1,8 +1,8 @@
-"""Preferred leaders, without a request: leadership goes back to the first replica of a partition.
+"""Preferred leaders without a request: the controller gives leadership back to first replicas.
 
-A broker is out of balance if it does not lead more than `leader.imbalance.per.broker.percentage` of
-the partitions whose first replica it has. Those of them that it can lead are then given to it. The
-check runs each `leader.imbalance.check.interval.seconds`, the first one FIRST_MS after a broker
+A broker is out of balance if other brokers lead more than `leader.imbalance.per.broker.percentage`
+of the partitions whose first replica it has. The controller then gives it those that it can lead.
+The check runs each `leader.imbalance.check.interval.seconds`, the first one FIRST_MS after a broker
 became the controller, unless `auto.leader.rebalance.enable` is false.
 It runs in slices: partitions are counted first, then moved.
 """
@@ -27,13 +27,13 @@ FIRST_MS = 5_000
 
 def balance(state: ControllerState) -> Steps:
     """Move the partitions of brokers that are out of balance to their preferred leaders."""
-    poor = yield from _poor(state)
+    poor = yield from _unbalanced_brokers(state)
     pace = Pace()
     for name in list(state.topics) if poor else ():
         topic = state.topics.get(name)
         if topic is None:
             continue
-        rules = brokers.rules(state, topic)
+        rules = brokers.leader_rules(state, topic)
         moved: dict[int, Partition] = {}
         for index, partition in enumerate(topic.partitions):
             led = partition
@@ -44,14 +44,16 @@ def balance(state: ControllerState) -> Steps:
                 moved[index] = led
             if pace.is_over(BATCHED if led is not partition else 1):
                 if moved:
-                    state.for_jobs.outdated |= yield from brokers.write(state, [(topic, moved)])
+                    state.for_jobs.outdated |= yield from brokers.write_states(
+                        state, [(topic, moved)]
+                    )
                 moved = {}
                 yield PAUSE
         if moved:
-            state.for_jobs.outdated |= yield from brokers.write(state, [(topic, moved)])
+            state.for_jobs.outdated |= yield from brokers.write_states(state, [(topic, moved)])
 
 
-def _poor(state: ControllerState) -> Generator[Transactions, list[Done], set[int]]:
+def _unbalanced_brokers(state: ControllerState) -> Generator[Transactions, list[Done], set[int]]:
     """The brokers that lead too few of the partitions whose first replica they have."""
     own, lost = Counter[int](), Counter[int]()
     pace = Pace()

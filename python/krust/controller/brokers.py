@@ -1,15 +1,15 @@
 """Live brokers, and the election of leaders when brokers come and go.
 
 `/brokers/ids/N` is ephemeral: a broker is alive while the node exists. A new czxid means that the
-broker was registered again. Its registration says whether it still has what it had before
-(`LiveBroker.kept_since`): after a clean stop, and where only the process ended or the session.
-`leaders.py` decides who leads. The states of a topic are written in transactions that check the
-controller epoch and the version of each state. If a version differs, the topic is read again and
-checked again.
-A new controller compares each registration with the zxid of the state that names the broker: it was
-registered again if its epoch is higher.
-Not promised: that a new controller knows of a restart, if its predecessor wrote the state after the
-registration, and ended before it had read that registration.
+broker was registered again. Its registration says whether it still has the records that it had
+(`LiveBroker.kept_since`): it has after a clean stop, and where only its process or its session
+ended. `leaders.py` decides who leads. Transactions write the states of a topic; each checks the
+controller epoch and the version of each state. If a version differs, the controller reads the topic
+and decides again.
+A new controller compares the epoch of each registration with the zxid of the state that names the
+broker. If the epoch is higher, the broker was registered again since.
+Not promised: that a new controller knows of a restart, if the controller before it wrote the state
+after the registration, and ended before it had read that registration.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from krust.controller.state import Transactions
     from krust.metadata.store import Done
 
-_NAMED = 5
+_LISTED = 5
 """partitions that a line in the log names"""
 
 
-class Returned:
-    """Brokers that were registered again, and that the partitions do not know of yet."""
+class ReturnedBrokers:
+    """Brokers that were registered again, until all partition states say so."""
 
     def __init__(self) -> None:
         self.restarted: set[int] = set()
-        """were alive all the time, as far as was known"""
+        """brokers that were registered again before the controller saw them dead"""
         self.lossy: set[int] = set()
-        """may have lost what was not synced"""
+        """brokers that may have lost records that were not synced"""
         self.lossy_in: dict[tuple[str, int], set[int]] = {}
-        """the same in single partitions: topic and number -> brokers"""
+        """the same for single partitions: topic and number -> brokers"""
 
     def __bool__(self) -> bool:
         return bool(self.restarted or self.lossy or self.lossy_in)
 
-    def add(self, later: Returned) -> None:
+    def add(self, later: ReturnedBrokers) -> None:
         """Add brokers that returned later."""
         self.restarted |= later.restarted
         self.lossy |= later.lossy
@@ -58,7 +58,7 @@ class Returned:
             self.lossy_in.setdefault(place, set()).update(lossy)
 
     def clear(self) -> None:
-        """All partitions know of them now."""
+        """Forget all: the partition states say so now."""
         self.restarted.clear()
         self.lossy.clear()
         self.lossy_in.clear()
@@ -69,10 +69,12 @@ class Returned:
         return self.lossy if own is None else self.lossy | own
 
 
-NONE = Returned()
+NO_RETURNED = ReturnedBrokers()
 
 
-def read_live(state: ControllerState) -> Generator[Transactions, list[Done], Returned]:
+def read_live_brokers(
+    state: ControllerState,
+) -> Generator[Transactions, list[Done], ReturnedBrokers]:
     """Read the live brokers. Returns those that were registered again since the last call.
 
     This broker counts as alive in any case.
@@ -83,14 +85,16 @@ def read_live(state: ControllerState) -> Generator[Transactions, list[Done], Ret
     ]
     found: dict[int, LiveBroker] = {}
     paths = [f"{znodes.BROKERS}/{name}" for name in names]
-    results = yield from store_reads.pieces(Read(path, watch=True) for path in paths)
+    results = yield from store_reads.read_many(Read(path, watch=True) for path in paths)
     for path, name, node in zip(paths, names, results, strict=True):
         if isinstance(node, Node):
-            _add(state, found, path, int(name), node)
+            _add_registration(state, found, path, int(name), node)
         elif node is not Refusal.NO_NODE:
             raise RetryLaterError(f"{path}: {node}")
-    own = found.setdefault(state.node_id, state.brokers.get(state.node_id) or own_broker(state))
-    returned = Returned()
+    own = found.setdefault(
+        state.node_id, state.brokers.get(state.node_id) or unread_own_broker(state)
+    )
+    returned = ReturnedBrokers()
     is_first = not state.registrations
     for broker, live in found.items():
         before = state.brokers.get(broker, live).epoch
@@ -109,15 +113,15 @@ def read_live(state: ControllerState) -> Generator[Transactions, list[Done], Ret
     return returned
 
 
-def own_broker(state: ControllerState) -> LiveBroker:
-    """The broker itself, before its registration can be read."""
+def unread_own_broker(state: ControllerState) -> LiveBroker:
+    """The broker itself, before it can read its own registration."""
     return LiveBroker(kept_epoch=state.kept_epoch)
 
 
-def _add(
+def _add_registration(
     state: ControllerState, found: dict[int, LiveBroker], path: str, broker: int, node: Node
 ) -> None:
-    """Add the registration in a node. One of our number by another session is ignored."""
+    """Add the registration in a node; ignore one with this broker's id from another session."""
     if broker == state.node_id and node.stat.owner != state.session:
         return
     try:
@@ -131,9 +135,9 @@ def _add(
 
 
 def live_brokers(
-    state: ControllerState, place: tuple[str, int], returned: Returned = NONE
+    state: ControllerState, place: tuple[str, int], returned: ReturnedBrokers = NO_RETURNED
 ) -> LiveBrokers:
-    """The brokers that may lead a partition; not those that have lost the disk with it."""
+    """The brokers as an election of this partition sees them; none whose disk with it failed."""
     alive, lossy = state.brokers.keys(), returned.lossy_of(place)
     offline = state.offline.brokers_of(place)
     return LiveBrokers(
@@ -145,7 +149,7 @@ def live_brokers(
     )
 
 
-def rules(state: ControllerState, topic: Topic) -> Rules:
+def leader_rules(state: ControllerState, topic: Topic) -> Rules:
     """What the settings of a topic say about leaders."""
     min_isr = state.topic_text(topic, "min.insync.replicas")
     unclean = state.topic_text(topic, "unclean.leader.election.enable")
@@ -157,7 +161,7 @@ def with_live_leader(
     topic: Topic,
     index: int,
     topic_rules: Rules,
-    returned: Returned = NONE,
+    returned: ReturnedBrokers = NO_RETURNED,
 ) -> Partition:
     """A partition with a live leader and ISR; the same object if it has them."""
     partition = topic.partitions[index]
@@ -171,7 +175,7 @@ def without_stale_leaders(
     topic: Topic,
     written: Mapping[tuple[str, int], int],
     since: int,
-    returned: Returned,
+    returned: ReturnedBrokers,
     *,
     was_controller: bool,
 ) -> Topic:
@@ -179,7 +183,7 @@ def without_stale_leaders(
 
     since     the zxid from which on this process is a broker
     returned  gets the brokers that may have lost records of the topic since
-    was_controller  what has no other replica than here was taken up by `adoption.lead`
+    was_controller  `adoption.lead_local_partitions` has handled those whose only replica is here
     """
     partitions = list(topic.partitions)
     for index, each in enumerate(partitions):
@@ -200,8 +204,8 @@ def without_stale_leaders(
     return topic._replace(partitions=tuple(partitions))
 
 
-def sweep(
-    state: ControllerState, names: Iterable[str], returned: Returned = NONE
+def elect_missing_leaders(
+    state: ControllerState, names: Iterable[str], returned: ReturnedBrokers = NO_RETURNED
 ) -> Generator[Transactions, list[Done], set[str]]:
     """Elect leaders where the leader is gone or a new one is possible, in slices.
 
@@ -216,22 +220,22 @@ def sweep(
         if topic is None:
             continue
         moved: dict[int, Partition] = {}
-        topic_rules = rules(state, topic)
+        topic_rules = leader_rules(state, topic)
         for index, partition in enumerate(topic.partitions):
             now = with_live_leader(state, topic, index, topic_rules, returned)
             if now is not partition:
                 moved[index] = now
             if pace.is_over(BATCHED if now is not partition else 1):
                 more = [(topic, moved)] if moved else []
-                outdated |= yield from write(state, [*wanted, *more], returned)
+                outdated |= yield from write_states(state, [*wanted, *more], returned)
                 wanted, moved = [], {}
                 yield PAUSE
         if moved:
             wanted.append((topic, moved))
-    return outdated | (yield from write(state, wanted, returned))
+    return outdated | (yield from write_states(state, wanted, returned))
 
 
-class Batch(Generic[RespT]):
+class PartitionStateBatch(Generic[RespT]):
     """Partition states that are written together, and their results in the response."""
 
     def __init__(self) -> None:
@@ -250,22 +254,24 @@ class Batch(Generic[RespT]):
     def write(
         self, state: ControllerState
     ) -> Generator[Transactions, list[Done], list[tuple[RespT, Code]]]:
-        """Write all states. Returns the results of those that were not written, each with why:
-        INVALID_UPDATE_VERSION, or NOT_CONTROLLER if the store is not available.
+        """Write all states. Returns the results of those that were not written, each with the
+        reason: INVALID_UPDATE_VERSION, or NOT_CONTROLLER if the store is not available.
 
-        A transaction a topic. If the tree has another state of one of its partitions, each is
-        written for itself, and the topic is read again. Afterwards the batch is empty.
+        Each topic is one transaction. If the tree has another state of one of its partitions, each
+        state is written by itself, and the topic is read again. Afterwards the batch is empty.
         """
         wanted, self._wanted = self._wanted, {}
         results, self._results = self._results, []
         lost: set[tuple[str, int]] = set()
         try:
-            failed = yield from write(state, list(wanted.values()))
+            failed = yield from write_states(state, list(wanted.values()))
             state.for_jobs.outdated |= failed
             for name in failed:
                 topic, moved = wanted[name]
                 for index, partition in moved.items():
-                    if len(moved) == 1 or (yield from write(state, [(topic, {index: partition})])):
+                    if len(moved) == 1 or (
+                        yield from write_states(state, [(topic, {index: partition})])
+                    ):
                         lost.add((name, index))
         except RetryLaterError:
             return [(result, Code.NOT_CONTROLLER) for _, _, result in results]
@@ -273,16 +279,16 @@ class Batch(Generic[RespT]):
         return [(result, code) for name, index, result in results if (name, index) in lost]
 
 
-def write(
+def write_states(
     state: ControllerState,
     wanted: list[tuple[Topic, dict[int, Partition]]],
-    returned: Returned = NONE,
+    returned: ReturnedBrokers = NO_RETURNED,
 ) -> Generator[Transactions, list[Done], set[str]]:
     """Write partition states, one transaction a topic. Returns the topics that had other states.
 
     returned  brokers that may have lost records: their elections are counted and logged
     """
-    yield from _make_room(state, wanted)
+    yield from _create_parents(state, wanted)
     pending = []
     for topic, other in wanted:
         operations = [state.write_of(topic.name, index, each) for index, each in other.items()]
@@ -303,14 +309,14 @@ def write(
             else:
                 outdated.add(topic.name)
         pending = left
-    _tell_risks(state, written, returned)
+    _log_risks(state, written, returned)
     return outdated
 
 
-def _tell_risks(
+def _log_risks(
     state: ControllerState,
     written: list[tuple[Topic, dict[int, Partition]]],
-    returned: Returned,
+    returned: ReturnedBrokers,
 ) -> None:
     """Count and log the elections that may have cost acknowledged records."""
     found: dict[Risk, list[str]] = {}
@@ -322,12 +328,12 @@ def _tell_risks(
                 found.setdefault(kind, []).append(place)
     for kind, places in found.items():
         state.risks[kind] += len(places)
-        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-        named = ", ".join(places[:_NAMED])
+        more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+        named = ", ".join(places[:_LISTED])
         state.warn(f"{kind.value}, acknowledged records may be lost: {named}{more}")
 
 
-def _make_room(
+def _create_parents(
     state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
 ) -> Generator[Transactions, list[Done], None]:
     """Create the parent nodes of new states."""

@@ -1,12 +1,13 @@
-"""What users, clients and addresses may use, over the wire.
+"""Requests about the quotas of users, clients and addresses.
 
-DescribeClientQuotas 0-1: by components, each a name, the default, or any; `strict`: of owners with
-    no other parts. AlterClientQuotas 0-1: each entry for itself; `validate_only` writes nothing.
-DescribeUserScramCredentials 0: of each user mechanisms and iterations, as Kafka stored them.
-Any broker answers, from the tree and not from memory. Codes and words are Kafka 3.9's.
-Own decisions: what is below zero or no number is refused (3.9 stores some of it); an address is an
-    IPv4 address (no name server is asked; 3.9 has no IPv6 either); a key that is no quota is not
-    taken away. On a broken node there, an alteration is refused.
+DescribeClientQuotas 0-1: filters by components, each a name, the default, or any; `strict` leaves
+    out owners with other parts. AlterClientQuotas 0-1: decides each entry by itself;
+    `validate_only` writes nothing.
+DescribeUserScramCredentials 0: the mechanisms and iterations of each user, as Kafka stored them.
+Any broker answers. It reads the tree and keeps nothing in memory. Codes and texts are Kafka 3.9's.
+Different from 3.9: a value below zero, or that is no number, is refused (3.9 stores some of them);
+    an address is an IPv4 address (krust asks no name server; 3.9 has no IPv6 either); a key that is
+    no quota is not removed. If the node is broken, the alteration is refused.
 Version notes: v1 is flexible.
 Not done: SCRAM credentials are not written, nobody is authenticated.
 Source: KIP-546, KIP-599, KIP-612, KIP-554.
@@ -36,7 +37,7 @@ from krust.metadata.store import Refusal, is_path
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from krust.controller.quotas import Owner
+    from krust.controller.quotas import QuotaOwner
     from krust.controller.state import Steps, Transactions
     from krust.messages.alter_client_quotas import (
         AlterClientQuotasRequest,
@@ -67,21 +68,21 @@ MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """By their numbers."""
 
 _TOLERANCE = 1e-6
-_BATCH = 100
-"""so many entities are written in one transaction, which costs one sync of the store"""
-_TRIES = 3
+_ENTITIES_PER_WRITE = 100
+"""entities that one transaction writes; it costs one sync of the store"""
+_ATTEMPTS = 3
 """for a node that others change at the same time"""
-_RETRIED = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE, Refusal.NOT_EMPTY)
+_RETRIABLE = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE, Refusal.NOT_EMPTY)
 _SCRAM = re.compile(r"salt=[^,]*,stored_key=[^,]*,server_key=[^,]*,iterations=([0-9]{1,9})\Z")
-_BROKEN = "The server experienced an unexpected error when processing the request."
+_SERVER_ERROR_TEXT = "The server experienced an unexpected error when processing the request."
 
-_Match = tuple[int, str | None]
+_NameFilter = tuple[int, str | None]
 
 
 class _Alteration(NamedTuple):
-    """What is to become of one entity's quotas."""
+    """The changes of one entity's quotas, and the result to fill in."""
 
-    owner: Owner
+    owner: QuotaOwner
     ops: Sequence[OpData]
     result: EntryResult
 
@@ -92,25 +93,25 @@ def describe(
     """DescribeClientQuotas."""
     entries: list[EntryData] = []
     try:
-        wanted = _components(request.message["components"])
+        wanted = _name_filters(request.message["components"])
         strict = bool(request.message["strict"])
         pace = Pace()
-        for place, node in (yield from quota_entities.nodes()).items():
+        for place, node in (yield from quota_entities.read_owner_nodes()).items():
             if pace.is_over():
                 yield PAUSE
             owner = quotas.owner_at(place)
-            if owner is not None and _fits(owner, wanted, strict=strict):
-                values = _values(owner, node)
+            if owner is not None and _matches(owner, wanted, strict=strict):
+                values = _quota_values(owner, node)
                 if values:
-                    entries.append({"entity": _entity(owner), "values": values})
+                    entries.append({"entity": _entity_data(owner), "values": values})
     except RefusedError as refused:
-        return _described(refused.code, str(refused), None)
+        return _describe_response(refused.code, str(refused), None)
     except ServerError as error:
-        return _described(Code.REQUEST_TIMED_OUT, str(error), None)
-    return _described(Code.NONE, "", entries)
+        return _describe_response(Code.REQUEST_TIMED_OUT, str(error), None)
+    return _describe_response(Code.NONE, "", entries)
 
 
-def _described(
+def _describe_response(
     code: Code, text: str, entries: list[EntryData] | None
 ) -> DescribeClientQuotasResponse:
     return {
@@ -133,19 +134,19 @@ def alter(
         if pace.is_over(len(entry["entity"]) + len(entry["ops"])):
             yield PAUSE
         named = {each["entity_type"]: each["entity_name"] for each in entry["entity"]}
-        entity = _entity(named.items())
+        entity = _entity_data(named.items())
         result: EntryResult = {"error_code": Code.NONE, "error_message": None, "entity": entity}
         results[frozenset(named.items())] = result
         try:
-            asked.append(_Alteration(_owner(named), entry["ops"], result))
+            asked.append(_Alteration(_owner_of(named), entry["ops"], result))
         except RefusedError as refused:
             result |= {"error_code": refused.code, "error_message": str(refused)}
-    rest = asked if only_check else (yield from _alter_together(state, asked))
+    rest = asked if only_check else (yield from _write_simple(state, asked))
     for each in rest:
         if pace.is_over(WRITE):
             yield PAUSE
         try:
-            yield from _change(state, each.owner, each.ops, only_check)
+            yield from _write_quotas(state, each.owner, each.ops, only_check)
         except RefusedError as refused:
             each.result.update({"error_code": refused.code, "error_message": str(refused)})
     return {"throttle_time_ms": 0, "entries": list(results.values())}
@@ -157,9 +158,9 @@ def describe_scram(
     """DescribeUserScramCredentials."""
     asked = [each["name"] for each in request.message["users"] or ()]
     try:
-        found = yield from quota_entities.nodes("users")
+        found = yield from quota_entities.read_owner_nodes("users")
     except ServerError as error:
-        return _users(Code.REQUEST_TIMED_OUT, str(error), [])
+        return _scram_response(Code.REQUEST_TIMED_OUT, str(error), [])
     known: dict[str, DescribeUserScramCredentialsResult] = {}
     pace = Pace()
     for place, node in found.items():
@@ -167,7 +168,7 @@ def describe_scram(
             yield PAUSE
         owner = quotas.owner_at(place)
         if owner is not None and owner[0][1] is not None:
-            result = _scram(owner[0][1], node)
+            result = _scram_of(owner[0][1], node)
             if result is not None:
                 known[owner[0][1]] = result
     times = Counter(asked)
@@ -175,13 +176,13 @@ def describe_scram(
     for name in times:
         if pace.is_over():
             yield PAUSE
-        results.append(_refused_user(name, times[name]) or known.get(name) or _no_user(name))
+        results.append(_refused_name(name, times[name]) or known.get(name) or _unknown_user(name))
     if not asked:
         results = [known[name] for name in sorted(known)]
-    return _users(Code.NONE, "", results)
+    return _scram_response(Code.NONE, "", results)
 
 
-def _users(
+def _scram_response(
     code: Code, text: str, results: list[DescribeUserScramCredentialsResult]
 ) -> DescribeUserScramCredentialsResponse:
     return {
@@ -192,26 +193,26 @@ def _users(
     }
 
 
-def _alter_together(
+def _write_simple(
     state: ControllerState, asked: list[_Alteration]
 ) -> Generator[Transactions, list[Done], list[_Alteration]]:
-    """Write what is simple, many in one transaction: owners of one part that are named once and
-    keep a node whose parent is there. Returns the others, and those whose transaction failed: each
-    of them is to be written alone, and hears why it cannot be.
+    """Write the simple alterations, many in one transaction: those of an owner of one part that is
+    named once, keeps its node, and whose parent node exists. Returns the others, and those whose
+    transaction failed: the caller writes each of them by itself and so learns its own error.
     """
     times = Counter(each.owner for each in asked)
     simple: list[_Alteration] = []
     rest: list[_Alteration] = []
     for each in asked:
-        is_path_of_one = len(each.owner) == 1 and is_path(_path(each.owner))
+        is_path_of_one = len(each.owner) == 1 and is_path(_znode(each.owner))
         (simple if times[each.owner] == 1 and is_path_of_one else rest).append(each)
-    for start in range(0, len(simple), _BATCH):
+    for start in range(0, len(simple), _ENTITIES_PER_WRITE):
         operations: list[Operation] = []
         written = []
-        for each in simple[start : start + _BATCH]:
+        for each in simple[start : start + _ENTITIES_PER_WRITE]:
             try:
-                place = yield from quota_entities.look(each.owner)
-                config = _changed(each.owner, place.config, each.ops)
+                place = yield from quota_entities.read_entity(each.owner)
+                config = _with_ops(each.owner, place.config, each.ops)
             except (BadZnodeError, RefusedError, ServerError):
                 rest.append(each)
                 continue
@@ -230,25 +231,27 @@ def _alter_together(
                 rest += written
         except ServerError:
             rest += written
-        if start + _BATCH < len(simple):
+        if start + _ENTITIES_PER_WRITE < len(simple):
             yield PAUSE
     return rest
 
 
-def _change(state: ControllerState, owner: Owner, ops: Sequence[OpData], only_check: bool) -> Steps:
-    """Write the quotas of one; he has them from then on."""
-    path = _path(owner)
+def _write_quotas(
+    state: ControllerState, owner: QuotaOwner, ops: Sequence[OpData], only_check: bool
+) -> Steps:
+    """Write the quotas of one owner, and enforce them from now on."""
+    path = _znode(owner)
     if not is_path(path):
         raise RefusedError(Code.INVALID_REQUEST, f"{path} cannot be stored")
     refused: Refusal | None = None
     try:
-        for _ in range(_TRIES):
-            place = yield from quota_entities.look(owner)
-            config = _changed(owner, place.config, ops)
+        for _ in range(_ATTEMPTS):
+            place = yield from quota_entities.read_entity(owner)
+            config = _with_ops(owner, place.config, ops)
             if only_check or config == place.config:
                 return
             refused = yield from quota_entities.write(place, config)
-            if refused not in _RETRIED:
+            if refused not in _RETRIABLE:
                 break
         if refused is None:
             yield from quota_entities.reread(state, owner)
@@ -260,12 +263,12 @@ def _change(state: ControllerState, owner: Owner, ops: Sequence[OpData], only_ch
         raise RefusedError(refused_code(refused), f"{path}: {refused.value}")
 
 
-def _path(owner: Owner) -> str:
+def _znode(owner: QuotaOwner) -> str:
     return f"{znodes.CONFIG}/{quotas.path(owner)}"
 
 
-def _owner(named: Mapping[str, str | None]) -> Owner:
-    """Whose quotas an entry is about; RefusedError: nobody can have them."""
+def _owner_of(named: Mapping[str, str | None]) -> QuotaOwner:
+    """The owner that an entry names. RefusedError: there is no such owner."""
     if not named:
         raise RefusedError(Code.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind, name in named.items():
@@ -289,8 +292,8 @@ def _owner(named: Mapping[str, str | None]) -> Owner:
     return tuple((kind, named[kind]) for kind in quotas.KINDS if kind in named)
 
 
-def _changed(owner: Owner, before: dict[str, str], ops: Sequence[OpData]) -> dict[str, str]:
-    """The settings of one after these changes."""
+def _with_ops(owner: QuotaOwner, before: dict[str, str], ops: Sequence[OpData]) -> dict[str, str]:
+    """An owner's settings after these changes."""
     config, known = dict(before), quotas.keys_of(owner)
     for op in ops:
         key, value = op["key"], op["value"]
@@ -301,14 +304,14 @@ def _changed(owner: Owner, before: dict[str, str], ops: Sequence[OpData]) -> dic
             continue
         if key not in known:
             raise RefusedError(Code.INVALID_REQUEST, f"Invalid configuration key {key}")
-        config[key] = _text(key, value)
+        config[key] = _stored_text(key, value)
     return config
 
 
-def _text(key: str, value: float) -> str:
+def _stored_text(key: str, value: float) -> str:
     """A quota as it is stored."""
-    if key in quotas.WHOLE:
-        kind = quotas.WHOLE[key]
+    if key in quotas.INTEGER_QUOTAS:
+        kind = quotas.INTEGER_QUOTAS[key]
         most = 2**63 - 1 if kind == "LONG" else 2**31 - 1
         whole = min(int(value + _TOLERANCE), most) if 0 <= value < math.inf else 0
         if not abs(whole - value) <= _TOLERANCE:
@@ -319,9 +322,9 @@ def _text(key: str, value: float) -> str:
     return quotas.text_of(value)
 
 
-def _components(asked: Sequence[ComponentData]) -> dict[str, _Match]:
-    """What each kind of name has to be."""
-    wanted: dict[str, _Match] = {}
+def _name_filters(asked: Sequence[ComponentData]) -> dict[str, _NameFilter]:
+    """The filter of each kind of name: how it matches, and which name."""
+    wanted: dict[str, _NameFilter] = {}
     for each in asked:
         kind, how, name = each["entity_type"], each["match_type"], each["match"]
         if kind in wanted:
@@ -349,7 +352,7 @@ def _components(asked: Sequence[ComponentData]) -> dict[str, _Match]:
     return wanted
 
 
-def _fits(owner: Owner, wanted: Mapping[str, _Match], *, strict: bool) -> bool:
+def _matches(owner: QuotaOwner, wanted: Mapping[str, _NameFilter], *, strict: bool) -> bool:
     named = dict(owner)
     if strict and named.keys() - wanted.keys():
         return False
@@ -363,7 +366,7 @@ def _fits(owner: Owner, wanted: Mapping[str, _Match], *, strict: bool) -> bool:
     return True
 
 
-def _values(owner: Owner, node: Node) -> list[ValueData]:
+def _quota_values(owner: QuotaOwner, node: Node) -> list[ValueData]:
     try:
         values, _ = quotas.read(owner, EntityConfig.decode(node.data).config)
     except BadZnodeError:
@@ -371,12 +374,12 @@ def _values(owner: Owner, node: Node) -> list[ValueData]:
     return [{"key": key, "value": value} for key, value in values.items()]
 
 
-def _entity(owner: Iterable[tuple[str, str | None]]) -> list[EntityData]:
+def _entity_data(owner: Iterable[tuple[str, str | None]]) -> list[EntityData]:
     return [{"entity_type": kind, "entity_name": name} for kind, name in owner]
 
 
-def _scram(user: str, node: Node) -> DescribeUserScramCredentialsResult | None:
-    """What a user can prove himself with; None: nothing."""
+def _scram_of(user: str, node: Node) -> DescribeUserScramCredentialsResult | None:
+    """The SCRAM credentials of a user; None: there are none."""
     try:
         config = EntityConfig.decode(node.data).config
     except BadZnodeError:
@@ -387,24 +390,24 @@ def _scram(user: str, node: Node) -> DescribeUserScramCredentialsResult | None:
             continue
         stored = _SCRAM.match(config[name])
         if stored is None:
-            return _user(user, Code.UNKNOWN_SERVER_ERROR, _BROKEN)
+            return _user_result(user, Code.UNKNOWN_SERVER_ERROR, _SERVER_ERROR_TEXT)
         infos.append({"mechanism": number, "iterations": int(stored[1])})
-    return {**_user(user, Code.NONE, ""), "credential_infos": infos} if infos else None
+    return {**_user_result(user, Code.NONE, ""), "credential_infos": infos} if infos else None
 
 
-def _refused_user(name: str, times: int) -> DescribeUserScramCredentialsResult | None:
+def _refused_name(name: str, times: int) -> DescribeUserScramCredentialsResult | None:
     if not name:
-        return _user(name, Code.RESOURCE_NOT_FOUND, "Username must not be empty")
+        return _user_result(name, Code.RESOURCE_NOT_FOUND, "Username must not be empty")
     if times > 1:
         text = "Cannot describe SCRAM credentials for the same user twice in a single request: "
-        return _user(name, Code.DUPLICATE_RESOURCE, text + name)
+        return _user_result(name, Code.DUPLICATE_RESOURCE, text + name)
     return None
 
 
-def _no_user(name: str) -> DescribeUserScramCredentialsResult:
+def _unknown_user(name: str) -> DescribeUserScramCredentialsResult:
     text = "Attempt to describe a user credential that does not exist: "
-    return _user(name, Code.RESOURCE_NOT_FOUND, text + name)
+    return _user_result(name, Code.RESOURCE_NOT_FOUND, text + name)
 
 
-def _user(name: str, code: Code, text: str) -> DescribeUserScramCredentialsResult:
+def _user_result(name: str, code: Code, text: str) -> DescribeUserScramCredentialsResult:
     return {"user": name, "error_code": code, "error_message": text, "credential_infos": []}

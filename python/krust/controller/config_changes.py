@@ -35,23 +35,23 @@ class ConfigChangeNotifications:
         """notice -> when it was seen first"""
 
     def begin(self) -> Steps:
-        """Start after the existing notifications: their settings are read next anyway."""
+        """Remember the newest notification. The caller reads all settings next."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
         names = store_reads.children(znodes.CONFIG_CHANGES, read.results[0])
-        self._last = max([_number(name) for name in names], default=-1)
+        self._last = max([_number_of(name) for name in names], default=-1)
 
-    def look(self, state: ControllerState, now_ms: int) -> Steps:
+    def read_new(self, state: ControllerState, now_ms: int) -> Steps:
         """Read new notifications, and the settings that they name."""
         (read,) = yield [[Children(znodes.CONFIG_CHANGES, watch=True)]]
         names = store_reads.children(znodes.CONFIG_CHANGES, read.results[0])
         self._since = {name: self._since.get(name, now_ms) for name in names}
-        new = [name for name in names if _number(name) > self._last]
+        new = [name for name in names if _number_of(name) > self._last]
         if not new:
             return
         paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in new]
-        results = yield from store_reads.pieces(map(Read, paths))
+        results = yield from store_reads.read_many(map(Read, paths))
         topics: dict[str, None] = {}
-        limited: dict[quotas.Owner, None] = {}
+        limited: dict[quotas.QuotaOwner, None] = {}
         groups: dict[str, None] = {}
         brokers = False
         for path, node in zip(paths, results, strict=True):
@@ -77,9 +77,9 @@ class ConfigChangeNotifications:
             yield from loading.of_brokers(state)
         for each in limited:
             yield from quota_entities.reread(state, each)
-        yield from group_configs.reread(state, group_configs.named(groups))
-        yield from hold(state, [name for name in topics if _fits(name)])
-        self._last = max(_number(name) for name in new)
+        yield from group_configs.reread(state, group_configs.groups_of(groups))
+        yield from reread_topic_configs(state, [name for name in topics if _is_topic_name(name)])
+        self._last = max(_number_of(name) for name in new)
 
     def purge(self, state: ControllerState, now_ms: int) -> Steps:
         """Delete notifications that all brokers had the time to see."""
@@ -93,14 +93,14 @@ class ConfigChangeNotifications:
         return min(self._since.values(), default=float("inf")) + KEEP_MS - now_ms
 
 
-def hold(state: ControllerState, names: Collection[str]) -> Steps:
+def reread_topic_configs(state: ControllerState, names: Collection[str]) -> Steps:
     """Read the settings of these topics."""
     found = yield from loading.settings_of(state, names)
     for name, entity in found.items():
-        _hold(state, name, entity)
+        _take_config(state, name, entity)
 
 
-def _hold(state: ControllerState, name: str, entity: ConfigEntity) -> None:
+def _take_config(state: ControllerState, name: str, entity: ConfigEntity) -> None:
     topic = state.topics.get(name)
     if topic is None:
         return
@@ -111,11 +111,11 @@ def _hold(state: ControllerState, name: str, entity: ConfigEntity) -> None:
         state.put(topic._replace(config=entity.config, config_version=version))
 
 
-def _fits(name: str) -> bool:
+def _is_topic_name(name: str) -> bool:
     """Whether the name is possible for a topic."""
     return "/" not in name and bool(name)
 
 
-def _number(name: str) -> int:
+def _number_of(name: str) -> int:
     digits = name[-10:]
     return int(digits) if digits.isdecimal() else -1

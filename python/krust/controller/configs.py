@@ -1,12 +1,12 @@
-"""Settings over the wire: what holds, where it comes from, and changes of it.
+"""Requests about settings: which value is effective, where it comes from, and changes of it.
 
-DescribeConfigs 0-4: topics and brokers with every setting, sources, synonyms (v1), types and
-    documentation (v3); groups; client metrics by their defaults; loggers: the root one.
+DescribeConfigs 0-4: every setting of topics and brokers, with source, synonyms (v1), type and
+    documentation (v3); groups; client metrics by their defaults; of the loggers the root one.
 AlterConfigs 0-2 (replaces all that was set), IncrementalAlterConfigs 0-1 (set, delete, append,
     subtract): topics, this broker, all brokers (""), groups (`group_configs.py`).
     One bad item refuses its resource alone.
-ListConfigResources 0-1: v0 knows client metrics only, of which there are none; of groups those
-    that something is set for.
+ListConfigResources 0-1: v0 lists client metrics, and there are none; v1 also the groups that have
+    settings of their own.
 Version notes: v0 of DescribeConfigs has `is_default` in place of a source.
 Not done: dynamic log levels, settings of client metrics: INVALID_REQUEST.
 Source: KIP-133, KIP-226, KIP-339, KIP-524, KIP-569, KIP-1142.
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         ListConfigResourcesResponse,
     )
 
-    _Changed = Callable[[Mapping[str, str], Any], dict[str, str]]
+    _Alteration = Callable[[Mapping[str, str], Any], dict[str, str]]
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -92,7 +92,7 @@ DYNAMIC_GROUP = 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """The operations of IncrementalAlterConfigs."""
 
-_OF_METRICS = {
+_METRICS_DEFAULTS = {
     "interval.ms": ("300000", Type.INT),
     "match": ("", Type.LIST),
     "metrics": ("", Type.LIST),
@@ -103,8 +103,8 @@ _TABLES = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER}
 _NUMBER = re.compile("[+-]?[0-9]{1,10}")
 
 
-class Known(NamedTuple):
-    """A value that a setting has somewhere, the strongest first in a list of them."""
+class SettingValue(NamedTuple):
+    """A value of a setting, and its source. Lists of them have the effective value first."""
 
     name: str
     value: str
@@ -112,7 +112,7 @@ class Known(NamedTuple):
 
 
 def refused_topic_value(state: ControllerState, name: str, text: str) -> str | None:
-    """Why a topic setting that parses cannot be had; None: it can."""
+    """Why a topic cannot have this value, although it parses; None: it can."""
     setting = TOPIC[name]
     if name == RETENTION and text:
         return _refused_policy(text, state.config.text(RETENTION) or "")
@@ -122,8 +122,8 @@ def refused_topic_value(state: ControllerState, name: str, text: str) -> str | N
 
 
 def _refused_policy(name: str, of_broker: str) -> str | None:
-    """Why a topic cannot name this policy. A client must not have a broker load just any module:
-    what a topic names is built in, of an installed package, or in a setting of the broker.
+    """Why a topic cannot name this retention policy; None: it can. A client must not make a broker
+    load any module: the policy is built in, of an installed package, or named by a broker setting.
     """
     places = [place for _, place in rules(RETENTION, of_broker)]
     known = {*RETENTION_POLICIES, *entry_points(RETENTION_GROUP), *places}
@@ -194,7 +194,7 @@ def list_resources(
 def alter(
     state: ControllerState, request: Request[AlterConfigsRequest]
 ) -> Policy[AlterConfigsResponse]:
-    """AlterConfigs: what is not named goes back to its default."""
+    """AlterConfigs: a setting that the request does not name gets its default."""
 
     def changed(_before: Mapping[str, str], resource: AlterConfigsResource) -> dict[str, str]:
         config = {}
@@ -206,7 +206,7 @@ def alter(
             config[pair["name"]] = pair["value"]
         return config
 
-    return (yield from _alter(state, request, changed))
+    return (yield from _alter_each(state, request, changed))
 
 
 def incremental_alter(
@@ -232,11 +232,11 @@ def incremental_alter(
                 config[name] = value
                 continue
             if kind == GROUP_RESOURCE:
-                raise RefusedError(Code.INVALID_CONFIG, _no_list(name, operation))
-            config[name] = _joined(state, table.get(name), before, pair)
+                raise RefusedError(Code.INVALID_CONFIG, _no_list_refusal(name, operation))
+            config[name] = _with_list_change(state, table.get(name), before, pair)
         return config
 
-    return (yield from _alter(state, request, changed))
+    return (yield from _alter_each(state, request, changed))
 
 
 def topic_entries(
@@ -248,17 +248,19 @@ def topic_entries(
     for name, setting in TOPIC.items():
         if wanted is not None and name not in wanted:
             continue
-        known = [Known(name, topic.config[name], DYNAMIC_TOPIC)] if name in topic.config else []
-        known += _known(state, setting.synonyms)
-        entry = _entry(setting, known, state.topic_text(topic, name))
+        known = (
+            [SettingValue(name, topic.config[name], DYNAMIC_TOPIC)] if name in topic.config else []
+        )
+        known += _values_by_source(state, setting.synonyms)
+        entry = _described_entry(setting, known, state.topic_text(topic, name))
         entries.append(entry)
     return entries
 
 
-def _alter(
-    state: ControllerState, request: Request[Any], changed: _Changed
+def _alter_each(
+    state: ControllerState, request: Request[Any], changed: _Alteration
 ) -> Policy[AlterConfigsResponse]:
-    """The way of both: plan each resource, write it, then let it hold."""
+    """Plan each resource, write it, then apply it; for both APIs."""
     results: list[AlterConfigsResourceResponse] = []
     resources = request.message["resources"]
     keys = [(each["resource_type"], each["resource_name"]) for each in resources]
@@ -277,11 +279,11 @@ def _alter(
         try:
             if times[key] > 1:
                 raise RefusedError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
-            before = _before(state, *key)
+            before = _current_config(state, *key)
             config = changed(before, resource)
             _check(state, key[0], before, config)
             if not request.message.get("validate_only"):
-                yield from _write(state, key, config)
+                yield from _write_config(state, key, config)
                 if pace.is_over(WRITE):
                     yield PAUSE
         except RefusedError as refused:
@@ -289,18 +291,18 @@ def _alter(
     return {"throttle_time_ms": 0, "responses": results}
 
 
-def _write(state: ControllerState, key: tuple[int, str], config: dict[str, str]) -> Steps:
-    """Write the settings of one entity and let them hold."""
+def _write_config(state: ControllerState, key: tuple[int, str], config: dict[str, str]) -> Steps:
+    """Write the settings of one entity and apply them."""
     kind, name = key
     if kind == TOPIC_RESOURCE:
         topic = state.topics[name]
         data = EntityConfig(config).encode()
         asked: list[Operation] = [
             SetData(znodes.topic_config(name), data, topic.config_version),
-            _notice("topics", name),
+            _notification("topics", name),
         ]
         (done,) = yield [asked]
-        _must(done.refused)
+        _raise_if_refused(done.refused)
         now = state.current_topic(name, topic.id)
         if now is not None and now.config_version <= topic.config_version:
             state.put(now._replace(config=config, config_version=topic.config_version + 1))
@@ -313,29 +315,29 @@ def _write(state: ControllerState, key: tuple[int, str], config: dict[str, str])
     path, data = znodes.broker_config(label), EntityConfig(config).encode()
     asked = [
         Create(path, data) if entity.version < 0 else SetData(path, data, entity.version),
-        _notice("brokers", label),
+        _notification("brokers", label),
     ]
     (done,) = yield [asked]
-    _must(done.refused)
+    _raise_if_refused(done.refused)
     entity.config, entity.version = config, entity.version + 1
     state.brokers_changed()
 
 
-def _notice(kind: str, name: str) -> Operation:
-    """Tells every broker whose settings are others."""
+def _notification(kind: str, name: str) -> Operation:
+    """The notification that tells every broker whose settings changed."""
     change = ConfigChange(znodes.entity(kind, name))
     return Create(znodes.CHANGES, change.encode(), sequential=True)
 
 
-def _must(refused: Refusal | None) -> None:
+def _raise_if_refused(refused: Refusal | None) -> None:
     if refused is not None:
         raise RefusedError(
             refused_code(refused), f"the settings changed meanwhile, or {refused.value}"
         )
 
 
-def _before(state: ControllerState, kind: int, name: str) -> Mapping[str, str]:
-    """What is set now; RefusedError: no such resource."""
+def _current_config(state: ControllerState, kind: int, name: str) -> Mapping[str, str]:
+    """The settings that the resource has now. RefusedError: there is no such resource."""
     if kind == TOPIC_RESOURCE:
         topic = state.topics.get(name)
         if topic is None:
@@ -358,7 +360,7 @@ def _before(state: ControllerState, kind: int, name: str) -> Mapping[str, str]:
 def _check(
     state: ControllerState, kind: int, before: Mapping[str, str], config: Mapping[str, str]
 ) -> None:
-    """Refuse what is unknown, cannot be so, or cannot change while the broker runs."""
+    """Refuse an unknown setting, a wrong value, and a setting that cannot change at run time."""
     if kind == GROUP_RESOURCE:
         group_configs.check(state, config)
         return
@@ -400,13 +402,13 @@ def _check_broker(state: ControllerState, name: str, who: str = "Broker") -> Non
         )
 
 
-def _joined(
+def _with_list_change(
     state: ControllerState,
     setting: Setting | None,
     before: Mapping[str, str],
     pair: AlterableConfig,
 ) -> str:
-    """A list with items added or taken away."""
+    """The value of a list setting with items appended or subtracted."""
     name = pair["name"]
     if setting is None or setting.type is not Type.LIST or pair["config_operation"] > SUBTRACT:
         raise RefusedError(
@@ -444,7 +446,7 @@ def _entries(
         return _broker_entries(state, name, wanted)
     if kind == LOGGER_RESOURCE:
         _check_broker(state, name or "none")
-        entries = [_plain("root", "INFO", Type.STRING, DYNAMIC_LOGGER)]
+        entries = [_entry_without_table("root", "INFO", Type.STRING, DYNAMIC_LOGGER)]
     elif kind == GROUP_RESOURCE:
         if not name:
             raise RefusedError(Code.INVALID_REQUEST, "Group name must not be empty")
@@ -453,7 +455,9 @@ def _entries(
         if not name:
             why = "Client metrics subscription name must not be empty"
             raise RefusedError(Code.INVALID_REQUEST, why)
-        entries = [_plain(key, *facts, DEFAULT) for key, facts in _OF_METRICS.items()]
+        entries = [
+            _entry_without_table(key, *facts, DEFAULT) for key, facts in _METRICS_DEFAULTS.items()
+        ]
     else:
         raise RefusedError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
     return [entry for entry in entries if wanted is None or entry["name"] in wanted]
@@ -463,17 +467,17 @@ def _group_entries(state: ControllerState, group: str) -> list[DescribeConfigsRe
     """A group's settings that are served here."""
     own = group_configs.config(state, group)
     entries: list[DescribeConfigsResourceResult] = []
-    for name in group_configs.NAMES:
-        setting = BROKER[group_configs.of_broker(name)]
-        known = [Known(name, own[name].strip(), DYNAMIC_GROUP)] if name in own else []
-        known += _known(state, (setting.name,))
-        entry = _entry(setting, known, known[0].value)
+    for name in group_configs.SERVED:
+        setting = BROKER[group_configs.broker_setting(name)]
+        known = [SettingValue(name, own[name].strip(), DYNAMIC_GROUP)] if name in own else []
+        known += _values_by_source(state, (setting.name,))
+        entry = _described_entry(setting, known, known[0].value)
         entries.append({**entry, "name": name, "read_only": False})
     return entries
 
 
-def _no_list(name: str, operation: int) -> str:
-    """Why a number cannot be added to."""
+def _no_list_refusal(name: str, operation: int) -> str:
+    """The refusal of an append or subtract on a setting that is no list."""
     words = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
     if operation not in words:
         return f"Unsupported operation {operation} on {name}"
@@ -491,24 +495,24 @@ def _broker_entries(
         if not name:
             text = state.everywhere.config.get(setting.name)
             if text is not None:
-                known = [Known(setting.name, text, DYNAMIC_DEFAULT_BROKER)]
-                entries.append(_entry(setting, known, text))
+                known = [SettingValue(setting.name, text, DYNAMIC_DEFAULT_BROKER)]
+                entries.append(_described_entry(setting, known, text))
             continue
-        known = _known(state, _family(setting.name))
-        entries.append(_entry(setting, known, state.broker_text(setting.name)))
+        known = _values_by_source(state, _units_of(setting.name))
+        entries.append(_described_entry(setting, known, state.broker_text(setting.name)))
     return entries
 
 
-def _family(name: str) -> tuple[str, ...]:
-    """The settings that say the same in other units, the strongest first, from this one on."""
+def _units_of(name: str) -> tuple[str, ...]:
+    """A setting and those that say the same in other units, the one that wins first."""
     for setting in TOPIC.values():
         if name in setting.synonyms and len(setting.synonyms) > 1:
             return setting.synonyms[setting.synonyms.index(name) :]
     return (name,)
 
 
-def _known(state: ControllerState, names: tuple[str, ...]) -> list[Known]:
-    """Everything known of these broker settings, by source, the strongest first."""
+def _values_by_source(state: ControllerState, names: tuple[str, ...]) -> list[SettingValue]:
+    """All values of these broker settings with their sources, the effective one first."""
     config = state.config
     given = config.given()
     static = {name: setup.text for name, setup in given.items() if setup.source.kind != "mode"}
@@ -525,15 +529,17 @@ def _known(state: ControllerState, names: tuple[str, ...]) -> list[Known]:
         (DEFAULT, by_default),
     )
     return [
-        Known(name, texts[name], source)
+        SettingValue(name, texts[name], source)
         for source, texts in layers
         for name in names
         if name in texts
     ]
 
 
-def _entry(setting: Setting, known: list[Known], text: str | None) -> DescribeConfigsResourceResult:
-    """One setting as DescribeConfigs tells it."""
+def _described_entry(
+    setting: Setting, known: list[SettingValue], text: str | None
+) -> DescribeConfigsResourceResult:
+    """One setting as DescribeConfigs answers it."""
     source = known[0].source if known else DEFAULT
     hidden = setting.sensitive
     return {
@@ -552,7 +558,9 @@ def _entry(setting: Setting, known: list[Known], text: str | None) -> DescribeCo
     }
 
 
-def _plain(name: str, value: str, kind: Type, source: int) -> DescribeConfigsResourceResult:
+def _entry_without_table(
+    name: str, value: str, kind: Type, source: int
+) -> DescribeConfigsResourceResult:
     """A setting that no table has."""
     return {
         "name": name,

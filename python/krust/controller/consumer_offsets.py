@@ -1,8 +1,8 @@
-"""OffsetCommit 0 and OffsetFetch 0: offsets of the consumers of 2013, which lie in the znode tree.
+"""OffsetCommit 0 and OffsetFetch 0: the offsets of consumers from 2013, in the znode tree.
 
 `/consumers/GROUP/offsets/TOPIC/PARTITION` holds the offset as decimal digits. There is no metadata
-and no membership; the last writer holds. Later versions keep offsets in `__consumer_offsets`.
-A topic or partition that is named again is answered once.
+and no membership; the last write wins. Later versions keep offsets in `__consumer_offsets`.
+A topic or partition that a request names twice is answered once.
 Source: Kafka 0.8.1's protocol guide; version 0 of both APIs in Kafka 3.9.
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         OffsetFetchResponsePartition,
     )
 
-_NONE_YET = -1
-_BATCH = SLICE // 2
+_NOTHING_COMMITTED = -1
+_OFFSETS_PER_SLICE = SLICE // 2
 """so many offsets are read or written in one slice"""
 _TopicPartition = tuple[str, int]
 
@@ -41,7 +41,7 @@ _TopicPartition = tuple[str, int]
 def commit(
     state: ControllerState, request: Request[OffsetCommitRequest]
 ) -> Policy[OffsetCommitResponse]:
-    """OffsetCommit 0. INVALID_GROUP_ID: the group's name cannot be a node's."""
+    """OffsetCommit 0. INVALID_GROUP_ID: the group's name cannot be the name of a node."""
     group: str = request.message["group_id"]
     most = state.whole("offset.metadata.max.bytes")
     codes: dict[_TopicPartition, Code] = {}
@@ -54,16 +54,16 @@ def commit(
             if pace.is_over():
                 yield PAUSE
             place = (topic["name"], each["partition_index"])
-            codes[place] = _refused(state, group, *place)
+            codes[place] = _refusal_of(state, group, *place)
             if len((each["committed_metadata"] or "").encode()) > most:
                 codes[place] = Code.OFFSET_METADATA_TOO_LARGE
             if codes[place] is Code.NONE:
                 data[place] = str(each["committed_offset"]).encode()
     places = list(data)
-    for start in range(0, len(places), _BATCH):
-        some = {place: data[place] for place in places[start : start + _BATCH]}
-        codes |= yield from _write(group, some)
-        if start + _BATCH < len(places):
+    for start in range(0, len(places), _OFFSETS_PER_SLICE):
+        some = {place: data[place] for place in places[start : start + _OFFSETS_PER_SLICE]}
+        codes |= yield from _write_offsets(group, some)
+        if start + _OFFSETS_PER_SLICE < len(places):
             yield PAUSE
     topics: dict[str, list[OffsetCommitResponsePartition]] = {
         topic["name"]: [] for topic in request.message["topics"]
@@ -91,11 +91,11 @@ def fetch(
                 yield PAUSE
             place = (topic["name"], partition)
             if place not in found:
-                found[place] = (_refused(state, group, *place), _NONE_YET)
+                found[place] = (_refusal_of(state, group, *place), _NOTHING_COMMITTED)
     wanted = [place for place, (code, _) in found.items() if code is Code.NONE]
-    for start in range(0, len(wanted), _BATCH):
-        found |= yield from _read(state, group, wanted[start : start + _BATCH])
-        if start + _BATCH < len(wanted):
+    for start in range(0, len(wanted), _OFFSETS_PER_SLICE):
+        found |= yield from _read_offsets(state, group, wanted[start : start + _OFFSETS_PER_SLICE])
+        if start + _OFFSETS_PER_SLICE < len(wanted):
             yield PAUSE
     topics: dict[str, list[OffsetFetchResponsePartition]] = {topic["name"]: [] for topic in asked}
     for (name, partition), (code, offset) in found.items():
@@ -112,7 +112,7 @@ def fetch(
     return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
 
 
-def _refused(state: ControllerState, group: str, name: str, partition: int) -> Code:
+def _refusal_of(state: ControllerState, group: str, name: str, partition: int) -> Code:
     if not group or not is_path(f"/{group}") or "/" in group:
         return Code.INVALID_GROUP_ID
     topic = state.topics.get(name)
@@ -121,10 +121,10 @@ def _refused(state: ControllerState, group: str, name: str, partition: int) -> C
     return Code.NONE
 
 
-def _write(
+def _write_offsets(
     group: str, data: dict[_TopicPartition, bytes]
 ) -> Generator[Transactions, list[Done], dict[_TopicPartition, Code]]:
-    """Set nodes' data, making them and what is above them where they are missing."""
+    """Set the data of nodes. Create those that are missing, and their parents."""
     paths = {place: znodes.consumer_offset(group, *place) for place in data}
     done = yield [[SetData(paths[place], data[place])] for place in data]
     refusals = {place: each.refused for place, each in zip(data, done, strict=True)}
@@ -138,10 +138,10 @@ def _write(
         raced = [place for place in missing if refusals[place] is Refusal.NODE_EXISTS]
         done = (yield [[SetData(paths[place], data[place])] for place in raced]) if raced else []
         refusals |= {place: each.refused for place, each in zip(raced, done, strict=True)}
-    return {place: _code(reason) for place, reason in refusals.items()}
+    return {place: _code_of(reason) for place, reason in refusals.items()}
 
 
-def _read(
+def _read_offsets(
     state: ControllerState, group: str, places: list[_TopicPartition]
 ) -> Generator[Transactions, list[Done], dict[_TopicPartition, tuple[Code, int]]]:
     paths = {place: znodes.consumer_offset(group, *place) for place in places}
@@ -154,15 +154,15 @@ def _read(
                 found[place] = Code.NONE, number(node.data)
             except BadZnodeError as error:
                 state.fault(paths[place], error)
-                found[place] = Code.UNKNOWN_SERVER_ERROR, _NONE_YET
+                found[place] = Code.UNKNOWN_SERVER_ERROR, _NOTHING_COMMITTED
         elif node is Refusal.NO_NODE:
-            found[place] = Code.UNKNOWN_TOPIC_OR_PARTITION, _NONE_YET
+            found[place] = Code.UNKNOWN_TOPIC_OR_PARTITION, _NOTHING_COMMITTED
         else:
-            found[place] = _code(each.refused), _NONE_YET
+            found[place] = _code_of(each.refused), _NOTHING_COMMITTED
     return found
 
 
-def _code(reason: Refusal | None) -> Code:
+def _code_of(reason: Refusal | None) -> Code:
     """The code for the client, which asks again after COORDINATOR_NOT_AVAILABLE."""
     if reason is Refusal.NO_SESSION:
         return Code.COORDINATOR_NOT_AVAILABLE

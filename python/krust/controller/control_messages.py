@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.config import inter_broker_listener
-from krust.controller.control_request_handlers import DELETING, PROTOCOLS
+from krust.controller.control_request_handlers import DELETED_LEADER, PROTOCOLS
 from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Topic
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def deleted_topic_metadata(state: ControllerState, name: str) -> Iterable[Update
     deletion = state.deletions.get(name)
     if deletion is not None and name not in state.topics:
         states = [
-            metadata_partition(state, index, each, DELETING)
+            metadata_partition(state, index, each, DELETED_LEADER)
             for index, each in enumerate(deletion.partitions)
         ]
         topic_id = deletion.topic_id or NO_TOPIC_ID
@@ -196,7 +196,7 @@ def stop_replica(
         if deletion is None or broker not in deletion.waiting:
             continue
         states: list[StopReplicaPartitionState] = [
-            {"partition_index": index, "leader_epoch": DELETING, "delete_partition": True}
+            {"partition_index": index, "leader_epoch": DELETED_LEADER, "delete_partition": True}
             for index, each in enumerate(deletion.partitions)
             if broker in each.replicas
         ]

@@ -1,8 +1,8 @@
 """Handlers of LeaderAndIsr, UpdateMetadata and StopReplica, which the controller sends this broker.
 
-The settings of unknown topics are read first, as Kafka's brokers do. Then the request is applied in
-slices. Before each slice it is checked again that its controller is the newest. Answers are Kafka's
-codes. For the whole request:
+The broker reads the settings of unknown topics first, as Kafka's brokers do. Then it applies the
+request in slices. Before each slice it checks again that the sender is the newest controller.
+Answers are Kafka's codes. For the whole request:
 
     11 STALE_CONTROLLER_EPOCH   the controller is not the newest
     77 STALE_BROKER_EPOCH       the request is for an earlier registration of this broker
@@ -12,12 +12,12 @@ codes. For the whole request:
 For a partition: 74 the leader epoch in StopReplica is older (11 in LeaderAndIsr, as in Kafka),
 103 the topic has another id, 3 this broker has no replica, 17 the name is not legal, 42 the number
 is not legal.
-Partition states are ordered by leader epoch, then by version. An equal or newer state is applied,
-so a repeated request changes nothing. A request of type FULL names everything: topics that it does
-not name are removed, and their files are kept as strays.
+Partition states are ordered by leader epoch, then by version. The broker applies an equal or newer
+state, so a repeated request changes nothing. A request of type FULL names all topics: the broker
+removes the others and keeps their files as strays.
 UpdateMetadata names a new topic with all its partitions. LeaderAndIsr names only those of this
-broker; the others are unknown (NOBODY) until UpdateMetadata arrives. Leader -2 removes a topic.
-Not promised: anything about brokers that UpdateMetadata has not named.
+broker; the others are UNKNOWN_PARTITION until UpdateMetadata arrives. Leader -2 removes a topic.
+Not known: brokers that UpdateMetadata has not named.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ if TYPE_CHECKING:
     )
 
 FULL = 2
-"""the type of a request that says all there is"""
-DELETING = -2
-"""the leader, and the leader epoch, of what is being deleted"""
+"""the type of a request that names all topics"""
+DELETED_LEADER = -2
+"""the leader, and the leader epoch, of a topic that is being deleted"""
 NO_EPOCH = -1
-NOBODY = Partition((), -1, -1, (), -1)
-"""a partition that nothing is known of"""
+UNKNOWN_PARTITION = Partition((), -1, -1, (), -1)
+"""a partition whose state this broker does not know"""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """by their numbers"""
@@ -90,10 +90,10 @@ class _NamedTopic(NamedTuple):
 def leader_and_isr(
     state: ControllerState, request: Request[LeaderAndIsrRequest]
 ) -> Policy[LeaderAndIsrResponse]:
-    """Which partitions this broker leads and follows."""
+    """LeaderAndIsr: note which partitions this broker leads and follows."""
     message = request.message
-    entities = yield from _settings(state, request)
-    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, request)
+    entities = yield from _new_topic_settings(state, request)
+    code = Code.REQUEST_TIMED_OUT if entities is None else _fencing_code(state, request)
     if code is not Code.NONE or entities is None:
         return {"error_code": code, "partition_errors": [], "topics": []}
     _accept_controller(state, request)
@@ -115,12 +115,12 @@ def leader_and_isr(
                 {"partition_index": number, "error_code": code}
             )
             if pace.is_over(BATCHED):
-                _put(state, _NamedTopic(name, topic_id), taken, entities)
+                _put_partitions(state, _NamedTopic(name, topic_id), taken, entities)
                 taken = {}
                 yield PAUSE
-                if (code := _fenced(state, request)) is not Code.NONE:
+                if (code := _fencing_code(state, request)) is not Code.NONE:
                     return {"error_code": code, "partition_errors": [], "topics": []}
-        _put(state, _NamedTopic(name, topic_id), taken, entities)
+        _put_partitions(state, _NamedTopic(name, topic_id), taken, entities)
     state.logs_on_disk -= named
     if full:
         _keep_only(state, named)
@@ -133,24 +133,24 @@ def leader_and_isr(
 def update_metadata(
     state: ControllerState, request: Request[UpdateMetadataRequest]
 ) -> Policy[UpdateMetadataResponse]:
-    """Who is alive, and who leads what in the whole cluster."""
+    """UpdateMetadata: note the live brokers, and the leaders of all partitions."""
     message = request.message
-    entities = yield from _settings(state, request)
-    code = Code.REQUEST_TIMED_OUT if entities is None else _fenced(state, request)
+    entities = yield from _new_topic_settings(state, request)
+    code = Code.REQUEST_TIMED_OUT if entities is None else _fencing_code(state, request)
     if code is not Code.NONE or entities is None:
         return {"error_code": code}
     _accept_controller(state, request)
-    _alive(state, message)
+    _live_brokers(state, message)
     named = set()
     pace = Pace()
     for name, topic_id, partitions in _topics(message):
         named.add(name)
         if pace.is_over(BATCHED * len(partitions)):
             yield PAUSE
-            if (code := _fenced(state, request)) is not Code.NONE:
+            if (code := _fencing_code(state, request)) is not Code.NONE:
                 return {"error_code": code}
-        if partitions and all(each["leader"] == DELETING for each in partitions):
-            if name in state.topics and _may_be_same(state.topics[name].id, topic_id):
+        if partitions and all(each["leader"] == DELETED_LEADER for each in partitions):
+            if name in state.topics and _is_same_topic(state.topics[name].id, topic_id):
                 state.drop(name)
             continue
         _apply_metadata(state, _NamedTopic(name, topic_id), partitions, entities)
@@ -163,16 +163,16 @@ def update_metadata(
 def stop_replica(
     state: ControllerState, request: Request[StopReplicaRequest]
 ) -> Policy[StopReplicaResponse]:
-    """Which replicas are not this broker's any more: it leads and follows them no longer."""
+    """StopReplica: give up replicas that the controller took from this broker."""
     yield from ()
     message = request.message
-    code = _fenced(state, request)
+    code = _fencing_code(state, request)
     if code is not Code.NONE:
         return {"error_code": code, "partition_errors": []}
     _accept_controller(state, request)
     errors: list[StopReplicaPartitionError] = []
-    for name, number, epoch, deletes in _stopped(message):
-        code = _stop(state, (name, number), epoch, deletes=deletes)
+    for name, number, epoch, deletes in _stopped_replicas(message):
+        code = _stop_replica(state, (name, number), epoch, deletes=deletes)
         errors.append({"topic_name": name, "partition_index": number, "error_code": code})
     return {"error_code": Code.NONE, "partition_errors": errors}
 
@@ -180,7 +180,7 @@ def stop_replica(
 # -- the sender
 
 
-def _fenced(state: ControllerState, request: _ControlRequest) -> Code:
+def _fencing_code(state: ControllerState, request: _ControlRequest) -> Code:
     """NONE, or why the request is refused."""
     message = request.message
     if message["controller_epoch"] < state.controller_epoch:
@@ -197,14 +197,14 @@ def _fenced(state: ControllerState, request: _ControlRequest) -> Code:
 
 
 def _accept_controller(state: ControllerState, request: _ControlRequest) -> None:
-    """Note who the controller is. If this broker was, it resigns."""
+    """Note the controller that sent this. If this broker was the controller, it resigns."""
     epoch = request.message["controller_epoch"]
     state.set_controller(request.message["controller_id"], epoch)
     state.last_control_connection = epoch, request.client.get("connection", 0)
 
 
-def _alive(state: ControllerState, message: UpdateMetadataRequest) -> None:
-    """The brokers that are alive, by what an UpdateMetadata says."""
+def _live_brokers(state: ControllerState, message: UpdateMetadataRequest) -> None:
+    """The live brokers that an UpdateMetadata names."""
     listed: dict[int, LiveBroker] = {}
     for each in message["live_brokers"]:
         if each["id"] >= 0:
@@ -219,7 +219,7 @@ def _alive(state: ControllerState, message: UpdateMetadataRequest) -> None:
 
 
 def _endpoints(broker: UpdateMetadataBroker) -> Iterator[Endpoint]:
-    """Where a broker listens; what is no address is left out."""
+    """The endpoints of a broker, without those that have no valid address."""
     host, port = broker.get("v0_host", ""), broker.get("v0_port", 0)
     old: UpdateMetadataEndpoint = {"host": host, "port": port, "security_protocol": 0}
     for each in broker.get("endpoints") or [old]:
@@ -232,17 +232,21 @@ def _endpoints(broker: UpdateMetadataBroker) -> Iterator[Endpoint]:
 # -- topics
 
 
-def _settings(
+def _new_topic_settings(
     state: ControllerState, request: Request[LeaderAndIsrRequest] | Request[UpdateMetadataRequest]
 ) -> Generator[Transactions, list[Done], dict[str, ConfigEntity] | None]:
-    """What is set for the topics that are new here; None: nobody can say now."""
+    """Read the settings of topics that are new to this broker. None: the store is not available."""
     new = []
     for name, topic_id, partitions in _topics(request.message):
         known = state.topics.get(name)
-        going = all(each["leader"] == DELETING for each in partitions)
-        if (known is None or not _may_be_same(known.id, topic_id)) and _legal(name) and not going:
+        going = all(each["leader"] == DELETED_LEADER for each in partitions)
+        if (
+            (known is None or not _is_same_topic(known.id, topic_id))
+            and _is_legal_name(name)
+            and not going
+        ):
             new.append(name)
-    if _fenced(state, request) is not Code.NONE:
+    if _fencing_code(state, request) is not Code.NONE:
         return {}
     try:
         return (yield from settings_of(state, list(dict.fromkeys(new))))
@@ -275,12 +279,12 @@ def _topics(message: Any) -> Iterator[tuple[str, str, Any]]:
         yield name, NO_ID, partitions
 
 
-def _may_be_same(known: str, named: str) -> bool:
-    """Whether two ids may be those of one topic; before ids there was the name alone."""
+def _is_same_topic(known: str, named: str) -> bool:
+    """Whether two ids may be of one topic: one of them may be unknown, from before topic ids."""
     return NO_ID in (known, named) or known == named
 
 
-def _legal(name: str) -> bool:
+def _is_legal_name(name: str) -> bool:
     try:
         check_name(name)
     except RefusedError:
@@ -314,14 +318,14 @@ def _apply_leader_and_isr(
     """
     name, topic_id = named
     number = partition_state["partition_index"]
-    if not _legal(name):
+    if not _is_legal_name(name):
         return Code.INVALID_TOPIC_EXCEPTION
     if not 0 <= number < MAX_PARTITIONS:
         return Code.INVALID_REQUEST
     if state.node_id not in partition_state["replicas"]:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     topic = state.topics.get(name)
-    if topic is not None and not _may_be_same(topic.id, topic_id):
+    if topic is not None and not _is_same_topic(topic.id, topic_id):
         if not full:
             return Code.INCONSISTENT_TOPIC_ID
         _drop_topic(state, name)
@@ -330,10 +334,10 @@ def _apply_leader_and_isr(
         adding=tuple(partition_state.get("adding_replicas", ())),
         removing=tuple(partition_state.get("removing_replicas", ())),
     )
-    known = taken.get(number) or _known(topic, number)
+    known = taken.get(number) or _known_partition(topic, number)
     if new.leader_epoch < known.leader_epoch:
         return Code.STALE_CONTROLLER_EPOCH
-    if _order(new) >= _order(known):
+    if _age(new) >= _age(known):
         taken[number] = new
     is_lost = state.node_id in state.offline.brokers_of((name, number))
     return Code.KAFKA_STORAGE_ERROR if is_lost else Code.NONE
@@ -347,11 +351,11 @@ def _apply_metadata(
 ) -> None:
     """Take one topic of an UpdateMetadata: its name and id, its partitions."""
     name, topic_id = named
-    if not _legal(name):
+    if not _is_legal_name(name):
         state.fault(name, "no name of a topic, in an UpdateMetadata")
         return
     topic = state.topics.get(name)
-    if topic is not None and not _may_be_same(topic.id, topic_id):
+    if topic is not None and not _is_same_topic(topic.id, topic_id):
         _drop_topic(state, name)
         topic = None
     taken = {}
@@ -360,39 +364,39 @@ def _apply_metadata(
         if not 0 <= number < MAX_PARTITIONS:
             state.fault(f"{name}-{number}", "no number of a partition, in an UpdateMetadata")
             continue
-        known = _known(topic, number)
+        known = _known_partition(topic, number)
         new = _partition(partition_state, partition_state["zk_version"])
         new = new._replace(adding=known.adding, removing=known.removing)
-        if new.leader == DELETING:
+        if new.leader == DELETED_LEADER:
             new = new._replace(leader=-1)
-        if _order(new) >= _order(known):
+        if _age(new) >= _age(known):
             taken[number] = new
             _mark_stray(state, (name, number), known, new)
-    _put(state, named, taken, entities)
+    _put_partitions(state, named, taken, entities)
 
 
-def _known(topic: Topic | None, number: int) -> Partition:
+def _known_partition(topic: Topic | None, number: int) -> Partition:
     known = topic is not None and number < len(topic.partitions)
-    return topic.partitions[number] if topic is not None and known else NOBODY
+    return topic.partitions[number] if topic is not None and known else UNKNOWN_PARTITION
 
 
-def _order(partition: Partition) -> tuple[int, int]:
+def _age(partition: Partition) -> tuple[int, int]:
     return partition.leader_epoch, partition.version
 
 
-def _put(
+def _put_partitions(
     state: ControllerState,
     named: _NamedTopic,
     taken: dict[int, Partition],
     entities: dict[str, ConfigEntity],
 ) -> None:
-    """Put partitions of a topic, by number, beside those that are known of it."""
+    """Put these partitions of a topic, by number, into the state; the others stay."""
     if not taken:
         return
     name, topic_id = named
     topic = state.topics.get(name)
     before = topic.partitions if topic is not None else ()
-    partitions = [*before, *[NOBODY] * (max(taken) + 1 - len(before))]
+    partitions = [*before, *[UNKNOWN_PARTITION] * (max(taken) + 1 - len(before))]
     for number, each in taken.items():
         partitions[number] = each
     if topic is not None:
@@ -412,42 +416,42 @@ def _put(
 def _mark_stray(
     state: ControllerState, name: tuple[str, int], known: Partition, new: Partition
 ) -> None:
-    """A replica that left without a StopReplica: its files are kept."""
+    """Mark a replica that this broker lost without a StopReplica as stray: its files are kept."""
     if state.node_id in known.replicas and state.node_id not in new.replicas:
         state.changes.strays.add(name)
 
 
 def _drop_topic(state: ControllerState, name: str) -> None:
-    """A topic is not there any more, and nobody live that it was deleted."""
+    """Remove a topic that no longer exists. No request said that it was deleted."""
     for number, known in enumerate(state.topics[name].partitions):
-        _mark_stray(state, (name, number), known, NOBODY)
+        _mark_stray(state, (name, number), known, UNKNOWN_PARTITION)
     state.drop(name)
 
 
 def _keep_only(state: ControllerState, named: set[tuple[str, int]]) -> None:
-    """All replicas of this broker are `named`; others that it has are strays."""
+    """Mark as stray every replica of this broker that is not in `named`."""
     state.changes.strays |= state.logs_on_disk
     state.logs_on_disk = set()
     for topic in list(state.topics.values()):
         partitions = list(topic.partitions)
         for number, known in enumerate(partitions):
             if state.node_id in known.replicas and (topic.name, number) not in named:
-                partitions[number] = _without(state, known)
+                partitions[number] = _without_own_replica(state, known)
                 state.changes.strays.add((topic.name, number))
         if tuple(partitions) != topic.partitions:
             state.put(topic._replace(partitions=tuple(partitions)))
 
 
-def _without(state: ControllerState, partition: Partition) -> Partition:
-    """The partition without the replica that was here."""
+def _without_own_replica(state: ControllerState, partition: Partition) -> Partition:
+    """The partition without this broker's replica."""
     replicas = tuple(each for each in partition.replicas if each != state.node_id)
     isr = tuple(each for each in partition.isr if each != state.node_id)
     leader = -1 if partition.leader == state.node_id else partition.leader
     return partition._replace(replicas=replicas, isr=isr, leader=leader)
 
 
-def _stopped(message: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
-    """Topic, partition, leader epoch, whether it is deleted; in the form of any version."""
+def _stopped_replicas(message: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
+    """Topic, partition, leader epoch, and whether its files are deleted; from any version."""
     for each in message.get("topic_states") or ():
         for one in each["partition_states"]:
             deletes = one["delete_partition"]
@@ -460,8 +464,10 @@ def _stopped(message: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]
             yield topic["name"], number, NO_EPOCH, deletes
 
 
-def _stop(state: ControllerState, name: tuple[str, int], epoch: int, *, deletes: bool) -> Code:
-    """Stop one replica. One that is not here is stopped already."""
+def _stop_replica(
+    state: ControllerState, name: tuple[str, int], epoch: int, *, deletes: bool
+) -> Code:
+    """Stop one replica. Nothing happens if this broker does not have it."""
     topic, number = state.topics.get(name[0]), name[1]
     if topic is None and deletes and name in state.logs_on_disk:
         state.logs_on_disk.discard(name)
@@ -469,11 +475,11 @@ def _stop(state: ControllerState, name: tuple[str, int], epoch: int, *, deletes:
     if topic is None or not 0 <= number < len(topic.partitions):
         return Code.NONE
     known = topic.partitions[number]
-    if epoch not in (DELETING, NO_EPOCH) and epoch < known.leader_epoch:
+    if epoch not in (DELETED_LEADER, NO_EPOCH) and epoch < known.leader_epoch:
         return Code.FENCED_LEADER_EPOCH
     new = known
     if deletes:
-        new = _without(state, known)
+        new = _without_own_replica(state, known)
         state.changes.strays.discard(name)
     elif known.leader == state.node_id:
         new = known._replace(leader=-1)

@@ -1,14 +1,15 @@
 """Control requests: LeaderAndIsr, UpdateMetadata and StopReplica for the other brokers.
 
-A newly registered broker is sent everything: UpdateMetadata and LeaderAndIsr of type 2, which say
-that nothing else exists (`full_requests.py`). After that it is sent changes, in slices: the changed
-partitions and all brokers (UpdateMetadata), then the changed partitions that it hosts
-(LeaderAndIsr, type 1). A new topic is never split, so that no client sees it with fewer partitions
-than it has. A deleted topic is sent as StopReplica to the brokers that host it (epoch -2: delete
-whatever the log contains), then as UpdateMetadata with leader -2, which means: remove the topic. A
-broker that has lost a replica by a reassignment is sent StopReplica first, then UpdateMetadata.
+The controller sends a newly registered broker the full state: UpdateMetadata and LeaderAndIsr of
+type 2, which say that no other topic exists (`full_requests.py`). After that it sends changes, in
+slices: the changed partitions and all brokers (UpdateMetadata), then the changed partitions that
+the broker hosts (LeaderAndIsr, type 1). A new topic is never split, so that no client sees it with
+fewer partitions than it has. For a deleted topic the brokers that host it get StopReplica (epoch
+-2: delete the log whatever it contains); then all get UpdateMetadata with leader -2, which means:
+remove the topic. A broker that has lost a replica by a reassignment gets StopReplica first, then
+UpdateMetadata.
 Each request carries the epoch of its broker. A broker that was registered again in the meantime
-ignores it, and is sent everything. The order of a broker's requests matters.
+ignores it, and gets the full state. The order of a broker's requests matters.
 Not sent: settings. Brokers read them from the tree.
 """
 
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 INCREMENTAL = 1
 
 
-SLICE = 200
+PARTITIONS_PER_SLICE = 200
 """changed partitions that are sent together"""
 
 
 class ControlRequests:
-    """What each broker was sent so far."""
+    """What the controller has sent to each broker so far."""
 
     def __init__(self) -> None:
         self._full_epochs: dict[int, int] = {}
@@ -49,18 +50,18 @@ class ControlRequests:
         self._topics: dict[str, Topic] = {}
 
     def clear(self) -> None:
-        """Start over: no broker was sent anything."""
+        """Start over, as if no broker had been sent anything."""
         self._full_epochs.clear()
         self._building = None
         self._topics.clear()
 
     def split(self, changes: Changes) -> tuple[Changes, Changes]:
-        """The changes to send now, and those to send later: a slice of changed partitions each.
+        """The changes to send now, and those to send later; one slice of changed partitions each.
 
-        Deleted topics, and all other changes, belong to the first slice.
+        The first slice also has the deleted topics and all other changes.
         """
         now, later = Changes(live=changes.live), Changes()
-        room = SLICE
+        room = PARTITIONS_PER_SLICE
         for name, topic in changes.topics.items():
             if topic is None:
                 now.topics[name] = None
@@ -76,7 +77,7 @@ class ControlRequests:
         return now, later
 
     def _has_sent(self, topic: Topic) -> bool:
-        """Whether some of this topic, and not of another one of its name, was sent before."""
+        """Whether this topic was sent before, and not only another topic of the same name."""
         return topic.name in self._topics and self._topics[topic.name].id == topic.id
 
     def _with(self, topic: Topic, moved: list[int]) -> Topic:
@@ -86,7 +87,7 @@ class ControlRequests:
             partitions[index : index + 1] = [topic.partitions[index]]
         return topic._replace(partitions=tuple(partitions))
 
-    def after(self, state: ControllerState, changes: Changes) -> list[BrokerRequest]:
+    def for_changes(self, state: ControllerState, changes: Changes) -> list[BrokerRequest]:
         """The requests for a slice of changes, and for newly registered brokers."""
         requests: list[BrokerRequest] = []
         moved = {
@@ -135,7 +136,7 @@ class ControlRequests:
         building = self._building
         if building is None or (building.broker, building.epoch) != (broker, epoch):
             building = self._building = FullRequests(broker, epoch)
-        if not building.build(state, SLICE):
+        if not building.build(state, PARTITIONS_PER_SLICE):
             return []
         self._building = None
         self._full_epochs[broker] = epoch
@@ -158,7 +159,7 @@ class ControlRequests:
         return found
 
     def has_unsent(self, state: ControllerState) -> bool:
-        """Whether a newly registered broker is still to be sent everything."""
+        """Whether a newly registered broker still has to get the full state."""
         return bool(self._unsent(state))
 
     def _unsent(self, state: ControllerState) -> list[int]:
@@ -173,7 +174,7 @@ class ControlRequests:
         """Whether a changed partition has no leader that is alive and could have one."""
         for name, topic in changes.topics.items():
             if topic is not None:
-                rules = brokers.rules(state, topic)
+                rules = brokers.leader_rules(state, topic)
                 for index in self._differing(name, topic):
                     now = brokers.with_live_leader(state, topic, index, rules)
                     if now is not topic.partitions[index]:
@@ -190,11 +191,11 @@ class ControlRequests:
             for name, topic in state.topics.items()
             for index in range(len(topic.partitions))
         ]
-        for first in range(0, len(places), SLICE):
+        for first in range(0, len(places), PARTITIONS_PER_SLICE):
             if broker not in state.brokers or broker == state.node_id:
                 return
             indexes: dict[str, list[int]] = {}
-            for name, index in places[first : first + SLICE]:
+            for name, index in places[first : first + PARTITIONS_PER_SLICE]:
                 if name in state.topics and index < len(state.topics[name].partitions):
                     indexes.setdefault(name, []).append(index)
             if hosted := hosted_partitions(state, broker, indexes):

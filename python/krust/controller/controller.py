@@ -5,6 +5,7 @@ transactions to the store, applies its changes to the image, sends its requests 
 then sends its replies. A policy that waits for the store is kept until all its transactions are
 answered. A policy that pauses (`pace.py`) is kept until `resume`. If other brokers use the tree
 too, `jobs.py` adds what the controller does without a request.
+A policy is the generator that decides one request (`state.py`).
 Threads: the policy thread.
 Not promised: an order between requests that wait for the store at the same time. Versions decide
 which of two concurrent transactions succeeds.
@@ -20,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 from krust.controller import registration, topic_plans
 from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.pace import PAUSE
-from krust.controller.state import NEVER, BrokerRequest, Changes, ControllerState, Policy, Request
+from krust.controller.state import (
+    NO_NODE_VERSION,
+    BrokerRequest,
+    Changes,
+    ControllerState,
+    Policy,
+    Request,
+)
 from krust.errors import Code, KrustError
 from krust.metadata import znodes
 from krust.metadata.store import Check, Refusal
@@ -38,11 +46,11 @@ if TYPE_CHECKING:
     from krust.messages.create_topics import CreateTopicsRequest
     from krust.metadata.store import Done, Operation, SessionChanged, Watched
 
-_ELSEWHERE = "This is not the correct controller for this cluster."
+_NOT_CONTROLLER_TEXT = "This is not the correct controller for this cluster."
 
 
 class ControllerOutcome:
-    """The work of the runtime after a call, in this order."""
+    """What the runtime has to do after a call, in this order."""
 
     def __init__(self) -> None:
         self.submits: list[tuple[int, list[Operation]]] = []
@@ -59,7 +67,7 @@ class _StartedPolicy:
     """A policy between two steps.
 
     ticket  None: no answer is sent
-    term    the term that it began in, with which it ends
+    term    the controller's term in which it began; it ends with that term
     """
 
     def __init__(
@@ -103,7 +111,7 @@ class Controller:
     ) -> ControllerOutcome:
         """Start the policy of a request.
 
-        steps   who decides it, where that takes more than the state
+        steps   the policy, if deciding takes more than the state; None: the table names it
         """
         outcome = ControllerOutcome()
         if steps is not None:
@@ -142,7 +150,11 @@ class Controller:
         """Whether a policy, or requests for other brokers, wait for `resume`."""
         if self._paused:
             return True
-        return self._cluster is not None and self._running is None and self._cluster.has_more
+        return (
+            self._cluster is not None
+            and self._running is None
+            and self._cluster.has_unsent_requests
+        )
 
     @property
     def is_job_paused(self) -> bool:
@@ -169,19 +181,19 @@ class Controller:
             return registration.claim_and_load(self.state, now_ms)
         return self._cluster.claim(now_ms)
 
-    def opened(self, own_registration: Registration) -> Steps:
+    def register(self, own_registration: Registration) -> Steps:
         """The last steps of a start: register this broker, whose listeners are bound."""
         if self._cluster is None:
             return registration.announce(self.state, own_registration)
-        return self._cluster.opened(own_registration)
+        return self._cluster.register(own_registration)
 
-    def back(self, own_registration: Registration) -> Steps:
+    def recover(self, own_registration: Registration) -> Steps:
         """The steps to run when the store is connected again, or when an answer was lost."""
         if self._cluster is None:
-            return registration.again(self.state, own_registration)
-        return self._cluster.back(own_registration)
+            return registration.register_again(self.state, own_registration)
+        return self._cluster.recover(own_registration)
 
-    def done(self, done: Done) -> ControllerOutcome:
+    def on_transaction_done(self, done: Done) -> ControllerOutcome:
         """The store answered one transaction."""
         outcome = ControllerOutcome()
         if not isinstance(done.token, int) or done.token not in self._places:
@@ -189,21 +201,21 @@ class Controller:
         waiting, place, fence = self._places.pop(done.token)
         lost = fence == self.state.epoch_version and done.results[0] is Refusal.BAD_VERSION
         if lost and self._cluster is not None:
-            self._cluster.fenced()
+            self._cluster.on_fenced()
         waiting.answers[place] = done
         waiting.open -= 1
         if waiting.open == 0:
             self._step(waiting, outcome)
         return self._finished(outcome)
 
-    def heard(self, event: Watched | SessionChanged, now_ms: int) -> ControllerOutcome:
+    def on_store_event(self, event: Watched | SessionChanged, now_ms: int) -> ControllerOutcome:
         """A watch fired, or the session is in another state."""
         if self._cluster is not None:
             self._cluster.now_ms = now_ms
-            self._cluster.heard(event)
+            self._cluster.on_store_event(event)
         return self._finished(ControllerOutcome())
 
-    def answered(
+    def on_peer_answer(
         self, asked: BrokerRequest, message: Message | None, now_ms: int
     ) -> ControllerOutcome:
         """Another broker answered a request of a ControllerOutcome.
@@ -214,12 +226,12 @@ class Controller:
         for each in self._forwarded:
             if each[0] is asked:
                 self._forwarded.remove(each)
-                outcome.replies.append((each[1], _passed_on(each[2], message)))
+                outcome.replies.append((each[1], _forwarded_answer(each[2], message)))
                 return outcome
         if self._cluster is not None:
             self._cluster.now_ms = now_ms
             if message is not None:
-                self._cluster.answered(asked, message)
+                self._cluster.on_peer_answer(asked, message)
         return self._finished(outcome)
 
     def tick(self, now_ms: int) -> ControllerOutcome:
@@ -229,7 +241,7 @@ class Controller:
         return self._finished(ControllerOutcome())
 
     def due_ms(self, now_ms: int) -> float:
-        """The milliseconds until `tick` has to be called; inf: it does not."""
+        """The milliseconds until `tick` has to be called; inf: never."""
         return self._cluster.due_ms(now_ms) if self._cluster is not None else inf
 
     def _elsewhere(self, ticket: int, request: Request[Any], outcome: ControllerOutcome) -> None:
@@ -239,7 +251,7 @@ class Controller:
             None
         )
         if request.api == "AutoCreate":
-            asked = _creation(state, request)
+            asked = _create_topics(state, request)
         elif request.api == "AllocateProducerIds":
             broker = request.message.get("broker_id", state.node_id)
             if broker == state.node_id:
@@ -247,9 +259,11 @@ class Controller:
         elif request.api == "AlterPartition" and request.message["broker_id"] == state.node_id:
             asked = request.message
         if asked is None:
-            outcome.replies.append((ticket, refusal(request, Code.NOT_CONTROLLER, _ELSEWHERE)))
+            outcome.replies.append(
+                (ticket, refusal(request, Code.NOT_CONTROLLER, _NOT_CONTROLLER_TEXT))
+            )
         elif state.controller_id in (-1, state.node_id):
-            outcome.replies.append((ticket, _passed_on(request, None)))
+            outcome.replies.append((ticket, _forwarded_answer(request, None)))
         else:
             api = "CreateTopics" if request.api == "AutoCreate" else request.api
             order = BrokerRequest(state.controller_id, api, asked)
@@ -263,13 +277,13 @@ class Controller:
                 changes = self.state.take_changes()
                 outcome.changes.add(changes)
                 if self._cluster is not None:
-                    self._cluster.waits(changes)
+                    self._cluster.queue_changes(changes)
             if self._cluster is not None and self._running is None and not outcome.requests:
-                outcome.requests += self._cluster.after()
+                outcome.requests += self._cluster.next_requests()
             if self._running is not None or not self._begin(outcome):
                 break
         if self._cluster is not None:
-            outcome.replies += self._cluster.released()
+            outcome.replies += self._cluster.due_deletion_answers()
         return outcome
 
     def _begin(self, outcome: ControllerOutcome) -> bool:
@@ -277,7 +291,7 @@ class Controller:
         if self._runs:
             self._running = self._runs.popleft()
         else:
-            job = self._cluster.job() if self._cluster is not None else None
+            job = self._cluster.next_job() if self._cluster is not None else None
             if job is None:
                 return False
             steps, bound = job
@@ -299,7 +313,7 @@ class Controller:
                 )
         else:
             cluster = self._cluster if waiting is self._running else None
-            deposed = cluster.deposed() if cluster is not None else None
+            deposed = cluster.deposed_error() if cluster is not None else None
             try:
                 if deposed is not None:
                     asked = waiting.steps.throw(deposed)
@@ -329,7 +343,7 @@ class Controller:
         for place, operations in enumerate(asked):
             self._token += 1
             first = operations[0] if operations else None
-            fence = NEVER
+            fence = NO_NODE_VERSION
             if isinstance(first, Check) and first.path == znodes.CONTROLLER_EPOCH:
                 fence = first.version
             self._places[self._token] = (waiting, place, fence)
@@ -347,24 +361,26 @@ class Controller:
         request, cluster = waiting.request, self._cluster
         if cluster and request is not None and not isinstance(answer, Exception):
             deleting = request.api == "DeleteTopics"
-            if deleting and cluster.hold(waiting.ticket, request.message, answer):
+            if deleting and cluster.delay_deletion_answer(waiting.ticket, request.message, answer):
                 return
         outcome.replies.append((waiting.ticket, answer))
 
 
-def failure(request: Request[Any], error: Exception) -> Message:
+def failed_response(request: Request[Any], error: Exception) -> Message:
     """The answer to a request whose policy failed: every item is refused with the error."""
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
 
-def _creation(state: ControllerState, request: Request[AutoCreateRequest]) -> CreateTopicsRequest:
+def _create_topics(
+    state: ControllerState, request: Request[AutoCreateRequest]
+) -> CreateTopicsRequest:
     """The CreateTopics that asks the controller for topics of an AutoCreate."""
     names = dict.fromkeys(request.message["topics"])
     topics = [topic_plans.with_own_numbers(state, name) for name in names]
     return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
 
 
-def _passed_on(request: Request[Any], message: Message | None) -> Message:
+def _forwarded_answer(request: Request[Any], message: Message | None) -> Message:
     """The answer to a forwarded request. `message` is None if the controller did not answer."""
     if request.api == "AutoCreate":
         codes_of = {each["name"]: each["error_code"] for each in (message or {}).get("topics", ())}

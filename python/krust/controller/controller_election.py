@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from krust.controller.state import ControllerState, Transactions
     from krust.metadata.store import Done
 
-_TRIES = 20
+_ATTEMPTS = 20
 
 
 class RetryLaterError(Exception):
@@ -37,7 +37,7 @@ def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[D
 
     raises  RetryLaterError: the store does not say which broker is the controller
     """
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         (read,) = yield [
             [
                 Exists(znodes.CONTROLLER, watch=True),
@@ -46,7 +46,7 @@ def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[D
             ]
         ]
         holder, node = read.results[1:]
-        known = _epoch(state, node)
+        known = _epoch_of(state, node)
         if isinstance(holder, Node):
             if known is None:
                 raise RetryLaterError(f"{znodes.CONTROLLER_EPOCH} holds no epoch")
@@ -54,7 +54,7 @@ def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[D
                 if state.epoch_version != known[1]:
                     state.become_controller(*known)
                 return True
-            state.set_controller(_who(state, holder), known[0])
+            state.set_controller(_controller_id(state, holder), known[0])
             return False
         if holder is not Refusal.NO_NODE:
             raise RetryLaterError(f"the controllership: {holder}")
@@ -77,7 +77,7 @@ def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[D
     raise RetryLaterError("no broker could become the controller")
 
 
-def _epoch(state: ControllerState, node: object) -> tuple[int, int] | None:
+def _epoch_of(state: ControllerState, node: object) -> tuple[int, int] | None:
     """The epoch and its node's version; None: the node does not exist."""
     if node is Refusal.NO_NODE:
         return None
@@ -90,7 +90,7 @@ def _epoch(state: ControllerState, node: object) -> tuple[int, int] | None:
         raise RetryLaterError(f"{znodes.CONTROLLER_EPOCH} holds no epoch: {error}") from None
 
 
-def _who(state: ControllerState, holder: Node) -> int:
+def _controller_id(state: ControllerState, holder: Node) -> int:
     """The controller's broker id; -1: the node is not legal."""
     try:
         return Controller.decode(holder.data).broker

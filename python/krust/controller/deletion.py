@@ -3,9 +3,9 @@
 The node `/admin/delete_topics/T` marks topic T for deletion. DeleteTopics writes only this node; a
 tool may write it too. From then on T is a deletion (`ControllerState.deletions`) and not a topic:
 no broker serves it, and its name stays taken. The controller sends StopReplica to each broker with
-replicas. It waits for all of them, without a time limit for dead brokers. Then it deletes the
+replicas. It waits for all of them, also for dead ones, however long that takes. Then it deletes the
 topic's znodes, the mark last, so that a new controller can continue the deletion.
-Not promised: that files of a broker that never comes back are deleted.
+Not promised: that a broker deletes its files if it never comes back.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from krust.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
     from krust.metadata.store import Done
 
-_PARTS = ("/state", "")
+_PARTITION_ZNODES = ("/state", "")
 
 
 def mark(
     state: ControllerState, topics: list[Topic]
 ) -> Generator[Transactions, list[Done], list[Refusal | None]]:
-    """Mark topics for deletion. Returns for each why it failed; None: it is marked."""
+    """Mark topics for deletion. Returns the reason of each failure; None: the topic is marked."""
     marks = [Create(f"{znodes.DELETE_TOPICS}/{topic.name}") for topic in topics]
     refused = yield from write_all([[[state.fence(), each]] for each in marks])
     for topic, reason in zip(topics, refused, strict=True):
@@ -69,10 +69,10 @@ def read_marks(state: ControllerState) -> Steps:
             state.deletions[name] = TopicDeletion("", (), set())
 
 
-def stopped(
+def replica_stopped(
     state: ControllerState, broker: int, asked: StopReplicaRequest, answer: StopReplicaResponse
 ) -> None:
-    """A broker answered StopReplica. Replicas that it could not delete stay waited for."""
+    """Take a broker's answer to StopReplica. The deletion still waits for refused replicas."""
     failed = {each["topic_name"] for each in answer["partition_errors"] if each["error_code"] != 0}
     if answer["error_code"] != 0:
         return
@@ -82,11 +82,11 @@ def stopped(
             deletion.waiting.discard(broker)
 
 
-def finish(state: ControllerState) -> Steps:
+def delete_znodes(state: ControllerState) -> Steps:
     """Delete the znodes of topics without replicas. RetryLaterError: the store refused."""
     done = [name for name, deletion in state.deletions.items() if not deletion.waiting]
     for name in done:
-        operations = yield from _what_is_left(name)
+        operations = yield from _remaining_deletes(name)
         refused = yield from write_all([chunks(state.fence(), operations)])
         if refused[0] not in (None, Refusal.NO_NODE, Refusal.NOT_EMPTY):
             raise RetryLaterError(f"topic {name} cannot be deleted: {refused[0].value}")
@@ -94,7 +94,7 @@ def finish(state: ControllerState) -> Steps:
             state.deletions.pop(name, None)
 
 
-def _what_is_left(name: str) -> Generator[Transactions, list[Done], list[Operation]]:
+def _remaining_deletes(name: str) -> Generator[Transactions, list[Done], list[Operation]]:
     """The operations that delete the existing znodes of a topic, the mark last."""
     path = znodes.topic(name)
     above = f"{path}/partitions"
@@ -105,11 +105,11 @@ def _what_is_left(name: str) -> Generator[Transactions, list[Done], list[Operati
         parts = [
             f"{above}/{index}{part}"
             for index in store_reads.children(above, indexes)
-            for part in _PARTS
+            for part in _PARTITION_ZNODES
         ]
     mark = f"{znodes.DELETE_TOPICS}/{name}"
     paths = [*parts, above, path, znodes.topic_config(name), mark]
-    seen = yield from store_reads.pieces(map(Exists, paths))
+    seen = yield from store_reads.read_many(map(Exists, paths))
     for stat in seen:
         if isinstance(stat, Refusal) and stat is not Refusal.NO_NODE:
             raise RetryLaterError(f"topic {name} cannot be deleted: {stat.value}")

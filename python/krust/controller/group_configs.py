@@ -1,14 +1,14 @@
-"""Settings of single groups (KIP-848's): what they may be, where they stand, what holds.
+"""Settings of single groups (KIP-848): their valid values, their znodes, the effective values.
 
-Each is a broker's setting `group.<name>` that one group has otherwise. A group need not exist to
-have them. In the tree: /config/groups/G, the name as in URLs, which Kafka 3.9 does not have: its
-brokers log an error for each notice of a group and go on. A group whose last setting goes loses its
-node, as it leaves Kafka's list.
-Not served: share.*, streams.* (krust has no such groups) and consumer.assignment.interval.ms
-(targets are computed at once): they are unknown here, so nobody takes them for working. Names that
-others wrote are kept. A value outside of the broker's bounds, which may be others by now, holds as
-the nearest bound.
-Source: Kafka 4.3, whose words and order of checks these are.
+Each setting overrides the broker's setting `group.<name>` for one group. The group need not exist.
+The znode is /config/groups/G, with the group's name URL-encoded. Kafka 3.9 has no such node: its
+brokers log an error for each notification about a group and continue. When the last setting of a
+group is removed, its node is deleted.
+Not served: share.*, streams.* (krust has no such groups) and consumer.assignment.interval.ms (the
+coordinator computes targets at once). These names are refused as unknown. Settings that other
+programs wrote are kept. A value outside of the broker's bounds counts as the nearest bound; the
+bounds may have changed since it was written.
+Source: Kafka 4.3, also for the texts and the order of the checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT = "consumer.heartbeat.interval.ms"
 SESSION = "consumer.session.timeout.ms"
-NAMES = (HEARTBEAT, SESSION)
+SERVED = (HEARTBEAT, SESSION)
 """Those that are served, in the order in which they are checked."""
 
 _BOUNDS = {
@@ -46,13 +46,13 @@ _BOUNDS = {
 _LARGEST = 2**31 - 1
 
 
-def of_broker(name: str) -> str:
-    """The setting of the broker that gives the default."""
+def broker_setting(name: str) -> str:
+    """The name of the broker setting that gives the default."""
     return f"group.{name}"
 
 
 def config(state: ControllerState, group: str) -> Mapping[str, str]:
-    """What is set for this group alone."""
+    """The settings of this group alone."""
     entity = state.groups.get(group)
     return entity.config if entity is not None else {}
 
@@ -60,9 +60,9 @@ def config(state: ControllerState, group: str) -> Mapping[str, str]:
 def check(state: ControllerState, config: Mapping[str, str]) -> None:
     """RefusedError: these cannot be the settings of a group."""
     for name in config:
-        if name not in NAMES:
+        if name not in SERVED:
             raise RefusedError(Code.INVALID_CONFIG, f"Unknown group config name: {name}")
-    given = {name: _parsed(name, config[name]) for name in NAMES if name in config}
+    given = {name: _parsed(name, config[name]) for name in SERVED if name in config}
     for name, value in given.items():
         low, high = _bounds(state, name)
         if value < low or value > high:
@@ -71,22 +71,22 @@ def check(state: ControllerState, config: Mapping[str, str]) -> None:
             raise RefusedError(
                 Code.INVALID_CONFIG, f"{name} must be {than} than or equal to {limit}"
             )
-    heartbeat, session = (given.get(name, state.whole(of_broker(name))) for name in NAMES)
+    heartbeat, session = (given.get(name, state.whole(broker_setting(name))) for name in SERVED)
     if session <= heartbeat:
         raise RefusedError(Code.INVALID_CONFIG, f"{SESSION} must be greater than {HEARTBEAT}")
 
 
 def timing(state: ControllerState, group: str) -> tuple[int, int] | None:
-    """Heartbeat interval and session timeout of its members; None: those of all groups."""
+    """The heartbeat interval and session timeout of a group's members; None: the broker's."""
     entity = state.groups.get(group)
     if entity is None:
         return None
-    heartbeat, session = (_held(state, name, entity.config.get(name)) for name in NAMES)
+    heartbeat, session = (_bounded(state, name, entity.config.get(name)) for name in SERVED)
     return heartbeat, session
 
 
 def write(state: ControllerState, group: str, config: Mapping[str, str]) -> Steps:
-    """Write what is set for a group and let it hold."""
+    """Write the settings of a group and apply them."""
     entity = state.groups.get(group) or ConfigEntity()
     if not config and entity.version < 0:
         return
@@ -111,7 +111,7 @@ def write(state: ControllerState, group: str, config: Mapping[str, str]) -> Step
 
 
 def load(state: ControllerState) -> Steps:
-    """Read what is set for groups. ServerError: the tree cannot be read now."""
+    """Read the settings of all groups. ServerError: the tree cannot be read now."""
     (read,) = yield [[Children(znodes.GROUP_CONFIGS)]]
     result = read.results[0]
     parts = () if result is Refusal.NO_NODE else store_reads.children(znodes.GROUP_CONFIGS, result)
@@ -122,15 +122,15 @@ def load(state: ControllerState) -> Steps:
 
 
 def reread(state: ControllerState, groups: Collection[str]) -> Steps:
-    """Read what is set for some groups. ServerError: the tree cannot be read now."""
+    """Read the settings of some groups. ServerError: the tree cannot be read now."""
     paths = [znodes.group_config(group) for group in groups]
-    results = yield from store_reads.pieces(map(Read, paths))
+    results = yield from store_reads.read_many(map(Read, paths))
     for group, path, result in zip(groups, paths, results, strict=True):
         state.set_group_config(group, _entity(state, path, result))
 
 
-def named(parts: Iterable[str]) -> list[str]:
-    """The groups of these places in notices; what can be no group is left out."""
+def groups_of(parts: Iterable[str]) -> list[str]:
+    """The groups that notifications name; names that are not legal are left out."""
     return [znodes.unsanitised(part) for part in parts if part and "/" not in part]
 
 
@@ -147,7 +147,7 @@ def _entity(state: ControllerState, path: str, result: Result) -> ConfigEntity |
     except BadZnodeError as error:
         state.fault(path, error)
         return ConfigEntity({}, node.stat.version)
-    for name in [each for each in NAMES if each in config]:
+    for name in [each for each in SERVED if each in config]:
         try:
             _parsed(name, config[name])
         except RefusedError as error:
@@ -174,8 +174,8 @@ def _bounds(state: ControllerState, name: str) -> tuple[int, int]:
     return low, high
 
 
-def _held(state: ControllerState, name: str, text: str | None) -> int:
+def _bounded(state: ControllerState, name: str, text: str | None) -> int:
     if text is None:
-        return state.whole(of_broker(name))
+        return state.whole(broker_setting(name))
     low, high = _bounds(state, name)
     return max(low, min(high, _parsed(name, text)))

@@ -1,9 +1,9 @@
 """Kafka's internal topics: their partitions, replicas and settings, as the broker's settings say.
 
 Without a ZooKeeper an internal topic has at most as many replicas as there are brokers, and
-min.insync.replicas is not above that; a line in the log says so. Kafka would refuse to create the
-topic, and then no group would ever work on a single broker. In a ZooKeeper cluster krust does as
-Kafka does, because the other brokers may be Kafka's.
+min.insync.replicas is at most that number; a log line says so. Kafka would refuse to create the
+topic, and then no group would work on a single broker. In a ZooKeeper cluster krust does as Kafka
+does, because the other brokers may be Kafka's.
 Threads: the policy thread.
 """
 
@@ -47,17 +47,17 @@ _CONFIG_FROM = {
 }
 """Topic settings that settings of the broker say."""
 
-_OF_REPLICAS = (*_FACTORS.values(), "transaction.state.log.min.isr")
+_COUNT_REPLICAS = (*_FACTORS.values(), "transaction.state.log.min.isr")
 """Settings that count replicas."""
 
 
 def partitions(state: ControllerState, name: str) -> int:
-    """How many partitions a topic gets, internal or not, if nobody says."""
+    """How many partitions a topic gets, internal or not, if the request does not say."""
     return state.whole(PARTITIONS.get(name, "num.partitions"))
 
 
 def replicas(state: ControllerState, name: str) -> int:
-    """How many replicas each partition of a topic gets, internal or not, if nobody says."""
+    """How many replicas a partition gets, internal or not, if the request does not say."""
     return _number(state, name, _FACTORS.get(name, "default.replication.factor"))
 
 
@@ -68,9 +68,9 @@ def config(state: ControllerState, name: str) -> dict[str, str]:
 
 
 def _number(state: ControllerState, name: str, setting: str) -> int:
-    """The value of a setting for a topic; one that counts replicas: at most the brokers."""
+    """The value of a setting; if it counts replicas, at most the number of brokers."""
     wanted, most = state.whole(setting), max(len(state.brokers), 1)
-    if setting not in _OF_REPLICAS or wanted <= most or state.config.text("zookeeper.connect"):
+    if setting not in _COUNT_REPLICAS or wanted <= most or state.config.text("zookeeper.connect"):
         return wanted
     level = logging.WARNING if state.shared else logging.INFO
     brokers = "1 broker" if most == 1 else f"{most} brokers"

@@ -1,6 +1,6 @@
-"""`/isr_change_notification`: ISRs that a broker of before Kafka 2.7 wrote into the tree by itself.
+"""`/isr_change_notification`: ISRs that a broker older than Kafka 2.7 wrote into the tree itself.
 
-Such a leader writes the state of a partition with a version check, and leaves a node here that
+Such a leader writes the state of a partition with a version check, and creates a node here that
 names the partition. The controller reads these topics again, tells the other brokers, and deletes
 the node. Newer brokers, Kafka's and krust's, send AlterPartition instead.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from krust.controller.state import ControllerState, Steps
 
 
-def look(state: ControllerState) -> Steps:
-    """Have the topics that are named read again, and delete the notifications."""
+def read_notifications(state: ControllerState) -> Steps:
+    """Mark the topics that notifications name to be read again, and delete the notifications."""
     (read,) = yield [[Children(znodes.ISR_CHANGES, watch=True)]]
     names = store_reads.children(znodes.ISR_CHANGES, read.results[0])
     paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
-    results = yield from store_reads.pieces(map(Read, paths))
+    results = yield from store_reads.read_many(map(Read, paths))
     for path, node in zip(paths, results, strict=True):
         if isinstance(node, Node):
             try:

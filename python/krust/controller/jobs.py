@@ -8,7 +8,7 @@ The controller reads the whole tree (`_initialize`) before `leading` becomes tru
 the whole state to all brokers, and from then on the changes, whenever no job is running. Another
 broker reads only who the controller is, and settings. It learns everything else from the
 controller's requests (`control_request_handlers.py`).
-A policy or job that started in one term ends with that term (`Controller.done`).
+A policy or job that started in one term ends with that term (`Controller.on_transaction_done`).
 Threads: the policy thread.
 """
 
@@ -34,7 +34,7 @@ from krust.controller import (
 )
 from krust.controller.control_requests import ControlRequests
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.state import NEVER, BrokerRequest, Changes, ControllerState
+from krust.controller.state import NO_NODE_VERSION, BrokerRequest, Changes, ControllerState
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, LogDirEvent
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
     from krust.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
     from krust.metadata.store import SessionChanged
 
-_LAST = 2**63
-"""later than any change: what this process led before is not known yet"""
+_AFTER_EVERYTHING = 2**63
+"""later than any zxid: used until this process knows when it registered"""
 
 RETRY_MS = 200
-"""until a job that did not come to its end is begun again"""
+"""until an interrupted job starts again"""
 
 OF_EVERY_BROKER = ("election", "registration", "settings")
-"""Jobs that a broker has which is not the controller."""
+"""The jobs of a broker that is not the controller."""
 
 
 class _DelayedDeletion(NamedTuple):
@@ -76,7 +76,7 @@ class _DelayedDeletion(NamedTuple):
 
 
 class ControllerJobs:
-    """The jobs that wait, and what the other brokers were sent."""
+    """The jobs that wait, and the control requests that the other brokers got."""
 
     def __init__(self, state: ControllerState) -> None:
         self.control_requests = ControlRequests()
@@ -88,16 +88,16 @@ class ControllerJobs:
             "registration": self._registration,
             "brokers": self._brokers,
             "topics": self._topics,
-            "sweep": self._sweep,
+            "leaders": self._leaders,
             "settings": self._settings,
             "deletions": self._deletions,
-            "finish": self._finish,
-            "preferred": self._preferred,
+            "finished_deletions": self._finished_deletions,
+            "preferred_elections": self._preferred_elections,
             reassignment.JOB: self._moves,
-            "reassignments": lambda: self._znode_reassignments.look(state),
+            "reassignments": lambda: self._znode_reassignments.continue_begun(state),
             "log_dirs": self._log_dirs,
-            "purge": lambda: self._config_changes.purge(state, self.now_ms),
-            "isr_changes": lambda: isr_changes.look(state),
+            "purge_notifications": lambda: self._config_changes.purge(state, self.now_ms),
+            "isr_changes": lambda: isr_changes.read_notifications(state),
             "balance": lambda: balancing.balance(state),
         }
         """THE table of jobs. Waiting jobs run in this order."""
@@ -108,14 +108,14 @@ class ControllerJobs:
             znodes.TOPICS: "topics",
             znodes.CONFIG_CHANGES: "settings",
             znodes.DELETE_TOPICS: "deletions",
-            znodes.PREFERRED_ELECTION: "preferred",
+            znodes.PREFERRED_ELECTION: "preferred_elections",
             znodes.REASSIGNMENT: "reassignments",
             znodes.LOG_DIR_EVENTS: "log_dirs",
             znodes.ISR_CHANGES: "isr_changes",
         }
         """THE table of watches: a path or its parent, and the job that a change starts."""
         self._own_registration: registration.Registration | None = None
-        self._registered_at, self._was_controller = _LAST, True
+        self._registered_at, self._was_controller = _AFTER_EVERYTHING, True
         self._wanted: set[str] = set()
         self._open = False
         self._initialized = False
@@ -127,12 +127,12 @@ class ControllerJobs:
         self._term = state.term
         self._pending = Changes()
         self._inquiries: deque[Iterator[BrokerRequest]] = deque()
-        self._returned = brokers.Returned()
+        self._returned = brokers.ReturnedBrokers()
         """brokers that were registered again, and may lead in an earlier epoch"""
         self._swept_again = False
         """a sweep met outdated states, and was repeated; it is repeated only once"""
         self._outdated_topics: set[str] = set()
-        self._announced: set[reassignment.Place] = set()
+        self._announced: set[reassignment.AnnouncedPartition] = set()
         """partitions that are being reassigned, as their leaders know"""
         self._znode_reassignments = admin_znodes.ZnodeReassignments()
         self._delayed_deletions: list[_DelayedDeletion] = []
@@ -142,7 +142,7 @@ class ControllerJobs:
 
     # Events.
 
-    def heard(self, event: Watched | SessionChanged) -> None:
+    def on_store_event(self, event: Watched | SessionChanged) -> None:
         """A watch fired, or the session is in another state."""
         if isinstance(event, Watched):
             above = event.path.rpartition("/")[0]
@@ -156,26 +156,26 @@ class ControllerJobs:
             if event.state in (SessionState.OVERDUE, SessionState.EXPIRED):
                 self._state.set_controller(-1)
 
-    def fenced(self) -> None:
+    def on_fenced(self) -> None:
         """A write was refused because another broker is the controller."""
         self._state.set_controller(-1)
         self._wanted.add("election")
 
-    def answered(self, asked: BrokerRequest, message: Any) -> None:
+    def on_peer_answer(self, asked: BrokerRequest, message: Any) -> None:
         """A broker answered a control request."""
         state = self._state
         if message["error_code"] == Code.STALE_CONTROLLER_EPOCH:
             self._wanted.add("election")
         elif asked.api == "StopReplica":
-            deletion.stopped(state, asked.broker, asked.message, message)
-            self._wanted.add("finish")
+            deletion.replica_stopped(state, asked.broker, asked.message, message)
+            self._wanted.add("finished_deletions")
         elif asked.api == "LeaderAndIsr" and message["error_code"] == Code.NONE:
             for topic in message.get("topics") or ():
                 name = state.names.get(topic["topic_id"])
                 for each in topic["partition_errors"]:
                     if name is not None and each["error_code"] == Code.KAFKA_STORAGE_ERROR:
                         state.offline.add(asked.broker, (name, each["partition_index"]))
-                        self._wanted.add("sweep")
+                        self._wanted.add("leaders")
 
     # Steps of the runtime.
 
@@ -186,7 +186,7 @@ class ControllerJobs:
         try:
             if (yield from controller_election.elect(state, now_ms)):
                 if state.node_id not in state.brokers:
-                    state.add_broker(state.node_id, brokers.own_broker(state))
+                    state.add_broker(state.node_id, brokers.unread_own_broker(state))
                 state.lead()
                 yield from loading.load(state, self._without_stale_leaders)
             else:
@@ -194,7 +194,7 @@ class ControllerJobs:
         except RetryLaterError as error:
             raise ServerError(str(error), hint="look at the metadata store") from None
 
-    def opened(self, own_registration: registration.Registration) -> Steps:
+    def register(self, own_registration: registration.Registration) -> Steps:
         """At the end of the start: register this broker, and start the jobs."""
         self._own_registration = own_registration
         yield from registration.announce(self._state, own_registration)
@@ -202,7 +202,7 @@ class ControllerJobs:
         self._open = True
         self._wanted |= {"election", "registration"}
 
-    def back(self, own_registration: registration.Registration) -> Steps:
+    def recover(self, own_registration: registration.Registration) -> Steps:
         """Register again after the connection was lost, and read everything again.
 
         raises  ServerError: this failed, and may be tried again
@@ -219,11 +219,11 @@ class ControllerJobs:
         if not self._open:
             raise ServerError("the connection went again", hint="look at the store")
         self._wanted.add("registration")
-        yield from log_dirs.tell(self._state)
+        yield from log_dirs.report_failed(self._state)
 
     # Results.
 
-    def job(self) -> tuple[Steps, bool] | None:
+    def next_job(self) -> tuple[Steps, bool] | None:
         """The next job, and whether it ends with the term. None: no job waits."""
         if not self._open or self.now_ms < self._retry_ms < inf:
             return None
@@ -240,10 +240,10 @@ class ControllerJobs:
                     return self._guarded(name), name not in OF_EVERY_BROKER
         return None
 
-    def after(self) -> list[BrokerRequest]:
-        """A slice of the requests for other brokers; called when no job is running.
+    def next_requests(self) -> list[BrokerRequest]:
+        """The next slice of requests for other brokers; called when no job is running.
 
-        None, while a newly registered broker has no new epoch to lead in.
+        Empty while a partition waits for the election of a leader in a new epoch.
         """
         state = self._state
         if self._term != state.term:
@@ -258,10 +258,10 @@ class ControllerJobs:
             return []
         pending, self._pending = self.control_requests.split(self._pending)
         if self.control_requests.needs_election(state, pending):
-            self._wanted.add("sweep")
+            self._wanted.add("leaders")
         if any(topic is None for topic in pending.topics.values()):
-            self._wanted.add("finish")
-        return self.control_requests.after(state, pending) + self._next_inquiry()
+            self._wanted.add("finished_deletions")
+        return self.control_requests.for_changes(state, pending) + self._next_inquiry()
 
     def _next_inquiry(self) -> list[BrokerRequest]:
         """The next slice of what brokers are asked about their replicas."""
@@ -272,7 +272,7 @@ class ControllerJobs:
         return []
 
     @property
-    def has_more(self) -> bool:
+    def has_unsent_requests(self) -> bool:
         """Whether `after` has another slice to send."""
         state = self._state
         sends = state.leading and self._initialized and not self._returned
@@ -281,21 +281,23 @@ class ControllerJobs:
         waiting = self._pending.topics or self._pending.live or self._inquiries
         return bool(waiting) or self.control_requests.has_unsent(state)
 
-    def deposed(self) -> RetryLaterError | None:
-        """An error for the running steps if they initialize a term that is over."""
+    def deposed_error(self) -> RetryLaterError | None:
+        """The error that ends the running steps if they initialize a term that is over."""
         if self._initializing_term in (None, self._state.term):
             return None
         return RetryLaterError("this broker is no longer the controller")
 
-    def waits(self, changes: Changes) -> None:
-        """Keep changes to be sent to the other brokers when no job is running."""
+    def queue_changes(self, changes: Changes) -> None:
+        """Keep changes; they are sent to the other brokers when no job is running."""
         self._pending.add(changes)
         if self._announced:
             moving = {place.topic_id for place in self._announced}
             if any(each is None or each.id in moving for each in changes.topics.values()):
                 self._wanted.add(reassignment.JOB)
 
-    def hold(self, ticket: int, asked: DeleteTopicsRequest, message: DeleteTopicsResponse) -> bool:
+    def delay_deletion_answer(
+        self, ticket: int, asked: DeleteTopicsRequest, message: DeleteTopicsResponse
+    ) -> bool:
         """Delay the answer to DeleteTopics until the topics are deleted. False: they are."""
         state = self._state
         names = [each["name"] for each in message["responses"] if each["name"] in state.deletions]
@@ -305,8 +307,8 @@ class ControllerJobs:
         self._delayed_deletions.append(_DelayedDeletion(ticket, message, names, until))
         return True
 
-    def released(self) -> list[tuple[int, DeleteTopicsResponse]]:
-        """The delayed answers to send: only dead brokers have replicas left, or time is over."""
+    def due_deletion_answers(self) -> list[tuple[int, DeleteTopicsResponse]]:
+        """The delayed answers to send: only dead brokers have replicas left, or they timed out."""
         state = self._state
         out = []
         if not self._delayed_deletions:
@@ -327,7 +329,7 @@ class ControllerJobs:
         if not self._state.leading:
             return
         if self._config_changes.due_ms(now_ms) <= 0:
-            self._wanted.add("purge")
+            self._wanted.add("purge_notifications")
         if now_ms >= self._balance_ms:
             self._wanted.add("balance")
             self._balance_ms = self._next_balance()
@@ -367,7 +369,7 @@ class ControllerJobs:
             if not self._follows_config_changes:
                 yield from self._config_changes.begin()
                 yield from loading.settings(state)
-                yield from config_changes.hold(state, list(state.topics))
+                yield from config_changes.reread_topic_configs(state, list(state.topics))
                 self._follows_config_changes = True
         elif not (state.leading and self._initialized):
             yield from self._initialize()
@@ -391,14 +393,14 @@ class ControllerJobs:
         state = self._state
         self._follows_config_changes = False
         yield from self._config_changes.begin()
-        returned = yield from brokers.read_live(state)
+        returned = yield from brokers.read_live_brokers(state)
         yield from loading.load(state, self._without_stale_leaders)
         yield from deletion.read_marks(state)
-        if state.term != term or state.epoch_version == NEVER:
+        if state.term != term or state.epoch_version == NO_NODE_VERSION:
             raise RetryLaterError("this broker is no longer the controller")
         state.lead()
         self._returned.add(returned)
-        yield from self._sweep()
+        yield from self._leaders()
         if state.term != term:
             raise RetryLaterError("this broker is no longer the controller")
         self.control_requests.clear()
@@ -406,7 +408,13 @@ class ControllerJobs:
         self._balance_ms = self._next_balance(balancing.FIRST_MS)
         self._announced.clear()
         self._znode_reassignments.clear()
-        self._wanted |= {"topics", "finish", "preferred", "reassignments", "log_dirs"}
+        self._wanted |= {
+            "topics",
+            "finished_deletions",
+            "preferred_elections",
+            "reassignments",
+            "log_dirs",
+        }
         self._wanted.add("isr_changes")
 
     def _without_stale_leaders(self, topic: Topic, written: Mapping[tuple[str, int], int]) -> Topic:
@@ -420,19 +428,21 @@ class ControllerJobs:
         )
 
     def _brokers(self) -> Steps:
-        returned = yield from brokers.read_live(self._state)
+        returned = yield from brokers.read_live_brokers(self._state)
         self._returned.add(returned)
         self._state.offline.retain(self._state.brokers.keys() - returned.restarted)
         # A leader that is gone may have acted on a lower min.insync.replicas: the ELR ends with it.
-        yield from self._config_changes.look(self._state, self.now_ms)
-        yield from self._sweep()
+        yield from self._config_changes.read_new(self._state, self.now_ms)
+        yield from self._leaders()
 
-    def _sweep(self) -> Steps:
-        outdated = yield from brokers.sweep(self._state, list(self._state.topics), self._returned)
+    def _leaders(self) -> Steps:
+        outdated = yield from brokers.elect_missing_leaders(
+            self._state, list(self._state.topics), self._returned
+        )
         self._read_again(outdated)
         if outdated and not self._swept_again:
             self._swept_again = True
-            self._wanted.add("sweep")
+            self._wanted.add("leaders")
         else:
             self._swept_again = False
             self._returned.clear()
@@ -464,27 +474,27 @@ class ControllerJobs:
 
     def _settings(self) -> Steps:
         """Read changed settings: they may say who can lead now."""
-        yield from self._config_changes.look(self._state, self.now_ms)
+        yield from self._config_changes.read_new(self._state, self.now_ms)
         if self._state.leading and self._initialized:
-            self._wanted.add("sweep")
+            self._wanted.add("leaders")
 
     def _deletions(self) -> Steps:
         yield from deletion.read_marks(self._state)
-        self._wanted.add("finish")
+        self._wanted.add("finished_deletions")
 
-    def _finish(self) -> Steps:
-        yield from deletion.finish(self._state)
+    def _finished_deletions(self) -> Steps:
+        yield from deletion.delete_znodes(self._state)
         if any(not each.waiting for each in self._state.deletions.values()):
             raise RetryLaterError("a topic that goes is changed by others")
 
     def _moves(self) -> Steps:
         before = set(self._announced)
-        yield from reassignment.go_on(self._state, self._announced)
+        yield from reassignment.continue_moves(self._state, self._announced)
         if before - self._announced:
             self._wanted.add("reassignments")
 
-    def _preferred(self) -> Steps:
-        self._read_again((yield from admin_znodes.prefer(self._state)))
+    def _preferred_elections(self) -> Steps:
+        self._read_again((yield from admin_znodes.elect_preferred(self._state)))
 
     def _log_dirs(self) -> Steps:
         """A broker's disk failed: ask the broker which replicas are lost."""
@@ -498,7 +508,7 @@ class ControllerJobs:
                     broker = LogDirEvent.decode(node.data).broker
                     self._inquiries.append(self.control_requests.inquiry(state, broker))
                     if broker == state.node_id:  # this broker knows them
-                        self._wanted.add("sweep")
+                        self._wanted.add("leaders")
                 except BadZnodeError as error:
                     state.fault(f"{path}/{name}", error)
                 yield [[state.fence(), Delete(f"{path}/{name}")]]

@@ -1,8 +1,8 @@
 """ElectLeaders 0-2: make the preferred replica lead, or any replica where none can.
 
-A partition whose preferred replica leads needs no election: ELECTION_NOT_NEEDED, which is left out
-if all partitions were asked for. A partition that is named twice is answered once. The type UNCLEAN
-takes any live replica where none that is in sync can lead; it is counted and logged. Leaders are
+A partition whose preferred replica leads gets ELECTION_NOT_NEEDED; the answer leaves it out if the
+request asks for all partitions. A partition that is named twice is answered once. The type UNCLEAN
+elects any live replica if no replica in sync can lead; krust counts and logs that. Leaders are
 written in batches.
 Version notes: v0 is always preferred; v1 adds the type and the error of the whole request.
 Source: KIP-183, KIP-460.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import brokers
-from krust.controller.brokers import Batch
+from krust.controller.brokers import PartitionStateBatch
 from krust.controller.leaders import ElectionMode
 from krust.controller.leaders import elect as elect_leader
 from krust.controller.pace import BATCHED, PAUSE, Pace
@@ -47,7 +47,7 @@ def elect(
         else [(each["topic"], list(each["partitions"])) for each in asked]
     )
     results: list[ReplicaElectionResult] = []
-    batch: Batch[PartitionResult] = Batch()
+    batch: PartitionStateBatch[PartitionResult] = PartitionStateBatch()
     pace = Pace()
     seen: set[tuple[str, int]] = set()
     for name, indexes in wanted:
@@ -81,7 +81,7 @@ def elect(
     return _answer(Code.NONE, results)
 
 
-def _write(state: ControllerState, batch: Batch[PartitionResult]) -> Steps:
+def _write(state: ControllerState, batch: PartitionStateBatch[PartitionResult]) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
     for result, _ in (yield from batch.write(state)):
         text = "the partition or the controller changed meanwhile"
@@ -101,7 +101,7 @@ def _elected(state: ControllerState, name: str, index: int, kind: int) -> tuple[
         )
     live = brokers.live_brokers(state, (name, index))
     mode = ElectionMode.PREFERRED if kind == PREFERRED else ElectionMode.OFFLINE
-    rules = brokers.rules(state, topic)._replace(unclean=True)
+    rules = brokers.leader_rules(state, topic)._replace(unclean=True)
     moved = elect_leader(partition, live, mode, rules)
     if kind == PREFERRED and moved is partition:
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""What brokers ask the controller about the partitions they lead.
+"""Requests that brokers send the controller about the partitions they lead.
 
 AlterPartition 0-3: the leader's new ISR. It is written if the broker leads the partition in the
     current leader epoch and knows the current partition epoch. A repeated request finds its ISR
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def refused_broker(state: ControllerState, broker: int, epoch: int) -> Code:
-    """Why a broker is not listened to; NONE: it is who it says."""
+    """The code that refuses this broker's requests; NONE: its epoch is that of its registration."""
     live = state.brokers.get(broker)
     if live is None:
         return Code.BROKER_ID_NOT_REGISTERED
@@ -69,7 +69,7 @@ def alter_partition(
     known = broker is not None and broker.epoch in (-1, message["broker_epoch"])
     code = Code.NONE if known else Code.STALE_BROKER_EPOCH
     topics: list[TopicData] = []
-    batch: brokers.Batch[PartitionData] = brokers.Batch()
+    batch: brokers.PartitionStateBatch[PartitionData] = brokers.PartitionStateBatch()
     pace = Pace()
     for asked in message["topics"] if code is Code.NONE else ():
         name = _name_of(state, request.version, asked)
@@ -91,7 +91,7 @@ def alter_partition(
     return {"throttle_time_ms": 0, "error_code": code, "topics": topics}
 
 
-def _write(state: ControllerState, batch: brokers.Batch[PartitionData]) -> Steps:
+def _write(state: ControllerState, batch: brokers.PartitionStateBatch[PartitionData]) -> Steps:
     """Write a batch, and refuse the partitions that were not written."""
     for result, code in (yield from batch.write(state)):
         result |= _refused(result["partition_index"], code)
@@ -117,7 +117,7 @@ def _result(
     name: str,
     request: Request[AlterPartitionRequest],
     asked: PartitionState,
-    batch: brokers.Batch[PartitionData],
+    batch: brokers.PartitionStateBatch[PartitionData],
 ) -> PartitionData:
     """The result for one partition. A new ISR is added to the batch."""
     index = asked["partition_index"]
@@ -189,7 +189,7 @@ def _hand_over(state: ControllerState, broker: int) -> Steps:
         wanted: list[tuple[Topic, dict[int, Partition]]] = []
         pace = Pace()
         for topic in list(state.topics.values()):
-            rules = brokers.rules(state, topic)
+            rules = brokers.leader_rules(state, topic)
             moved: dict[int, Partition] = {}
             for index, partition in enumerate(topic.partitions):
                 led = partition
@@ -200,12 +200,14 @@ def _hand_over(state: ControllerState, broker: int) -> Steps:
                     moved[index] = led
                 if pace.is_over(BATCHED if led is not partition else 1):
                     more = [(topic, moved)] if moved else []
-                    state.for_jobs.outdated |= yield from brokers.write(state, [*wanted, *more])
+                    state.for_jobs.outdated |= yield from brokers.write_states(
+                        state, [*wanted, *more]
+                    )
                     wanted, moved = [], {}
                     yield PAUSE
             if moved:
                 wanted.append((topic, moved))
-        state.for_jobs.outdated |= yield from brokers.write(state, wanted)
+        state.for_jobs.outdated |= yield from brokers.write_states(state, wanted)
 
 
 def _name_of(state: ControllerState, version: int, asked: TopicState) -> str:
@@ -242,7 +244,10 @@ def _altered(state: ControllerState, topic: Topic, broker: int, asked: Partition
     able = state.brokers.keys() - state.leaving - offline
     if not joining <= able or any(_is_other(state, *each) for each in epochs.items()):
         raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica cannot be in the ISR now.")
-    live, rules = brokers.live_brokers(state, (topic.name, index)), brokers.rules(state, topic)
+    live, rules = (
+        brokers.live_brokers(state, (topic.name, index)),
+        brokers.leader_rules(state, topic),
+    )
     elr = elr_after(partition, broker, isr, live, rules)
     return partition._replace(isr=isr, version=partition.version + 1, elr=elr)
 

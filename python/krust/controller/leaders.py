@@ -79,11 +79,11 @@ class Rules(NamedTuple):
     unclean: bool = False
 
 
-ONE = Rules()
+DEFAULT_RULES = Rules()
 
 
 def elect(
-    partition: Partition, live: LiveBrokers, mode: ElectionMode, rules: Rules = ONE
+    partition: Partition, live: LiveBrokers, mode: ElectionMode, rules: Rules = DEFAULT_RULES
 ) -> Partition:
     """The partition under the leader that it has to have; the same object where that leads."""
     if mode is ElectionMode.NEW:
@@ -93,7 +93,7 @@ def elect(
         first = next((each for each in alive if each not in live.leaving), alive[0])
         return partition._replace(leader=first, leader_epoch=0, isr=alive, version=0)
     if mode is ElectionMode.OFFLINE:
-        return _online(partition, live, rules)
+        return _elect_offline(partition, live, rules)
     able = [
         each
         for each in partition.replicas
@@ -102,17 +102,17 @@ def elect(
     if mode is ElectionMode.PREFERRED:
         first = partition.replicas[0]
         needed = partition.leader != first and first in able
-        return _with(partition, first, partition.isr, live, rules) if needed else partition
+        return _in_epoch_of(partition, first, partition.isr, live, rules) if needed else partition
     if mode is ElectionMode.REASSIGNED:
         able = [each for each in able if each not in partition.removing]
         needed = partition.leader in partition.removing and bool(able)
-        return _with(partition, able[0], partition.isr, live, rules) if needed else partition
+        return _in_epoch_of(partition, able[0], partition.isr, live, rules) if needed else partition
     isr = tuple(each for each in partition.isr if each not in live.leaving)
     if partition.leader in live.leaving:
-        return _with(partition, able[0], isr, live, rules) if able else partition
+        return _in_epoch_of(partition, able[0], isr, live, rules) if able else partition
     if partition.leader not in live.alive or isr == partition.isr:
         return partition
-    return _with(partition, partition.leader, isr, live, rules)
+    return _in_epoch_of(partition, partition.leader, isr, live, rules)
 
 
 def risk(before: Partition, after: Partition, lossy: Collection[int]) -> Risk | None:
@@ -138,46 +138,46 @@ def new_partitions(
     return tuple(elect(each, live, ElectionMode.NEW) for each in new)
 
 
-def _online(partition: Partition, live: LiveBrokers, rules: Rules) -> Partition:
+def _elect_offline(partition: Partition, live: LiveBrokers, rules: Rules) -> Partition:
     """Mode OFFLINE."""
     leader, isr = partition.leader, partition.isr
     back = live.restarted or live.lossy or partition.lossy
     if leader in live.alive and not back and all(e in live.alive for e in isr):
         stale = partition.elr and not _is_below(partition, isr, rules)
-        return _with(partition, leader, isr, live, rules) if stale else partition
-    lossy = _lossy(partition, live)
+        return _in_epoch_of(partition, leader, isr, live, rules) if stale else partition
+    lossy = _lossy_members(partition, live)
     sound = [each for each in isr if each in live.alive and each not in lossy]
     steady = [each for each in sound if each not in live.restarted]
     kept = tuple(steady or sound)
     if leader in steady:
         same = kept == isr and not lossy.intersection(partition.elr)
-        return partition if same else _with(partition, leader, kept, live, rules)
+        return partition if same else _in_epoch_of(partition, leader, kept, live, rules)
     if kept:
-        return _with(partition, _first(partition, kept, live), kept, live, rules)
+        return _in_epoch_of(partition, _first_able(partition, kept, live), kept, live, rules)
     elr = partition.elr if _is_below(partition, isr, rules) else ()
     if heirs := [each for each in elr if each in live.alive and each not in lossy]:
-        heir = _first(partition, heirs, live)
-        return _with(partition, heir, (heir,), live, rules)
+        heir = _first_able(partition, heirs, live)
+        return _in_epoch_of(partition, heir, (heir,), live, rules)
     members = set(isr).union(elr)
     alive = members & live.alive
     if alive and (alive == members or rules.unclean):
-        return _alone(partition, _first(partition, alive, live))
+        return _sole_member(partition, _first_able(partition, alive, live))
     others = live.alive & set(partition.replicas)
     if rules.unclean and others:
-        return _alone(partition, _first(partition, others, live))
+        return _sole_member(partition, _first_able(partition, others, live))
     if leader == -1 and lossy == set(partition.lossy) and elr == partition.elr:
         return partition
     marks = tuple(each for each in partition.replicas if each in lossy)
-    return _next(partition, -1, isr)._replace(elr=elr, lossy=marks)
+    return _next_state(partition, -1, isr)._replace(elr=elr, lossy=marks)
 
 
-def _lossy(partition: Partition, live: LiveBrokers) -> set[int]:
+def _lossy_members(partition: Partition, live: LiveBrokers) -> set[int]:
     """The members of the ISR and ELR that may have lost records."""
     lossy = {each for each in (*partition.isr, *partition.elr) if each in live.lossy}
     return lossy.union(partition.lossy)
 
 
-def _first(partition: Partition, able: Collection[int], live: LiveBrokers) -> int:
+def _first_able(partition: Partition, able: Collection[int], live: LiveBrokers) -> int:
     """The first in the order of the assignment; one that is leaving only where no other can."""
     order = [each for each in partition.replicas if each in able] or list(able)
     return next((each for each in order if each not in live.leaving), order[0])
@@ -188,12 +188,12 @@ def _is_below(partition: Partition, isr: Collection[int], rules: Rules) -> bool:
     return len(isr) < min(rules.min_isr, len(partition.replicas))
 
 
-def _with(
+def _in_epoch_of(
     partition: Partition, leader: int, isr: tuple[int, ...], live: LiveBrokers, rules: Rules
 ) -> Partition:
     """The partition in a new epoch, with this leader, ISR, and the ELR that results."""
     elr = elr_after(partition, leader, isr, live, rules)
-    return _next(partition, leader, isr)._replace(elr=elr)
+    return _next_state(partition, leader, isr)._replace(elr=elr)
 
 
 def elr_after(
@@ -202,23 +202,23 @@ def elr_after(
     """The ELR when a partition gets this leader and ISR."""
     if not _is_below(partition, isr, rules) or leader not in live.holding:
         return ()
-    lossy = _lossy(partition, live)
+    lossy = _lossy_members(partition, live)
     before = {*partition.isr, *partition.elr}.difference(isr, lossy)
     return tuple(each for each in partition.replicas if each in before)
 
 
-def _alone(partition: Partition, leader: int) -> Partition:
+def _sole_member(partition: Partition, leader: int) -> Partition:
     """The partition under a leader whose log is the truth from now on."""
-    return _next(partition, leader, (leader,))
+    return _next_state(partition, leader, (leader,))
 
 
 def in_new_epoch(partition: Partition) -> Partition:
     """The partition under the same leader in a new epoch."""
-    again = _next(partition, partition.leader, partition.isr)
+    again = _next_state(partition, partition.leader, partition.isr)
     return again._replace(elr=partition.elr, lossy=partition.lossy)
 
 
-def _next(partition: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
+def _next_state(partition: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
     """The partition in a new epoch; without ELR and marks."""
     return partition._replace(
         leader=leader,

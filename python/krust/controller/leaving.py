@@ -1,11 +1,12 @@
-"""A controlled shutdown, as the broker that stops sees it: when it stops, and when it asks again.
+"""The attempts of a controlled shutdown: whether the broker stops, and when it asks again.
 
-The broker asks the controller to give its partitions to others (ControlledShutdown). It may stop
-when it leads nothing that another broker could lead. Otherwise it asks again, as often as
+The broker asks the controller to give its partitions to others (ControlledShutdown). It stops when
+no other broker could lead the partitions that it still leads. Otherwise it asks again, as often as
 `controlled.shutdown.max.retries` says: after `controlled.shutdown.retry.backoff.ms`, or as soon as
 another replica of such a partition is in sync. Until then it serves.
 Threads: the policy thread.
-Not promised: that it leads nothing when it stops. Replicas that do not catch up cannot lead.
+Not promised: that all partitions have another leader when it stops. If no replica catches up, the
+broker stops after the last attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from krust.messages.controlled_shutdown import ControlledShutdownResponse
 
 
-class Leaving:
+class ControlledShutdown:
     """The attempts of one controlled shutdown."""
 
     def __init__(self, state: ControllerState) -> None:
@@ -30,7 +31,7 @@ class Leaving:
         """between two attempts, unless `can_go_on` becomes true"""
 
     def is_over(self, answer: ControlledShutdownResponse | None) -> bool:
-        """Whether the broker stops after the answer to an attempt. None: there was none."""
+        """Whether the broker stops after the answer to an attempt. None: no answer came."""
         self._left -= 1
         if answer is None or answer["error_code"] != Code.NONE:
             return self._left <= 0
@@ -43,7 +44,7 @@ class Leaving:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether another replica of a partition that is left is in sync by now."""
+        """Whether another replica of a partition that the broker still leads is in sync by now."""
         return any(self._others(*each, in_sync=True) for each in self._waits_for)
 
     def _others(self, name: str, index: int, *, in_sync: bool = False) -> set[int]:

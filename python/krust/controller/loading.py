@@ -1,13 +1,13 @@
 """Loading of topics, partition states and settings from the tree, at the start and later.
 
-A node may contain anything. A node that cannot be read affects only what it describes, and is
-logged. A topic is not served if it has no assignment or if one of its nodes cannot be read; its
-name stays taken, and its files stay. A partition without a state has no leader. Settings that
-cannot be read have no effect; where they decide what is deleted, nothing is deleted
-(`adoption.KEEP`). Settings with unknown names are kept.
+A node may contain anything. A node that cannot be read affects only the object that it describes;
+the broker logs it. A topic is not served if it has no assignment or if one of its nodes cannot be
+read; its name stays taken, and its files stay. A partition without a state has no leader. Settings
+that cannot be read have no effect; where they decide what is deleted, nothing is deleted
+(`adoption.NOTHING_DELETED`). Settings with unknown names are kept.
 A topic may disappear from the tree, or be replaced by another of the same name. A broker with a
-tree of its own then serves it as before until the next start: a lost node deletes no file. Where
-brokers share the tree it is no longer served, and its files are kept.
+tree of its own then serves it as before until the next start: a lost node deletes no file. If
+brokers share the tree, they no longer serve it, and keep its files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
 from krust.controller import group_configs, quota_entities, store_reads
-from krust.controller.adoption import KEEP
+from krust.controller.adoption import NOTHING_DELETED
 from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ConfigEntity, ControllerState, Partition, RefusedError, Topic
 from krust.controller.topic_plans import check_name
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _TopicZnodes(NamedTuple):
-    """A topic whose partitions' states are still to be read."""
+    """The topic's own nodes, before the states of its partitions are read."""
 
     name: str
     assignment: Assignment
@@ -49,7 +49,7 @@ class _TopicZnodes(NamedTuple):
 def load(state: ControllerState, revised: Revised | None = None) -> Steps:
     """Read topics and settings. ServerError: the tree cannot be read now.
 
-    revised   says how a topic is to be taken, by the zxids of its partitions' states
+    revised   changes each topic that was read; it also gets the zxids of the partition states
     """
     known = set(state.topics)
     (read,) = yield [[Children(znodes.TOPICS, state.shared)]]
@@ -86,14 +86,14 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
 def topics(
     state: ControllerState, names: Collection[str], written: Written | None = None
 ) -> Generator[Transactions, list[Done], list[Topic]]:
-    """Read these topics; one that cannot be read is `damaged`, one that is not there left out.
+    """Read these topics. A topic that cannot be read is `damaged`; a missing one is left out.
 
-    Where others use the tree, each is watched: their tools may write there.
+    If others use the tree, each topic is watched, because their tools may write there.
     """
     if not names:
         return []
     queries = ((Read(znodes.topic(n), state.shared), Read(znodes.topic_config(n))) for n in names)
-    results = yield from store_reads.in_slices(each for pair in queries for each in pair)
+    results = yield from store_reads.read_many_in_slices(each for pair in queries for each in pair)
     pace = Pace()
     read: list[_TopicZnodes] = []
     for answer in zip(names, results[::2], results[1::2], strict=True):
@@ -102,7 +102,7 @@ def topics(
             read.append(each)
         if pace.is_over(BATCHED):
             yield PAUSE
-    states = yield from store_reads.in_slices(
+    states = yield from store_reads.read_many_in_slices(
         Read(znodes.state(each.name, index))
         for each in read
         for index in range(len(each.assignment.replicas))
@@ -124,11 +124,11 @@ def topics(
 def settings_of(
     state: ControllerState, names: Collection[str]
 ) -> Generator[Transactions, list[Done], dict[str, ConfigEntity]]:
-    """What is set for these topics, by name. ServerError: the tree cannot be read now."""
+    """Read the settings of these topics, by name. ServerError: the tree cannot be read now."""
     if not names:
         return {}
     paths = [znodes.topic_config(name) for name in names]
-    results = yield from store_reads.pieces(map(Read, paths))
+    results = yield from store_reads.read_many(map(Read, paths))
     return {
         name: _of_topic(state, path, result)
         for name, path, result in zip(names, paths, results, strict=True)
@@ -136,14 +136,14 @@ def settings_of(
 
 
 def settings(state: ControllerState) -> Steps:
-    """Read what is set for this broker, for all, for who uses them, and for groups."""
+    """Read the settings of this broker and of all brokers, the quotas, and the groups' settings."""
     yield from of_brokers(state)
     yield from quota_entities.load(state)
     yield from group_configs.load(state)
 
 
 def of_brokers(state: ControllerState) -> Steps:
-    """Read what is set for this broker, and for all."""
+    """Read the settings of this broker and of all brokers."""
     own = znodes.broker_config(str(state.node_id))
     everywhere = znodes.broker_config(znodes.DEFAULT_ENTITY)
     (done,) = yield [[Read(own), Read(everywhere)]]
@@ -157,7 +157,7 @@ def of_brokers(state: ControllerState) -> Steps:
 def _topic(
     state: ControllerState, name: str, answer: Result, settings: Result
 ) -> _TopicZnodes | None:
-    """A topic as its own nodes say; None: they cannot be read, or it is gone."""
+    """A topic from its own nodes; None: they cannot be read, or the topic is gone."""
     path = znodes.topic(name)
     try:
         node = store_reads.node(path, answer)
@@ -173,7 +173,7 @@ def _topic(
 
 
 def _damage(state: ControllerState, name: str, path: str, error: Exception) -> None:
-    """A topic cannot be read: it is not served, and others are."""
+    """Note that a topic cannot be read: it is not served, the others are."""
     state.fault(path, error)
     state.damaged.add(name)
 
@@ -228,22 +228,22 @@ def _of_topic(state: ControllerState, path: str, result: Result) -> ConfigEntity
         node = store_reads.node(path, result)
     except store_reads.UnreadableError as error:
         state.fault(path, error)
-        return ConfigEntity(dict(KEEP))
+        return ConfigEntity(dict(NOTHING_DELETED))
     if node is None:
         return ConfigEntity()
     try:
         config = dict(EntityConfig.decode(node.data).config)
     except BadZnodeError as error:
         state.fault(path, error)
-        return ConfigEntity(dict(KEEP), node.stat.version)
+        return ConfigEntity(dict(NOTHING_DELETED), node.stat.version)
     for name in [each for each in config if each in TOPIC]:
         try:
             parse_topic(name, config[name])
         except ConfigError as error:
             state.fault(path, error)
             del config[name]
-            if name in KEEP:
-                config |= KEEP
+            if name in NOTHING_DELETED:
+                config |= NOTHING_DELETED
     return ConfigEntity(config, node.stat.version)
 
 

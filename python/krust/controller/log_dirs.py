@@ -1,16 +1,19 @@
 """Log directories: failures, and moves of replicas between them.
 
-AlterReplicaLogDirs 0-2: which replica of this broker goes to which of its log directories.
+AlterReplicaLogDirs 0-2: moves replicas of this broker to another of its log directories.
 
-Decided here, done by the core: it copies the log while it is written, and swaps. A replica that is
-not here is made in the directory named once it comes, and answered REPLICA_NOT_AVAILABLE.
-Codes, in this order: INVALID_TOPIC_EXCEPTION (no room for the name of a copy), LOG_DIR_NOT_FOUND,
-KAFKA_STORAGE_ERROR (the directory is offline, or the replica; or any other directory, unless the
-replica stays where it is: a copy may lie there), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE.
+This module decides, and the core moves: it copies the log, which goes on growing, and then swaps
+the two. If this broker does not have the replica, the answer is REPLICA_NOT_AVAILABLE; the core
+creates the replica in that directory when the broker gets it.
+Codes, in this order: INVALID_TOPIC_EXCEPTION (the directory name of a copy would be too long),
+LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the directory or the replica is offline; or any other
+directory is, unless the replica stays where it is: a copy may lie there),
+UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE.
 Source: KIP-113; Kafka 3.9's `ReplicaManager.alterReplicaLogDirs`.
-A failed directory is reported to the controller through `/log_dir_event_notification`, where there
-is one; asked which replicas that costs (LeaderAndIsr), this broker answers KAFKA_STORAGE_ERROR.
-Not done: throttles. Not promised: that the controller learns it while ZooKeeper is away.
+A broker that shares its tree reports a failed directory through `/log_dir_event_notification`. The
+controller then asks which replicas are lost (LeaderAndIsr), and the broker answers
+KAFKA_STORAGE_ERROR for those.
+Not done: throttles. Not promised: that the controller learns of a failure while ZooKeeper is away.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ class LogDir(NamedTuple):
     path: str
     is_online: bool
     replicas: frozenset[tuple[str, int]]
-    """topic and partition of the logs in it, without copies that are on their way"""
+    """topic and partition of the logs in it, without unfinished copies"""
 
 
 class Move(NamedTuple):
@@ -63,26 +66,26 @@ class Move(NamedTuple):
     path: str
 
 
-class Decided(NamedTuple):
+class MoveDecision(NamedTuple):
     """The moves to make, and the answer to the request."""
 
     moves: list[Move]
     answer: AlterReplicaLogDirsResponse
 
 
-def failed(
+def note_failed(
     state: ControllerState, request: Request[LogDirFailedRequest]
 ) -> Policy[LogDirFailedResponse]:
-    """LogDirFailed: exactly the named replicas of this broker are lost."""
+    """LogDirFailed: note that this broker has lost exactly the named replicas."""
     lost = [(each["topic"], each["partition"]) for each in request.message["replicas"]]
     state.offline.replace(state.node_id, lost)
     state.unreported_failure = state.shared
-    yield from tell(state)
+    yield from report_failed(state)
     return {}
 
 
-def tell(state: ControllerState) -> Steps:
-    """Report lost replicas in the tree, unless that is done."""
+def report_failed(state: ControllerState) -> Steps:
+    """Report a failed log directory in the tree, unless that was done."""
     if state.unreported_failure:
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         event = LogDirEvent(state.node_id).encode()
@@ -100,11 +103,11 @@ def log_dirs(listed: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]
 
 def alter(
     message: AlterReplicaLogDirsRequest, dirs: Sequence[LogDir], topics: Mapping[str, Topic]
-) -> Generator[Transactions, list[Done], Decided]:
+) -> Generator[Transactions, list[Done], MoveDecision]:
     """Decide a whole request.
 
-    dirs      this broker's, in the order of `log.dirs`
-    topics    all that the cluster has
+    dirs      this broker's log directories, in the order of `log.dirs`
+    topics    all topics of the cluster
     """
     moves: list[Move] = []
     codes: dict[str, dict[int, Code]] = {}
@@ -130,7 +133,7 @@ def alter(
         }
         for name, rows in codes.items()
     ]
-    return Decided(moves, {"throttle_time_ms": 0, "results": results})
+    return MoveDecision(moves, {"throttle_time_ms": 0, "results": results})
 
 
 def _judged(move: Move, dirs: Sequence[LogDir], topics: Mapping[str, Topic]) -> tuple[Code, bool]:

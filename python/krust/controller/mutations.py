@@ -1,10 +1,11 @@
-"""`controller_mutation_rate`: what a client's changes of topics cost it, counted in partitions.
+"""`controller_mutation_rate`: limits how many partitions a client creates and deletes a second.
 
-The bucket of who shares the quota holds what the rate brings in `controller.quota.window.num` times
-`controller.quota.window.size.seconds`. A change is let through whole while it is not below zero.
-Versions that know THROTTLING_QUOTA_EXCEEDED are refused it then; older ones are let through. Both
-are told how long to wait.
-Everybody is ANONYMOUS: krust authenticates nobody. Each broker counts while it is the controller.
+Clients that share a quota share a token bucket. It holds the tokens of
+`controller.quota.window.num` times `controller.quota.window.size.seconds`. While the bucket is not
+below zero, the controller makes a change whole. Below zero it refuses the change with
+THROTTLING_QUOTA_EXCEEDED, in versions that know that code, and makes it in older ones. The answer
+says in both cases how long the client has to wait.
+Every user is ANONYMOUS: krust authenticates nobody. Each broker counts while it is the controller.
 Source: KIP-599.
 """
 
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
 ANONYMOUS = "ANONYMOUS"
 STRICT_FROM = {"CreateTopics": 6, "DeleteTopics": 5, "CreatePartitions": 3}
-"""the first version that is refused what does not fit; the others are none of a client's"""
+"""The APIs that clients send, and the first version of each that is refused above the quota."""
 _EXCEEDED = "The throttling quota has been exceeded."
 
 
 class Charge:
-    """What one request's changes cost."""
+    """The partitions that one request changes, charged to its client's quota."""
 
     def __init__(self, state: ControllerState, request: Request[Any]) -> None:
         self.throttle_time_ms = 0
@@ -35,7 +36,9 @@ class Charge:
         if not state.quotas:
             return
         client_id = request.client.get("id") or ""
-        self._held = quotas.holding(state.quotas, quotas.MUTATIONS, ANONYMOUS, client_id)
+        self._held = quotas.quota_for(
+            state.quotas, quotas.CONTROLLER_MUTATION_RATE, ANONYMOUS, client_id
+        )
         if self._held is not None:
             self._bucket = state.buckets.of(self._held.shared_by)
             strict_from = STRICT_FROM.get(request.api)
@@ -45,7 +48,7 @@ class Charge:
             self._now_ms = request.now_ms
 
     def take(self, partitions: int) -> None:
-        """Make, or delete, so many partitions; RefusedError: not now."""
+        """Charge this many partitions. RefusedError: the quota does not allow them now."""
         if self._held is None:
             return
         rate = self._held.value

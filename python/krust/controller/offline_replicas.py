@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-_NONE: frozenset[int] = frozenset()
+_NO_BROKERS: frozenset[int] = frozenset()
 
 
 class OfflineReplicas:
-    """Which replicas are lost with a log directory."""
+    """The replicas that are lost with a log directory."""
 
     def __init__(self) -> None:
         self._partitions: dict[int, set[TopicPartition]] = {}
@@ -42,7 +42,7 @@ class OfflineReplicas:
 
     def brokers_of(self, partition: TopicPartition) -> Set[int]:
         """The brokers that have lost their replica of a partition."""
-        return self._brokers.get(partition, _NONE)
+        return self._brokers.get(partition, _NO_BROKERS)
 
     def _forget(self, broker: int) -> None:
         for partition in self._partitions.pop(broker, ()):

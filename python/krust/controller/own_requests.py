@@ -1,7 +1,7 @@
 """Requests of krust's own core that Kafka's protocol does not have, as TypedDicts.
 
 `AutoCreate`: a client asked for topics that do not exist, and the broker creates them.
-`LogDirFailed`: a log directory of this broker failed; all replicas of it that are lost are named.
+`LogDirFailed`: a log directory of this broker failed; the request names all lost replicas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Slices of long decisions: a policy pauses, and other requests are decided before it continues.
 
 A policy yields PAUSE after a slice. The controller keeps it, and the runtime resumes it after other
-requests had their turn. A slice is counted in parts, not in time, so that tests give the same
-result on a busy machine. Checking one entry of a request is one part. Longer work is a multiple.
+requests. A slice is counted in parts, not in time, so that tests give the same result on a busy
+machine. The check of one entry of a request is one part; longer work counts as several.
 Invariant: between two pauses a policy spends at most SLICE parts and those of one more entry.
 Threads: the policy thread.
 Not promised: that the state is the same after a pause. A policy checks it again, or writes with the
@@ -20,13 +20,13 @@ PAUSE: list[list[Operation]] = []
 """yielded by a policy that pauses; compared by identity, because no writes are an empty list too"""
 
 SLICE = 200
-"""parts of a slice; at most 2 ms"""
+"""the parts of a slice; at most 2 ms"""
 
 WRITE = 40
-"""parts of a transaction that is committed for itself: a sync of the disk"""
+"""the parts of a transaction that is committed alone: it syncs the disk"""
 
 BATCHED = 5
-"""parts of a topic, or of a partition, that is written together with others"""
+"""the parts of a topic, or of a partition, that is written together with others"""
 
 
 class Pace:
@@ -36,7 +36,7 @@ class Pace:
         self._left = SLICE
 
     def is_over(self, parts: int = 1) -> bool:
-        """Whether the slice ends with so many parts more; then the next begins."""
+        """Add parts to the slice. Returns whether it is full now; then the next one begins."""
         self._left -= parts
         if self._left > 0:
             return False

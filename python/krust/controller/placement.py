@@ -1,12 +1,13 @@
-"""Which brokers get the replicas of new partitions, where there are several.
+"""Which brokers get the replicas of new partitions.
 
-The brokers stand in a ring. Leaders go round it, one partition after the other, from where the last
-topic ended. The followers of a partition are brokers behind its leader; with each round of leaders
-the distance grows by one, so that the partitions of a dead leader go to all other brokers.
-Where brokers have racks the ring takes them rack by rack in turn, and a partition takes a second
-broker of a rack only when it has one of every rack (Kafka's rule, KIP-36).
-Brokers of which some have a rack and some have none cannot be placed so: that is refused.
-Brokers that said that they will stop get nothing, as long as there are others.
+The brokers are a ring. Each partition takes the next broker as its leader; a new topic continues
+where the last one ended. The followers of a partition come after its leader in the ring. Each time
+the leaders have gone round, the distance to the followers grows by one, so that the partitions of a
+dead leader are spread over all other brokers.
+If brokers have racks, the ring takes one broker of each rack in turn. A partition gets a second
+broker of a rack only when it has one of every rack (Kafka's rule, KIP-36). If some brokers have a
+rack and some have none, the request is refused.
+Brokers that are about to stop get no replica as long as there are others.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from krust.controller.state import ControllerState, LiveBroker
 
 
-def spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
-    """The replicas of so many new partitions; the place of the next topic moves on."""
+def place_replicas(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
+    """The replicas of `count` new partitions. The next topic continues after them."""
     staying = {each: live for each, live in state.brokers.items() if each not in state.leaving}
-    ring = turns(staying if len(staying) >= factor else state.brokers)
+    ring = rack_order(staying if len(staying) >= factor else state.brokers)
     if len(ring) < factor:
         raise RefusedError(
             Code.INVALID_REPLICATION_FACTOR,
@@ -46,9 +47,9 @@ def spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int
 def _replicas(
     ring: Sequence[int], place: int, factor: int, racks: Mapping[int, str | None]
 ) -> list[int]:
-    """The replicas of the partition at a place, its leader first.
+    """The replicas of the partition at a place in the ring, its leader first.
 
-    racks  empty: brokers have none
+    racks  empty: the brokers have no racks
     """
     size = len(ring)
     leader, round_ = place % size, place // size
@@ -64,8 +65,8 @@ def _replicas(
     return chosen
 
 
-def turns(brokers: Mapping[int, LiveBroker]) -> list[int]:
-    """The brokers in the order in which partitions go round."""
+def rack_order(brokers: Mapping[int, LiveBroker]) -> list[int]:
+    """The brokers in the order of the ring."""
     racks: dict[str | None, list[int]] = {}
     for broker, live in sorted(brokers.items()):
         racks.setdefault(live.rack, []).append(broker)

@@ -1,9 +1,10 @@
-"""AllocateProducerIds 0: a block of 1000 producer ids that no other broker will ever give out.
+"""AllocateProducerIds 0: gives a broker a block of 1000 producer ids that no other broker gets.
 
-The last block handed out stands in `/latest_producer_id_block`; the next one begins behind it. A
-block that was not used up when a broker stopped is lost, which costs nothing of 2^63.
-Where logs name ids above it (the tree was lost, or another broker wrote the directory) the tree is
-told first (`go_on_at`): an id that is handed out again has its first batches taken for duplicates.
+`/latest_producer_id_block` holds the last allocated block; the next one begins behind it. Ids that
+a broker did not use before it stopped are lost; there are 2^63.
+The logs may name higher ids, because the tree was lost or another broker wrote the directory. Then
+`reserve_below` raises the block in the tree first. If an id were allocated twice, the broker would
+take the first batches of the second producer for duplicates.
 Source: KIP-730.
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 BLOCK = 1000
-_LAST = 2**63 - 1 - BLOCK
+_LAST_BLOCK = 2**63 - 1 - BLOCK
 
 
 def allocate(
@@ -49,7 +50,7 @@ def allocate(
             state.fault(znodes.PRODUCER_IDS, error)
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
         first = block.last + 1 if block is not None else 0
-        if first > _LAST:
+        if first > _LAST_BLOCK:
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
         data = ProducerIds(broker, first, first + BLOCK - 1).encode()
         take = SetData(znodes.PRODUCER_IDS, data, node.stat.version)
@@ -62,8 +63,8 @@ def allocate(
             return _answer(Code.UNKNOWN_SERVER_ERROR, -1, 0)
 
 
-def go_on_at(state: ControllerState, first_free_id: int) -> Steps:
-    """Let the next block begin no lower; what is written says that all below was handed out."""
+def reserve_below(state: ControllerState, first_free_id: int) -> Steps:
+    """Write a block, so that the next one begins at `first_free_id` or above."""
     while first_free_id > 0:
         (read,) = yield [[Read(znodes.PRODUCER_IDS)]]
         node = read.results[0]

@@ -1,10 +1,10 @@
-"""Users, clients and addresses in the tree: reading and writing what is set for them.
+"""The nodes of users, clients and addresses in the tree: reads and writes of their quotas.
 
 Paths under /config: `users/U`, `users/U/clients/C`, `clients/C`, `ips/A`. Names are URL-encoded;
 `<default>` stands for all others. A user's node also holds passwords, which are kept.
-A node that cannot be read, or whose name Kafka does not use, is logged; only its quotas are lost.
-As in Kafka 3.9, an entity without settings loses its node unless the node has children. Parent
-nodes without settings are then deleted too.
+A node that cannot be read, or whose name Kafka does not use, is logged, and its quotas have no
+effect. As in Kafka 3.9, the node of an entity without settings is deleted unless it has children;
+then its parent nodes without settings are deleted too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from krust.metadata.store import Children, Create, Delete, Exists, Node, Read, R
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.quotas import Owner
+    from krust.controller.quotas import QuotaOwner
     from krust.controller.state import ControllerState, Steps, Transactions
     from krust.metadata.store import Done, Operation, Result
 
@@ -32,7 +32,7 @@ _BATCH = 500
 class EntityNode(NamedTuple):
     """An entity's node, with its parents and children."""
 
-    owner: Owner
+    owner: QuotaOwner
     config: dict[str, str]
     version: int
     """-1: there is no such node"""
@@ -51,9 +51,9 @@ class EntityNode(NamedTuple):
 def load(state: ControllerState) -> Steps:
     """Read all quotas. ServerError: the store is not available."""
     before = dict(state.quotas)
-    found: dict[Owner, dict[str, float]] = {}
+    found: dict[QuotaOwner, dict[str, float]] = {}
     hidden: list[str] = []
-    for place, node in (yield from nodes(hidden=hidden)).items():
+    for place, node in (yield from read_owner_nodes(hidden=hidden)).items():
         owner = quotas.owner_at(place)
         if owner is None:
             state.fault(f"{znodes.CONFIG}/{place}", "no owner is named like that")
@@ -66,7 +66,7 @@ def load(state: ControllerState) -> Steps:
             state.set_quotas(owner, found.get(owner, {}))
 
 
-def reread(state: ControllerState, *owners: Owner) -> Steps:
+def reread(state: ControllerState, *owners: QuotaOwner) -> Steps:
     """Read the quotas of these entities again. ServerError: the store is not available."""
     paths = [f"{znodes.CONFIG}/{quotas.path(owner)}" for owner in owners]
     answers = yield [[Read(path)] for path in paths]
@@ -74,12 +74,12 @@ def reread(state: ControllerState, *owners: Owner) -> Steps:
         state.set_quotas(owner, _quotas(state, owner, _node(path, done.results[0])))
 
 
-def nodes(
+def read_owner_nodes(
     *kinds: str, hidden: list[str] | None = None
 ) -> Generator[Transactions, list[Done], dict[str, Node]]:
-    """Every owner's node, by its place; or those of some kinds, without what is below them.
+    """Read every owner's node, by its path; or those of some kinds, without their children.
 
-    hidden   gets the places that others keep from being read
+    hidden   gets the paths that this broker is not allowed to read
     raises   ServerError: the tree cannot be read now
     """
     folders = kinds or tuple(quotas.KINDS.values())
@@ -101,10 +101,10 @@ def nodes(
     return found
 
 
-def look(owner: Owner) -> Generator[Transactions, list[Done], EntityNode]:
-    """An owner's node, as it has to be known before it is written.
+def read_entity(owner: QuotaOwner) -> Generator[Transactions, list[Done], EntityNode]:
+    """Read an owner's node and the nodes around it, before a write.
 
-    raises  ServerError: the tree cannot be read now; BadZnodeError: what stands there is none
+    raises  ServerError: the tree cannot be read now; BadZnodeError: the node is broken
     """
     parts = quotas.path(owner).split("/")
     up = ["/".join([znodes.CONFIG, *parts[:count]]) for count in range(1, len(parts))]
@@ -119,7 +119,7 @@ def look(owner: Owner) -> Generator[Transactions, list[Done], EntityNode]:
     alone: list[str] = []
     below = parts[-1]
     for above, (_, read, names) in list(zip(up, rows, strict=True))[:0:-1]:
-        empty = isinstance(read, Node) and _says_nothing(read)
+        empty = isinstance(read, Node) and _is_empty(read)
         if not empty or names != (below,):
             break
         alone.append(above)
@@ -132,7 +132,7 @@ def look(owner: Owner) -> Generator[Transactions, list[Done], EntityNode]:
 def write(
     place: EntityNode, config: dict[str, str]
 ) -> Generator[Transactions, list[Done], Refusal | None]:
-    """Let this be what is set, and tell every broker; what kept it from being written."""
+    """Write an entity's settings, and notify every broker. Returns the store's refusal, or None."""
     (done,) = yield [writes(place, config)]
     return done.refused
 
@@ -169,7 +169,7 @@ def _read(places: list[str]) -> Generator[Transactions, list[Done], dict[str, No
     return found
 
 
-def _quotas(state: ControllerState, owner: Owner, node: Node | None) -> dict[str, float]:
+def _quotas(state: ControllerState, owner: QuotaOwner, node: Node | None) -> dict[str, float]:
     if node is None:
         return {}
     path = f"{znodes.CONFIG}/{quotas.path(owner)}"
@@ -187,7 +187,7 @@ def _quotas(state: ControllerState, owner: Owner, node: Node | None) -> dict[str
     return values
 
 
-def _says_nothing(node: Node) -> bool:
+def _is_empty(node: Node) -> bool:
     try:
         return not EntityConfig.decode(node.data).config
     except BadZnodeError:

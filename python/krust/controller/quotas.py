@@ -1,8 +1,8 @@
-"""Quotas as numbers: whose they are, which one holds for a request, and a bucket to count in.
+"""Quotas as numbers: their owners, the quota that applies to a request, and token buckets.
 
-An owner is a tuple of (kind, name) in the order of KINDS; the name None: everybody of that kind who
-has none of his own. `(("user", "alice"), ("client-id", None))` is every client of alice's.
-What stands in the tree is text, in the nodes that `path` names; what of it is a quota, `read` says.
+An owner is a tuple of (kind, name) in the order of KINDS. The name None means everybody of that
+kind without an own quota: `(("user", "alice"), ("client-id", None))` is every client of alice's.
+The tree holds quotas as text in the nodes that `path` names; `read` makes numbers of them.
 Pure: no clock, no store. Source: KIP-13, KIP-55, KIP-124, KIP-546, KIP-599, KIP-612.
 """
 
@@ -21,33 +21,38 @@ USER, CLIENT, IP = "user", "client-id", "ip"
 KINDS = {USER: "users", CLIENT: "clients", IP: "ips"}
 """What can have quotas, and the folder of it under /config."""
 
-Owner = tuple[tuple[str, str | None], ...]
-Table = dict[Owner, dict[str, float]]
+QuotaOwner = tuple[tuple[str, str | None], ...]
+QuotaTable = dict[QuotaOwner, dict[str, float]]
 
-MUTATIONS = "controller_mutation_rate"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTIONS = "connection_creation_rate"
-WHOLE = {"producer_byte_rate": "LONG", "consumer_byte_rate": "LONG", CONNECTIONS: "INT"}
+INTEGER_QUOTAS = {"producer_byte_rate": "LONG", "consumer_byte_rate": "LONG", CONNECTIONS: "INT"}
 """Those that are whole numbers, and of which type of Java's."""
-OF_CLIENTS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", MUTATIONS)
+OF_CLIENTS = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    CONTROLLER_MUTATION_RATE,
+)
 OF_IPS = (CONNECTIONS,)
 
 _LONGEST_MS = 2**31 - 1
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\Z", re.ASCII)
 
 
-def keys_of(owner: Owner) -> tuple[str, ...]:
+def keys_of(owner: QuotaOwner) -> tuple[str, ...]:
     """The quotas that such an owner can have."""
     return OF_IPS if owner[0][0] == IP else OF_CLIENTS
 
 
 def is_address(text: str) -> bool:
-    """Whether a quota of connections can be for it: IPv4, in digits."""
+    """Whether the text is an address that can have a connection quota: IPv4, in digits."""
     parts = text.split(".")
     digits = all(part.isascii() and part.isdecimal() and len(part) <= 3 for part in parts)
     return len(parts) == 4 and digits and max(map(int, parts)) < 256
 
 
-def path(owner: Owner) -> str:
+def path(owner: QuotaOwner) -> str:
     """Where an owner's node is under /config: `users/carl%20x/clients/<default>`."""
     return "/".join(
         f"{KINDS[kind]}/{znodes.DEFAULT_ENTITY if name is None else znodes.sanitised(name)}"
@@ -55,8 +60,8 @@ def path(owner: Owner) -> str:
     )
 
 
-def owner_at(place: str) -> Owner | None:
-    """Whose node that is; None: it is none of an owner's, or not named as Kafka names it."""
+def owner_at(place: str) -> QuotaOwner | None:
+    """The owner of a node; None: it is no owner's, or is not named as Kafka names it."""
     parts = place.split("/")
     folders = {folder: kind for kind, folder in KINDS.items()}
     shapes = (["users"], ["clients"], ["ips"], ["users", "clients"])
@@ -69,8 +74,8 @@ def owner_at(place: str) -> Owner | None:
     return owner if path(owner) == place else None
 
 
-def read(owner: Owner, config: Mapping[str, str]) -> tuple[dict[str, float], list[str]]:
-    """The quotas among an owner's settings; and what of them is no number that can hold."""
+def read(owner: QuotaOwner, config: Mapping[str, str]) -> tuple[dict[str, float], list[str]]:
+    """The quotas among an owner's settings, and the names of those that are no valid number."""
     values, faults = {}, []
     for key in keys_of(owner):
         text = config.get(key)
@@ -85,7 +90,7 @@ def read(owner: Owner, config: Mapping[str, str]) -> tuple[dict[str, float], lis
 
 
 def text_of(value: float) -> str:
-    """A fraction as Java writes it, and so Kafka: 200.0, 1.5E-4, 1.0E10."""
+    """A fraction as Java and Kafka write it: 200.0, 1.5E-4, 1.0E10."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     from decimal import Decimal
@@ -96,28 +101,28 @@ def text_of(value: float) -> str:
     return f"{'-' if sign else ''}{digits[0]}.{rest}E{exact.adjusted()}"
 
 
-class Held(NamedTuple):
-    """A quota that holds for a request."""
+class SharedQuota(NamedTuple):
+    """The quota that applies to a request, and the clients that share it."""
 
     value: float
-    shared_by: Owner
+    shared_by: QuotaOwner
     """all requests of the same count together"""
 
 
-def holding(table: Table, key: str, user: str, client_id: str) -> Held | None:
-    """Which quota holds for a user's client; None: none does. The most special one wins."""
+def quota_for(table: QuotaTable, key: str, user: str, client_id: str) -> SharedQuota | None:
+    """The quota that applies to a user's client, the most specific one; None: there is none."""
     for owner, shared_by in _precedence(user, client_id):
         value = table.get(owner, {}).get(key)
         if value is not None:
-            return Held(value, shared_by)
+            return SharedQuota(value, shared_by)
     return None
 
 
-def _precedence(user: str, client_id: str) -> Iterator[tuple[Owner, Owner]]:
-    """Owners from the most special one to the most general, and who shares what each has.
+def _precedence(user: str, client_id: str) -> Iterator[tuple[QuotaOwner, QuotaOwner]]:
+    """Owners from the most specific to the most general, each with the clients that share it.
 
-    As Kafka's DefaultQuotaCallback: a default is for everybody, but each has it for himself. A
-    client that does not name itself is nobody's but its user's.
+    As in Kafka's DefaultQuotaCallback: a default quota is for everybody, but not shared. A client
+    without a client id only has the quotas of its user.
     """
     one_user, one_client = (USER, user), (CLIENT, client_id)
     clients = (one_client, (CLIENT, None)) if client_id else ()
@@ -130,9 +135,9 @@ def _precedence(user: str, client_id: str) -> Iterator[tuple[Owner, Owner]]:
 
 
 class Bucket:
-    """Tokens that come at a rate, up to what `burst_s` seconds bring; it begins full.
+    """A token bucket: it fills at a rate, up to the tokens of `burst_s` seconds, and begins full.
 
-    Who finds it not below zero is let through whole, and may leave it below.
+    A request passes whole if the level is zero or more, and may take it below zero.
     """
 
     def __init__(self) -> None:
@@ -140,14 +145,14 @@ class Bucket:
         self._at_ms = 0
 
     def level(self, rate: float, burst_s: float, now_ms: int) -> float:
-        """How many tokens there are now."""
+        """The number of tokens now."""
         passed_s = max(now_ms - self._at_ms, 0) / 1000
         self._level = min(self._level + rate * passed_s, rate * burst_s)
         self._at_ms = now_ms
         return self._level
 
     def take(self, count: float) -> None:
-        """Take tokens, after a look at the time."""
+        """Take tokens; call `level` first."""
         self._level -= count
 
 
@@ -159,15 +164,15 @@ def wait_ms(level: float, rate: float) -> int:
 
 
 class Buckets:
-    """A bucket for each who shares a quota; a full one is the same as none, and may be dropped."""
+    """The buckets of all quotas in use. A full bucket may be dropped: it equals a new one."""
 
     LIMIT = 10_000
 
     def __init__(self) -> None:
-        self._kept: dict[Owner, Bucket] = {}
+        self._kept: dict[QuotaOwner, Bucket] = {}
 
-    def of(self, owner: Owner) -> Bucket:
-        """Its bucket, now the one used last; the one not used for the longest may go for it."""
+    def of(self, owner: QuotaOwner) -> Bucket:
+        """The owner's bucket. A new bucket may replace the one that was used least recently."""
         bucket = self._kept.pop(owner, None) or Bucket()
         self._kept[owner] = bucket
         if len(self._kept) > self.LIMIT:
@@ -175,11 +180,11 @@ class Buckets:
         return bucket
 
 
-def shown(table: Table) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """What of a table the core enforces, as the core takes it; the controller's own is left out."""
+def enforced_by_core(table: QuotaTable) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+    """The quotas that the core enforces, in its form, without `controller_mutation_rate`."""
     found = []
     for owner, values in table.items():
-        enforced = {key: value for key, value in values.items() if key != MUTATIONS}
+        enforced = {key: value for key, value in values.items() if key != CONTROLLER_MUTATION_RATE}
         if enforced:
             found.append(({kind.replace("-", "_"): name for kind, name in owner}, enforced))
     return found

@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0: other replicas for partitions.
+"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0: new replicas for partitions.
 
-A reassignment goes on in the tree, so that any controller continues it:
+The tree holds each step of a reassignment, so that any controller can continue it:
 
 1. The topic's znode gets old and new replicas, with those to add and those to remove. That ends the
    request. Replicas that an earlier reassignment was adding and this one does not want leave the
@@ -10,9 +10,10 @@ A reassignment goes on in the tree, so that any controller continues it:
    takes the others out of the ISR, and writes the final replicas into the topic's znode.
 4. Removed replicas are sent StopReplica, which deletes their files (`control_requests.py`).
 
-Steps 2 and 3 are the job `moves` (`jobs.py`), in slices. Null cancels: the replicas of before. A
-reassignment whose new replicas have no data to copy ends at once. Refused: a cancel or another
-target that would leave less than min.insync.replicas in the ISR where there are more now.
+The job `moves` (`jobs.py`) does steps 2 and 3, in slices. Null as the target cancels: the partition
+gets its earlier replicas. A reassignment whose new replicas have no data to copy ends at once. A
+cancel or another target is refused if it would leave fewer than min.insync.replicas in the ISR,
+while there are enough now.
 Version notes: v1 may forbid another replication factor.
 Source: KIP-455.
 """
@@ -57,12 +58,12 @@ if TYPE_CHECKING:
 Replicas = tuple[int, ...]
 
 JOB = "moves"
-_MOVED = 40
+_PARTITIONS_PER_WRITE = 40
 """partitions whose replicas are changed together"""
 
 
-class Place(NamedTuple):
-    """A partition whose new replicas were announced to its leader in this term."""
+class AnnouncedPartition(NamedTuple):
+    """A partition whose leader has got the new replicas in this term."""
 
     topic_id: str
     partition: int
@@ -70,7 +71,7 @@ class Place(NamedTuple):
 
 
 class ReassignmentRefusal(NamedTuple):
-    """Why a partition is not reassigned. An exception would keep its traceback for each of them."""
+    """Why a partition is not reassigned. No exception, because each would keep a traceback."""
 
     code: Code
     text: str
@@ -161,17 +162,17 @@ def begin(
 ) -> Generator[Transactions, list[Done], dict[int, ReassignmentRefusal]]:
     """Begin the reassignments of partitions of a topic, in slices. Returns those that are refused.
 
-    wanted       the replicas that each is to have; None: those before its reassignment
+    wanted       the target replicas of each; None: those from before its reassignment
     same_factor  refuse another number of replicas
     """
     refused: dict[int, ReassignmentRefusal] = {}
     indexes = list(wanted)
-    for first in range(0, len(indexes), _MOVED):
+    for first in range(0, len(indexes), _PARTITIONS_PER_WRITE):
         if first:
             yield PAUSE
         topic = state.topics.get(name)
         begun: dict[int, Partition] = {}
-        for index in indexes[first : first + _MOVED]:
+        for index in indexes[first : first + _PARTITIONS_PER_WRITE]:
             try:
                 partition = _begun(state, topic, index, wanted[index], same_factor=same_factor)
             except RefusedError as why:
@@ -186,12 +187,12 @@ def begin(
     return refused
 
 
-def go_on(state: ControllerState, announced: set[Place]) -> Steps:
+def continue_moves(state: ControllerState, announced: set[AnnouncedPartition]) -> Steps:
     """Announce new replicas; end reassignments whose replicas are all in the ISR; in slices.
 
-    announced  by this controller; it is brought up to date
+    announced  the partitions that this controller has announced; updated here
     """
-    ongoing: set[Place] = set()
+    ongoing: set[AnnouncedPartition] = set()
     pace = Pace()
     for name in list(state.topics):
         topic = state.topics.get(name)
@@ -199,14 +200,14 @@ def go_on(state: ControllerState, announced: set[Place]) -> Steps:
         ended: dict[int, Partition] = {}
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
             if topic is not None and partition.is_moving and partition.version >= 0:
-                place = Place(topic.id, index, partition.replicas)
+                place = AnnouncedPartition(topic.id, index, partition.replicas)
                 done = _ended(state, topic, index)
                 if done is not None:
                     ended[index] = done
                 elif place not in announced:
                     epochs[index] = in_new_epoch(partition)
                 ongoing.add(place)
-            if topic is not None and len(epochs) + len(ended) >= _MOVED:
+            if topic is not None and len(epochs) + len(ended) >= _PARTITIONS_PER_WRITE:
                 yield from _step(state, topic, epochs, ended)
                 epochs, ended = {}, {}
                 yield PAUSE
@@ -224,9 +225,9 @@ def _step(
     epochs: dict[int, Partition],
     ended: dict[int, Partition],
 ) -> Steps:
-    """Write one slice of a topic; what others changed meanwhile is left to the next run."""
+    """Write one slice of a topic. The next run handles what others changed meanwhile."""
     if epochs:
-        state.for_jobs.outdated |= yield from brokers.write(state, [(topic, epochs)])
+        state.for_jobs.outdated |= yield from brokers.write_states(state, [(topic, epochs)])
     if ended:
         yield from _write(state, topic, ended)
 
@@ -270,7 +271,7 @@ def _begun(
 
 def _without(state: ControllerState, topic: Topic, index: int, dropped: set[int]) -> Partition:
     """The partition with another leader and ISR, without replicas that are `dropped`."""
-    partition, rules = topic.partitions[index], brokers.rules(state, topic)
+    partition, rules = topic.partitions[index], brokers.leader_rules(state, topic)
     isr = tuple(each for each in partition.isr if each not in dropped)
     enough = min(rules.min_isr, len(partition.isr))
     only = partition._replace(removing=tuple(dropped))
@@ -289,7 +290,7 @@ def _ended(state: ControllerState, topic: Topic, index: int) -> Partition | None
     if not set(target) <= set(partition.isr) or partition.leader not in state.brokers:
         return None
     live = brokers.live_brokers(state, (topic.name, index))
-    led = elect(partition, live, ElectionMode.REASSIGNED, brokers.rules(state, topic))
+    led = elect(partition, live, ElectionMode.REASSIGNED, brokers.leader_rules(state, topic))
     if led.leader in partition.removing:
         return None
     isr = tuple(each for each in partition.isr if each in target)
@@ -305,8 +306,8 @@ def _in_one_epoch(partition: Partition, leader: int, isr: Replicas) -> Partition
 def _write(
     state: ControllerState, topic: Topic, altered: Mapping[int, Partition]
 ) -> Generator[Transactions, list[Done], bool]:
-    """Write replicas of a topic's partitions, with their states where these are others, in one
-    transaction. False: the store refuses it.
+    """Write replicas of a topic's partitions, and those states that changed, in one transaction.
+    False: the store refused it.
 
     topic  as it was when the decision was made
     """
@@ -331,8 +332,8 @@ def _write(
 
 
 def _with(topic: Topic, altered: Mapping[int, Partition]) -> Topic:
-    """The topic with the replicas of these partitions, and with those of their states that are
-    newer. A state of the same version stays: it may have been read again, and judged.
+    """The topic with the replicas of these partitions, and with their states where these are
+    newer. A state of the same version stays, because it may have been read again and corrected.
     """
     partitions = list(topic.partitions)
     for index, each in altered.items():

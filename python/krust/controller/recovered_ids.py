@@ -1,7 +1,7 @@
-"""Producer ids and leader epochs in this broker's logs: the tree must not assign them again.
+"""Producer ids and leader epochs in this broker's logs: the controller must not assign them again.
 
-The tree may know less than the disk: it was lost, or another broker wrote the directory. The core
-reports after each opening of logs what they contain (`Server.recovered_ids`).
+The tree may know less than the disk, because it was lost or another broker wrote the directory.
+After each opening of logs the core reports what they contain (`Server.recovered_ids`).
 - Producer ids: the next block begins above every id in a log, whichever broker allocates it.
 - Leader epochs: a partition's epoch is at least the newest epoch of its log. `adoption.py` reads
   `leader-epoch-checkpoint`. Batches may contain a newer one after a crash or without that file.
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from krust.controller.state import ControllerState, Partition, Steps, Topic
 
 
-def bring(
+def raise_in_tree(
     state: ControllerState, first_free_id: int, newer: Iterable[tuple[str, int, int]]
 ) -> Steps:
-    """Raise what the tree would hand out.
+    """Raise the producer ids and leader epochs in the tree above those in the logs.
 
     first_free_id  no log names this producer id or one above
     newer          topic, partition and newest epoch of logs that are ahead of the tree
     """
-    yield from producer_ids.go_on_at(state, first_free_id)
+    yield from producer_ids.reserve_below(state, first_free_id)
     wanted: dict[str, tuple[Topic, dict[int, Partition]]] = {}
     for name, index, epoch in newer:
         topic = state.topics.get(name)
@@ -50,5 +50,5 @@ def bring(
         _, partitions = wanted.setdefault(name, (topic, {}))
         partitions[index] = raised._replace(leader_epoch=epoch + 1)
     if wanted:
-        for name in (yield from brokers.write(state, list(wanted.values()))):
+        for name in (yield from brokers.write_states(state, list(wanted.values()))):
             state.warn(f"the leader epochs of {name} are below those of its logs for now")

@@ -1,14 +1,16 @@
 """Registration of a broker: persistent nodes, the cluster id, the controller, its own node.
 
-Order: persistent nodes and `/cluster/id`; `/controller_epoch` and `/controller`; everything else is
-read into the state (`loading.py`); last, when the broker listens, `/brokers/ids/N` (a taken id
-refuses the start). A broker's registration is create and set in one transaction, so that its epoch
-(the czxid) is known from the answer.
+Order: persistent nodes and `/cluster/id`; `/controller_epoch` and `/controller`; then the broker
+reads everything else into the state (`loading.py`); last, when it listens, it writes
+`/brokers/ids/N`. If that id is taken, the start fails. One transaction creates and sets a
+registration, so that the answer contains its epoch (the czxid).
 
-After the end of a session all of it is done again (`jobs.py`); where the session lives on, it finds
-its own nodes and keeps them. An ephemeral node is ours only if it names our session: one with our
-number and another session is another broker, or ours from before that ZooKeeper has not missed yet.
-`claim` and `again` are for a tree of our own; where others use it `jobs.py` does both.
+After the end of a session the broker does all of this again (`jobs.py`). If the session survived,
+the broker finds its own nodes and keeps them. An ephemeral node is this broker's only if it has the
+session of this broker. A node with its id and another session belongs to another broker, or to an
+earlier session of this one that ZooKeeper has not ended yet.
+`claim` and `register_again` are for a tree that only this broker uses; for a shared tree `jobs.py`
+does both.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from krust.controller.state import ControllerState, Steps
     from krust.messages.controlled_shutdown import ControlledShutdownRequest
 
-_TRIES = 5
+_ATTEMPTS = 5
 _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 (compared)
 """Addresses that a listener can be bound to and no client can connect to."""
 
@@ -95,7 +97,7 @@ def check_cluster_id(state: ControllerState, id_on_disk: str | None, store_name:
         )
 
 
-def found(state: ControllerState, cluster_id: str) -> Steps:
+def create_cluster(state: ControllerState, cluster_id: str) -> Steps:
     """Create the persistent nodes. Read the cluster id, or create it."""
     path_of_id = znodes.CLUSTER_ID
     (read,) = yield [[Read(path_of_id)]]
@@ -123,16 +125,16 @@ def found(state: ControllerState, cluster_id: str) -> Steps:
         ) from None
 
 
-def free(state: ControllerState) -> Steps:
-    """Check that this broker's id is not taken, before the start continues."""
+def check_id_free(state: ControllerState) -> Steps:
+    """Check that no other broker has this broker's id, before the start continues."""
     path = f"{znodes.BROKERS}/{state.node_id}"
     (read,) = yield [[Read(path)]]
     if isinstance(read.results[0], Node):
-        _ours(state, read.results[0])
+        _check_own(state, read.results[0])
 
 
 def claim(state: ControllerState, now_ms: int) -> Steps:
-    """Become the controller in a tree of our own. This broker then counts as alive."""
+    """Become the controller in a tree that only this broker uses. It then counts as alive."""
     try:
         ours = yield from controller_election.elect(state, now_ms)
     except controller_election.RetryLaterError as error:
@@ -150,7 +152,7 @@ def claim(state: ControllerState, now_ms: int) -> Steps:
 
 
 def claim_and_load(state: ControllerState, now_ms: int) -> Steps:
-    """Become the controller in a tree of our own, and read the tree."""
+    """Become the controller in a tree that only this broker uses, and read it."""
     yield from claim(state, now_ms)
     yield from loading.load(state)
 
@@ -165,7 +167,7 @@ def announce(state: ControllerState, registration: Registration) -> Steps:
 def _announced(state: ControllerState, registration: Registration) -> Steps:
     path = f"{znodes.BROKERS}/{state.node_id}"
     data = registration.content(state.kept_epoch if state.shared else None)
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         (done,) = yield [[Create(path, data, ephemeral=True), SetData(path, data)]]
         stat = done.results[1]
         if isinstance(stat, Stat):
@@ -177,7 +179,7 @@ def _announced(state: ControllerState, registration: Registration) -> Steps:
         node = read.results[0]
         if not isinstance(node, Node):
             continue
-        _ours(state, node)
+        _check_own(state, node)
         state.broker_epoch = node.stat.czxid
         return
     raise ServerError(
@@ -186,26 +188,26 @@ def _announced(state: ControllerState, registration: Registration) -> Steps:
     )
 
 
-def again(state: ControllerState, registration: Registration) -> Steps:
-    """Read a tree of our own again, after a write whose outcome is unknown.
+def register_again(state: ControllerState, registration: Registration) -> Steps:
+    """Register again in a tree that only this broker uses, and read it again.
 
-    raises  ServerError: it cannot be; it may be tried again
+    raises  ServerError: this failed, and may be tried again
     """
     yield from claim_and_load(state, registration.now_ms)
-    yield from adoption.lead(state, {})
+    yield from adoption.lead_local_partitions(state, {})
     yield from announce(state, registration)
 
 
-def _ours(state: ControllerState, node: Node) -> None:
+def _check_own(state: ControllerState, node: Node) -> None:
     """Raises ServerError if the registration belongs to another broker."""
     if node.stat.owner != state.session:
         raise ServerError(
-            f"broker id {state.node_id} is taken in this cluster by {_where(node)}",
+            f"broker id {state.node_id} is taken in this cluster by {_address_of(node)}",
             hint="give this broker another broker.id, or wait until the other one's session ends",
         )
 
 
-def _where(node: Node) -> str:
+def _address_of(node: Node) -> str:
     try:
         at = Broker.decode(node.data).endpoints[0]
     except BadZnodeError:

@@ -1,9 +1,9 @@
 """When a broker recovers its session with the metadata store.
 
-To recover is to register again and to read the tree again (`registration.again`, `jobs.back`). It
-is due each time the store is connected again, because the registration may be gone, and after each
-write whose outcome is unknown, because the tree says what happened. Requests wait while the broker
-recovers. A reason that comes up meanwhile makes another recovery due.
+A broker that recovers registers again and reads the tree again (`registration.register_again`,
+`jobs.recover`). A recovery is due each time the store is connected again, because the registration
+may be gone, and after each write whose outcome is unknown, because the tree says what happened.
+Requests wait while the broker recovers. A new reason during a recovery makes another one due.
 Time: seconds on a monotonic clock, handed in.
 """
 
@@ -37,7 +37,7 @@ class SessionRecovery:
         self._due_s = 0 if self.is_connected else inf
 
     def outcome_unknown(self) -> None:
-        """The store cannot say whether it made a write."""
+        """The store cannot say whether it made a write: a recovery is due."""
         self._due_s = 0
 
     def wait_s(self, now_s: float) -> float:

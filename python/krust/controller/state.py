@@ -1,8 +1,9 @@
 """The controller's state: the znode tree as typed objects, and the types of policies.
 
-A policy is a generator: it yields lists of store operations (each list a transaction), is resumed
-with their answers, changes the state only by answers that say so, and returns the response. It
-reads no clock and no random source; the runtime hands both in by Request and state.
+A policy here is a generator that decides one request. It yields lists of store operations (each
+list is a transaction), is resumed with their answers, changes the state only after a transaction
+has succeeded, and returns the response. It reads no clock and no random source; the runtime hands
+both in by Request and state.
 Threads: the policy thread.
 """
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from krust.config import Config
-    from krust.controller.quotas import Owner, Table
+    from krust.controller.quotas import QuotaOwner, QuotaTable
     from krust.messages import RequestContext
     from krust.metadata.contents import Endpoint
     from krust.settings import Values
@@ -48,8 +49,8 @@ NO_TOPIC_ID = "A" * 22
 _WARNING = 30
 """`logging.WARNING`"""
 
-NEVER = -2
-"""a version that no node has: a Check of it fails, and does not match any as -1 does"""
+NO_NODE_VERSION = -2
+"""a version that no node has: a Check of it always fails (-1 would match any version)"""
 
 
 class RefusedError(Exception):
@@ -60,7 +61,11 @@ class RefusedError(Exception):
         self.code = code
 
 
-OF_BROKER = ("krust.flush.mode", "krust.partition.producers.max", "producer.id.expiration.ms")
+LOG_BROKER_SETTINGS = (
+    "krust.flush.mode",
+    "krust.partition.producers.max",
+    "producer.id.expiration.ms",
+)
 """Settings of the broker that each log needs."""
 
 
@@ -76,7 +81,7 @@ def refused_code(reason: Refusal) -> Code:
 
 
 def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
-    """The operations split into transactions of legal size. Each starts with the epoch check."""
+    """Split operations into transactions of legal size. Each starts with the epoch check."""
     found: list[list[Operation]] = [[fence]]
     room = LARGEST // 2
     for each in operations:
@@ -92,7 +97,7 @@ def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
 def write_all(
     planned: list[list[list[Operation]]],
 ) -> Generator[Transactions, list[Done], list[Refusal | None]]:
-    """Write lists of transactions. Returns for each list why it failed; None: it did not."""
+    """Write lists of transactions. Returns for each list the reason of its failure, or None."""
     refused: list[Refusal | None] = [None] * len(planned)
     step = 0
     while True:
@@ -112,7 +117,7 @@ def write_all(
 
 
 def flattened(name: str) -> str:
-    """A topic's name as metrics show it, where `.` and `_` are one."""
+    """A topic's name as metrics show it: `.` and `_` become the same character."""
     return name.replace(".", "_")
 
 
@@ -141,7 +146,7 @@ class Partition(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that it has when no reassignment is under way any more."""
+        """The replicas that it will have after its reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing)
 
     def assigned_as(self, other: Partition) -> Partition:
@@ -198,7 +203,7 @@ class LiveBroker(NamedTuple):
     None: it is no krust, and does not say"""
 
     def kept_since(self, epoch: int) -> bool:
-        """Whether no record is lost that it had in the registration with this epoch."""
+        """Whether it still has all records that it had in the registration with this epoch."""
         return self.kept_epoch is None or 0 <= self.kept_epoch <= epoch or self.epoch == epoch
 
     def at(self, listener: str) -> Endpoint | None:
@@ -218,7 +223,7 @@ class TopicDeletion(NamedTuple):
 class BrokerRequest(NamedTuple):
     """A request of the controller to another broker, or of a broker to the controller.
 
-    Who sends it picks the version; it hands this same object back with the answer.
+    The sender picks the version, and hands this same object back with the answer.
     """
 
     broker: int
@@ -230,7 +235,7 @@ class BrokerRequest(NamedTuple):
 class ConfigEntity:
     """The dynamic settings of one broker, or of all.
 
-    version  of its znode; -1: there is none
+    version  the version of its znode; -1: there is no znode
     """
 
     def __init__(self, config: dict[str, str] | None = None, version: int = -1) -> None:
@@ -279,7 +284,7 @@ class Changes:
         self.lines += later.lines
 
 
-class ForJobs:
+class JobRequests:
     """What policies leave to the controller's jobs."""
 
     def __init__(self) -> None:
@@ -320,7 +325,7 @@ class ControllerState:
         """who is; -1: nobody, as far as is known"""
         self.controller_epoch = 0
         """the latest heard of: what an older controller says is refused"""
-        self.epoch_version = NEVER
+        self.epoch_version = NO_NODE_VERSION
         """of `/controller_epoch`, while this broker is the controller"""
         self.last_control_connection: tuple[int, int] = (-1, 0)
         """the epoch of the controller heard last, and the number of its connection"""
@@ -330,7 +335,7 @@ class ControllerState:
         """those among them that hold the high watermark while an ISR is too small"""
         self.registrations: dict[int, int] = {}
         """the epoch of each broker's last registration that this term has seen, dead ones' too"""
-        self.for_jobs = ForJobs()
+        self.for_jobs = JobRequests()
         """what policies leave to the controller's jobs"""
         self.risks: Counter[str] = Counter()
         """how many elections may have cost acknowledged records, by `leaders.Risk`"""
@@ -359,7 +364,7 @@ class ControllerState:
         """dynamic settings of all brokers"""
         self.groups: dict[str, ConfigEntity] = {}
         """dynamic settings of single groups, which need not exist"""
-        self.quotas: Table = {}
+        self.quotas: QuotaTable = {}
         """what users, clients and addresses may use"""
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
@@ -397,13 +402,13 @@ class ControllerState:
         self.changes.controller = True
 
     def lead(self) -> None:
-        """Decide from now on, as the controller."""
+        """Decide requests from now on, as the controller."""
         self.leading = self.knows_topics = self.changes.controller = True
 
     def set_controller(self, controller_id: int, epoch: int = 0) -> None:
         """Another broker is the controller (-1: unknown). If this broker was, it resigns."""
-        if self.leading or self.epoch_version != NEVER:
-            self.leading, self.epoch_version = False, NEVER
+        if self.leading or self.epoch_version != NO_NODE_VERSION:
+            self.leading, self.epoch_version = False, NO_NODE_VERSION
             self.term += 1
             self.deletions.clear()
             self.leaving.clear()
@@ -414,7 +419,7 @@ class ControllerState:
 
     @property
     def knows_leaders(self) -> bool:
-        """Whether it is known who leads what: the controller has said so, or this is it.
+        """Whether this broker knows the leaders: the controller sent them, or it is the controller.
 
         A new controller adds itself to the brokers before it reads the topics.
         """
@@ -536,7 +541,7 @@ class ControllerState:
             self._defaults = {
                 name: setting.parse(self.topic_text(None, name)) for name, setting in TOPIC.items()
             }
-            for name in OF_BROKER:
+            for name in LOG_BROKER_SETTINGS:
                 self._defaults[name] = BROKER[name].parse(self.broker_text(name))
         return self._defaults
 
@@ -553,7 +558,7 @@ class ControllerState:
         if (before and before.config) != (entity and entity.config):
             self.changes.groups.add(group)
 
-    def set_quotas(self, owner: Owner, values: dict[str, float]) -> None:
+    def set_quotas(self, owner: QuotaOwner, values: dict[str, float]) -> None:
         """Set the quotas of an entity; empty: it has none."""
         if self.quotas.get(owner, {}) == values:
             return

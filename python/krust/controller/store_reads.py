@@ -1,8 +1,8 @@
-"""Results of reads from the store, and the errors of those that failed.
+"""Reads of nodes from the store, their results, and the errors of those that failed.
 
-A store takes no list above `LARGEST` bytes, of reads as well as of writes. `pieces` splits a list
-of reads, such as one read for each partition of a topic.
-ServerError: the store is not available, so the whole reading ends. UnreadableError: only this node
+A store takes no list above `LARGEST` bytes, neither of reads nor of writes. `read_many` splits a
+list of reads, such as one read for each partition of a topic.
+ServerError: the store is not available; the caller stops reading. UnreadableError: only this node
 cannot be read, and the caller may continue without it.
 """
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from krust.controller.state import Transactions
     from krust.metadata.store import Done, Query, Result
 
-_AWAY = (Refusal.NO_SESSION, Refusal.UNKNOWN)
-"""Refusals that are about the store, and not about the node that was asked for."""
+_STORE_UNAVAILABLE = (Refusal.NO_SESSION, Refusal.UNKNOWN)
+"""Refusals that concern the whole store, and not the node that was read."""
 
 
 class UnreadableError(ServerError):
-    """A node that the store does not give, while it gives others."""
+    """The store refuses to read this node; it reads others."""
 
 
-def pieces(queries: Iterable[Query]) -> Generator[Transactions, list[Done], list[Result]]:
-    """Ask for something of nodes, however many; the answers, in order."""
+def read_many(queries: Iterable[Query]) -> Generator[Transactions, list[Done], list[Result]]:
+    """Read any number of nodes. Returns the answers, in the order of the queries."""
     asked: Transactions = []
     room = 0
     for each in queries:
@@ -44,26 +44,31 @@ def pieces(queries: Iterable[Query]) -> Generator[Transactions, list[Done], list
     return [result for done in answers for result in done.results]
 
 
-def in_slices(queries: Iterable[Query]) -> Generator[Transactions, list[Done], list[Result]]:
-    """The same as `pieces`, with a pause after each slice of reads."""
+def read_many_in_slices(
+    queries: Iterable[Query],
+) -> Generator[Transactions, list[Done], list[Result]]:
+    """The same as `read_many`, with a pause after each slice of reads."""
     left = iter(queries)
     results: list[Result] = []
     while slice_of := list(islice(left, SLICE // 2)):
         if results:
             yield PAUSE
-        results += yield from pieces(slice_of)
+        results += yield from read_many(slice_of)
     return results
 
 
 def children(path: str, result: Result) -> tuple[str, ...]:
-    """A node's children. ServerError: nobody knows."""
+    """A node's children, from the result of a read. ServerError: the read failed."""
     if isinstance(result, tuple) and not isinstance(result, Node | Stat | Created):
         return result
     raise _unreadable(path, result)
 
 
 def node(path: str, result: Result) -> Node | None:
-    """A node; None: there is none. ServerError, UnreadableError: nobody knows."""
+    """A node, from the result of a read; None: it does not exist.
+
+    raises  ServerError, UnreadableError: the read failed
+    """
     if isinstance(result, Node):
         return result
     if result is Refusal.NO_NODE:
@@ -73,5 +78,5 @@ def node(path: str, result: Result) -> Node | None:
 
 def _unreadable(path: str, result: Result) -> ServerError:
     why = result.value if isinstance(result, Refusal) else "it answers something else"
-    kind = ServerError if result in _AWAY else UnreadableError
+    kind = ServerError if result in _STORE_UNAVAILABLE else UnreadableError
     return kind(f"the metadata cannot be read: {path}: {why}", hint="look at the store")

@@ -1,8 +1,8 @@
-"""Plans of topics: what CreateTopics and CreatePartitions ask for, checked and completed.
+"""Plans of topics: checks and completes the topics of CreateTopics and CreatePartitions.
 
-A plan is a topic as it would be: name, id, settings, and partitions with their leaders. Planning
-reads the state and changes only the broker that gets the next partition (`placement.py`).
-RefusedError: the topic cannot be; it has Kafka's code and text.
+A plan is a topic as it will be: name, id, settings, and partitions with their leaders. Planning
+reads the state; it changes only which broker gets the next partition (`placement.py`).
+RefusedError, with Kafka's code and text: the topic is not possible.
 Threads: the policy thread.
 """
 
@@ -32,7 +32,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def with_defaults(name: str) -> CreatableTopic:
-    """A topic with the broker's numbers of partitions and replicas."""
+    """A CreatableTopic that leaves the numbers of partitions and replicas to the controller."""
     return {
         "name": name,
         "num_partitions": -1,
@@ -43,10 +43,10 @@ def with_defaults(name: str) -> CreatableTopic:
 
 
 def with_own_numbers(state: ControllerState, name: str) -> CreatableTopic:
-    """A topic as a broker asks the controller for it.
+    """A CreatableTopic as a broker asks the controller for it.
 
-    In a ZooKeeper cluster with the numbers of its own settings, as Kafka's brokers do: a Kafka that
-    is the controller has no defaults for internal topics.
+    In a ZooKeeper cluster it has the numbers of this broker's settings, as Kafka's brokers send it,
+    because a Kafka that is the controller has no defaults for internal topics.
     """
     wanted = with_defaults(name)
     if not state.config.text("zookeeper.connect"):
@@ -59,8 +59,8 @@ def with_own_numbers(state: ControllerState, name: str) -> CreatableTopic:
     return wanted
 
 
-def plan(state: ControllerState, wanted: CreatableTopic) -> Topic:
-    """The topic that a CreatableTopic asks for; RefusedError: it cannot be."""
+def plan_topic(state: ControllerState, wanted: CreatableTopic) -> Topic:
+    """Plan the topic that a CreatableTopic asks for. RefusedError: it is not possible."""
     name: str = wanted["name"]
     check_name(name)
     if name in state.topics:
@@ -73,7 +73,7 @@ def plan(state: ControllerState, wanted: CreatableTopic) -> Topic:
             Code.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topics: {same}",
         )
-    config = _settings(state, wanted.get("configs") or [])
+    config = _topic_settings(state, wanted.get("configs") or [])
     if name in INTERNAL:
         config = internal_topics.config(state, name) | config
     replicas = _assignment(state, wanted)
@@ -82,7 +82,7 @@ def plan(state: ControllerState, wanted: CreatableTopic) -> Topic:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could be no directory, or no topic of Kafka's."""
+    """Refuse a name that Kafka, or a directory, cannot have."""
     why = None
     if not name:
         why = "it can't be empty"
@@ -96,8 +96,8 @@ def check_name(name: str) -> None:
         raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 
-def grown(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic, Topic]:
-    """A topic now and with its new partitions."""
+def plan_growth(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic, Topic]:
+    """Plan new partitions. Returns the topic as it is, and with its new partitions."""
     topic = state.topics.get(wanted["name"])
     if topic is None:
         raise RefusedError(
@@ -116,7 +116,7 @@ def grown(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic,
     given = wanted.get("assignments")
     factor = len(topic.partitions[0].target)
     if given is None:
-        added = _spread(state, count - now, factor)
+        added = _place(state, count - now, factor)
     else:
         added = [each["broker_ids"] for each in given]
         if len(added) != count - now:
@@ -125,13 +125,13 @@ def grown(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic,
                 f"Increasing the number of partitions by {count - now} "
                 f"but {len(added)} assignments provided.",
             )
-        _check_replicas(state, added, factor)
+        _check_assignment(state, added, factor)
     new = new_partitions(state.brokers.keys(), added, state.leaving)
     return topic, topic._replace(partitions=topic.partitions + new, version=topic.version + 1)
 
 
 def _assignment(state: ControllerState, wanted: CreatableTopic) -> list[Sequence[int]]:
-    """The replicas of each partition: as given, or spread over the brokers."""
+    """The replicas of each partition: as the request says, or spread over the brokers."""
     count, factor = wanted["num_partitions"], wanted["replication_factor"]
     given = wanted.get("assignments") or []
     if given:
@@ -148,7 +148,7 @@ def _assignment(state: ControllerState, wanted: CreatableTopic) -> list[Sequence
                 "partitions should be numbered from 0 without gaps or doubles",
             )
         replicas = [by_index[index] for index in range(len(given))]
-        _check_replicas(state, replicas, len(replicas[0]))
+        _check_assignment(state, replicas, len(replicas[0]))
         return replicas
     if count == -1:
         count = internal_topics.partitions(state, wanted["name"])
@@ -167,20 +167,22 @@ def _assignment(state: ControllerState, wanted: CreatableTopic) -> list[Sequence
             Code.INVALID_REPLICATION_FACTOR,
             f"Replication factor: {factor} larger than available brokers: {len(state.brokers)}.",
         )
-    return _spread(state, count, factor)
+    return _place(state, count, factor)
 
 
-def _spread(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
+def _place(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:
     """Replicas in turn over the brokers, so that leaders and followers are balanced."""
     if len(state.brokers) == 1:
         return [list(state.brokers)] * count
     from krust.controller import placement
 
-    return placement.spread(state, count, factor)
+    return placement.place_replicas(state, count, factor)
 
 
-def _check_replicas(state: ControllerState, replicas: Sequence[Sequence[int]], factor: int) -> None:
-    """Refuse an assignment that names no broker, one twice, a dead one, or not `factor`."""
+def _check_assignment(
+    state: ControllerState, replicas: Sequence[Sequence[int]], factor: int
+) -> None:
+    """Refuse an assignment without brokers, with one twice, a dead one, or not `factor` of them."""
     for each in replicas:
         if not each or len(set(each)) < len(each):
             why = f"replicas {list(each)}: none, or one twice"
@@ -193,7 +195,9 @@ def _check_replicas(state: ControllerState, replicas: Sequence[Sequence[int]], f
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"Invalid replica assignment: {why}")
 
 
-def _settings(state: ControllerState, pairs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
+def _topic_settings(
+    state: ControllerState, pairs: Sequence[CreatableTopicConfig]
+) -> dict[str, str]:
     """The settings of a new topic."""
     empty = [pair["name"] for pair in pairs if pair["value"] is None]
     if empty:

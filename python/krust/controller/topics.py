@@ -1,15 +1,17 @@
 """Topics: create, delete, more partitions, creation on first use.
 
-CreateTopics 0-7: each topic for itself; -1 partitions or replicas take the broker's default;
-    `validate_only` says what would be. A transaction a topic: settings, assignment, states.
-DeleteTopics 0-6: by name, from v6 by id too. A broker on its own deletes the znodes of a topic in
-    some transactions, the topic's own last, and takes its partitions out of the image in slices;
-    where others use the tree, a mark (`deletion.py`). Files go when the image loses the partition.
-CreatePartitions 0-3: only upwards; new partitions start at leader epoch 0.
-All three count against `controller_mutation_rate` (`mutations.py`), first use too, and make or
-delete what one slice (`pace.py`) is long together. DeleteTopics answers for a name twice at most.
-Version notes: errors and messages are the same in all; what a version lacks is not sent.
-Not done: policies in Java (`create.topic.policy.class.name` is refused at the start).
+CreateTopics 0-7: decides each topic by itself; -1 partitions or replicas take the broker's default;
+    `validate_only` answers without creating. One transaction a topic: settings, assignment, states.
+DeleteTopics 0-6: by name, from v6 by id too. A broker with a tree of its own deletes the znodes of
+    a topic in some transactions, the topic's own last, and removes its partitions from the image in
+    slices. If others use the tree, it writes a mark (`deletion.py`). The core deletes the files
+    when the image loses the partition.
+CreatePartitions 0-3: only more partitions; new ones start at leader epoch 0.
+All three, and creation on first use, count against `controller_mutation_rate` (`mutations.py`).
+They create or delete as many topics together as one slice (`pace.py`) allows. DeleteTopics answers
+at most twice for one name.
+Version notes: errors and messages are the same in all versions.
+Not done: topic policies in Java (`create.topic.policy.class.name` is refused at the start).
 Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525, KIP-599.
 """
 
@@ -60,14 +62,14 @@ if TYPE_CHECKING:
         DeleteTopicsResponse,
     )
 
-_DESCRIBED = 5
-"""the version of CreateTopics from which on the answer says what a topic is like"""
+_DESCRIBED_SINCE = 5
+"""the version of CreateTopics from which on the answer describes the topic"""
 _DESCRIPTION = 40  # parts of a slice that it takes to say so
-_DROPPED = 50
+_PARTITIONS_PER_DROP = 50
 """partitions whose directories are renamed together; about 2 ms"""
-_DELETIONS = 200
+_DELETES_PER_TRANSACTION = 200
 """znodes of a topic that one transaction deletes"""
-_ANSWERED = 2
+_ANSWERS_PER_NAME = 2
 """how often DeleteTopics answers for a name: the second time it says that it was named twice"""
 
 
@@ -77,7 +79,7 @@ def create(
     """CreateTopics."""
     asked = request.message["topics"]
     only_check = bool(request.message.get("validate_only"))
-    twice = _twice([topic["name"] for topic in asked])
+    twice = _repeated_names([topic["name"] for topic in asked])
     refused_twice: set[str] = set()
     charge = Charge(state, request)
     results: list[CreatableTopicResult] = []
@@ -85,10 +87,10 @@ def create(
     pace = Pace()
     for wanted in asked:
         if pace.is_over():
-            yield from _make(state, planned)
+            yield from _create_planned(state, planned)
             planned = []
             yield PAUSE
-        result = _created(wanted["name"])
+        result = _new_result(wanted["name"])
         if wanted["name"] in twice:
             if wanted["name"] in refused_twice:
                 continue
@@ -96,36 +98,38 @@ def create(
             refusal = RefusedError(
                 Code.INVALID_REQUEST, f"the request names {wanted['name']} more than once"
             )
-            results.append(_refuse(result, refusal))
+            results.append(_set_refusal(result, refusal))
             continue
         results.append(result)
         try:
-            topic = topic_plans.plan(state, wanted)
+            topic = topic_plans.plan_topic(state, wanted)
             if not only_check:
                 charge.take(len(topic.partitions))
         except RefusedError as refused:
-            _refuse(result, refused)
+            _set_refusal(result, refused)
             continue
         parts = 1
-        if request.version >= _DESCRIBED:
-            _describe(state, result, topic)
+        if request.version >= _DESCRIBED_SINCE:
+            _add_description(state, result, topic)
             parts = _DESCRIPTION
         if not only_check:
             planned.append((result, topic))
             parts += BATCHED * (1 + len(topic.partitions))
         if pace.is_over(parts):
-            yield from _make(state, planned)
+            yield from _create_planned(state, planned)
             planned = []
             yield PAUSE
-    yield from _make(state, planned)
+    yield from _create_planned(state, planned)
     return {"throttle_time_ms": charge.throttle_time_ms, "topics": results}
 
 
-def _make(state: ControllerState, planned: list[tuple[CreatableTopicResult, Topic]]) -> Steps:
-    """Make topics of CreateTopics, and say so in their results."""
+def _create_planned(
+    state: ControllerState, planned: list[tuple[CreatableTopicResult, Topic]]
+) -> Steps:
+    """Create planned topics, and fill in their results."""
     if not planned:
         return
-    answers = yield from write_all([creation(state, topic) for _, topic in planned])
+    answers = yield from write_all([creation_transactions(state, topic) for _, topic in planned])
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         # Whoever sees a topic half made finishes it: then the rest of ours is there already.
         finished = refused_by is Refusal.NODE_EXISTS and state.current_topic(topic.name, topic.id)
@@ -133,7 +137,7 @@ def _make(state: ControllerState, planned: list[tuple[CreatableTopicResult, Topi
             state.add_created(topic)
             result["topic_id"] = topic.id
         else:
-            _refuse(result, _by_store(refused_by, topic.name, creating=True))
+            _set_refusal(result, _store_refusal(refused_by, topic.name, creating=True))
 
 
 def delete(
@@ -154,7 +158,7 @@ def delete(
             yield PAUSE
         name, topic_id = wanted.get("name"), wanted.get("topic_id") or NO_TOPIC_ID
         times[name, topic_id] += 1
-        if times[name, topic_id] > _ANSWERED:
+        if times[name, topic_id] > _ANSWERS_PER_NAME:
             continue
         result: DeletableTopicResult = {
             "name": name,
@@ -166,29 +170,31 @@ def delete(
         try:
             topic = _to_delete(state, request.version, name, topic_id)
         except RefusedError as refused:
-            _refuse(result, refused)
+            _set_refusal(result, refused)
             continue
         result |= {"name": topic.name, "topic_id": topic.id}
         if topic.name in deleted:
-            _refuse(result, RefusedError(Code.INVALID_REQUEST, "the topic is named twice"))
+            _set_refusal(result, RefusedError(Code.INVALID_REQUEST, "the topic is named twice"))
             continue
         deleted.add(topic.name)
         try:
             charge.take(len(topic.partitions))
         except RefusedError as refused:
-            _refuse(result, refused)
+            _set_refusal(result, refused)
             continue
         planned.append((result, topic))
         if pace.is_over(BATCHED * (1 + len(topic.partitions))):
-            yield from _unmake(state, planned)
+            yield from _delete_planned(state, planned)
             planned = []
             yield PAUSE
-    yield from _unmake(state, planned)
+    yield from _delete_planned(state, planned)
     return {"throttle_time_ms": charge.throttle_time_ms, "responses": results}
 
 
-def _unmake(state: ControllerState, planned: list[tuple[DeletableTopicResult, Topic]]) -> Steps:
-    """Delete topics of DeleteTopics, or say in their results why they stay."""
+def _delete_planned(
+    state: ControllerState, planned: list[tuple[DeletableTopicResult, Topic]]
+) -> Steps:
+    """Delete planned topics, or fill in why they stay."""
     if not planned:
         return
     if state.shared:
@@ -196,22 +202,24 @@ def _unmake(state: ControllerState, planned: list[tuple[DeletableTopicResult, To
 
         answers = yield from deletion.mark(state, [topic for _, topic in planned])
     else:
-        answers = yield from write_all([_deletion(state, topic) for _, topic in planned])
+        answers = yield from write_all(
+            [_deletion_transactions(state, topic) for _, topic in planned]
+        )
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         if refused_by is None:
-            yield from _drop(state, topic)
+            yield from _drop_from_image(state, topic)
         else:
-            _refuse(result, _by_store(refused_by, topic.name, creating=False))
+            _set_refusal(result, _store_refusal(refused_by, topic.name, creating=False))
 
 
-def _drop(state: ControllerState, topic: Topic) -> Steps:
-    """Take a deleted topic out of the image. A broker on its own does it in slices, because each
-    partition is a directory that is renamed. A new topic of the name ends that.
+def _drop_from_image(state: ControllerState, topic: Topic) -> Steps:
+    """Remove a deleted topic from the image. A broker with a tree of its own does that in slices,
+    because the core renames a directory for each partition. A new topic of that name ends it.
     """
     state.drop(topic.name)
     if state.shared:
         return
-    for end in range(_DROPPED, len(topic.partitions), _DROPPED):
+    for end in range(_PARTITIONS_PER_DROP, len(topic.partitions), _PARTITIONS_PER_DROP):
         gone = (each._replace(replicas=(), isr=(), leader=-1) for each in topic.partitions[:end])
         left = topic._replace(partitions=(*gone, *topic.partitions[end:]))
         state.changes.topics[topic.name] = left
@@ -226,14 +234,14 @@ def create_partitions(
 ) -> Policy[CreatePartitionsResponse]:
     """CreatePartitions."""
     asked = request.message["topics"]
-    twice = _twice([topic["name"] for topic in asked])
+    twice = _repeated_names([topic["name"] for topic in asked])
     charge = Charge(state, request)
     results: list[CreatePartitionsTopicResult] = []
     planned: list[tuple[CreatePartitionsTopicResult, Topic, Topic]] = []
     pace = Pace()
     for wanted in asked:
         if pace.is_over():
-            yield from _add(state, planned)
+            yield from _add_partitions(state, planned)
             planned = []
             yield PAUSE
         result: CreatePartitionsTopicResult = {
@@ -245,40 +253,42 @@ def create_partitions(
         try:
             if wanted["name"] in twice:
                 raise RefusedError(Code.INVALID_REQUEST, "the request names the topic twice")
-            topic, grown = topic_plans.grown(state, wanted)
+            topic, grown = topic_plans.plan_growth(state, wanted)
             if not request.message.get("validate_only"):
                 charge.take(len(grown.partitions) - len(topic.partitions))
         except RefusedError as refused:
-            _refuse(result, refused)
+            _set_refusal(result, refused)
             continue
         if not request.message.get("validate_only"):
             planned.append((result, topic, grown))
         if pace.is_over(BATCHED * (1 + len(grown.partitions))):
-            yield from _add(state, planned)
+            yield from _add_partitions(state, planned)
             planned = []
             yield PAUSE
-    yield from _add(state, planned)
+    yield from _add_partitions(state, planned)
     return {"throttle_time_ms": charge.throttle_time_ms, "results": results}
 
 
-def _add(
+def _add_partitions(
     state: ControllerState, planned: list[tuple[CreatePartitionsTopicResult, Topic, Topic]]
 ) -> Steps:
-    """Make the new partitions of CreatePartitions, or say in their results why there are none."""
+    """Create planned partitions, or fill in why there are none."""
     if not planned:
         return
-    answers = yield from write_all([_growth(state, old, grown) for _, old, grown in planned])
+    answers = yield from write_all(
+        [_growth_transactions(state, old, grown) for _, old, grown in planned]
+    )
     for (result, _, grown), refused_by in zip(planned, answers, strict=True):
         if refused_by is None:
-            _grow(state, grown)
+            _merge_grown(state, grown)
         else:
-            _refuse(result, _by_store(refused_by, grown.name, creating=False))
+            _set_refusal(result, _store_refusal(refused_by, grown.name, creating=False))
 
 
 def auto_create(
     state: ControllerState, request: Request[AutoCreateRequest]
 ) -> Policy[AutoCreateResponse]:
-    """The broker's own wish: make topics that Metadata asked for; one that is there is no error."""
+    """AutoCreate: create the topics that a Metadata request named. An existing one is no error."""
     names = request.message["topics"]
     charge = Charge(state, request)
     results: list[AutoCreateResult] = []
@@ -286,7 +296,7 @@ def auto_create(
     pace = Pace()
     for name in dict.fromkeys(names):
         if pace.is_over():
-            yield from _make_once(state, planned)
+            yield from _create_missing(state, planned)
             planned = []
             yield PAUSE
         result: AutoCreateResult = {"name": name, "error_code": Code.NONE}
@@ -294,37 +304,37 @@ def auto_create(
         if name in state.topics:
             continue
         try:
-            topic = topic_plans.plan(state, topic_plans.with_defaults(name))
+            topic = topic_plans.plan_topic(state, topic_plans.with_defaults(name))
             charge.take(len(topic.partitions))
         except RefusedError as refused:
             result["error_code"] = refused.code
             continue
         planned.append((result, topic))
         if pace.is_over(BATCHED * (1 + len(topic.partitions))):
-            yield from _make_once(state, planned)
+            yield from _create_missing(state, planned)
             planned = []
             yield PAUSE
-    yield from _make_once(state, planned)
+    yield from _create_missing(state, planned)
     return {"topics": results}
 
 
-def _make_once(state: ControllerState, planned: list[tuple[AutoCreateResult, Topic]]) -> Steps:
-    """Make topics that somebody else may make at the same time."""
+def _create_missing(state: ControllerState, planned: list[tuple[AutoCreateResult, Topic]]) -> Steps:
+    """Create topics that another broker may create at the same time."""
     if not planned:
         return
-    answers = yield from write_all([creation(state, topic) for _, topic in planned])
+    answers = yield from write_all([creation_transactions(state, topic) for _, topic in planned])
     for (result, topic), refused_by in zip(planned, answers, strict=True):
         if refused_by is None:
             state.add_created(topic)
         elif refused_by is not Refusal.NODE_EXISTS:
-            result["error_code"] = _by_store(refused_by, topic.name, creating=True).code
+            result["error_code"] = _store_refusal(refused_by, topic.name, creating=True).code
 
 
-def creation(state: ControllerState, topic: Topic) -> list[list[Operation]]:
-    """The transactions that make a topic: settings first, as Kafka's tools expect it.
+def creation_transactions(state: ControllerState, topic: Topic) -> list[list[Operation]]:
+    """The transactions that create a topic: settings first, as Kafka's tools expect it.
 
-    One is enough for two thousand partitions. Where the broker ends between two of them, the
-    states that are missing are made when it leads them (`adoption.py`).
+    One is enough for two thousand partitions. If the broker ends between two of them, it creates
+    the missing states when it becomes the leader of those partitions (`adoption.py`).
     """
     path = znodes.topic(topic.name)
     return chunks(
@@ -333,12 +343,12 @@ def creation(state: ControllerState, topic: Topic) -> list[list[Operation]]:
             Create(znodes.topic_config(topic.name), EntityConfig(topic.config).encode()),
             Create(path, topic.assignment().encode()),
             Create(f"{path}/partitions"),
-            *_states(state, topic, 0),
+            *_state_creates(state, topic, 0),
         ],
     )
 
 
-def _states(state: ControllerState, topic: Topic, first: int) -> list[Operation]:
+def _state_creates(state: ControllerState, topic: Topic, first: int) -> list[Operation]:
     """The znodes of the partitions from `first` on."""
     operations: list[Operation] = []
     for index, each in enumerate(topic.partitions[first:], first):
@@ -347,7 +357,7 @@ def _states(state: ControllerState, topic: Topic, first: int) -> list[Operation]
     return operations
 
 
-def _deletion(state: ControllerState, topic: Topic) -> list[list[Operation]]:
+def _deletion_transactions(state: ControllerState, topic: Topic) -> list[list[Operation]]:
     operations: list[Operation] = []
     for index in range(len(topic.partitions)):
         path = znodes.state(topic.name, index)
@@ -358,19 +368,23 @@ def _deletion(state: ControllerState, topic: Topic) -> list[list[Operation]]:
         Delete(path),
         Delete(znodes.topic_config(topic.name)),
     ]
-    parts = range(0, len(operations), _DELETIONS)
-    return [[state.fence(), *operations[first : first + _DELETIONS]] for first in parts]
+    parts = range(0, len(operations), _DELETES_PER_TRANSACTION)
+    return [
+        [state.fence(), *operations[first : first + _DELETES_PER_TRANSACTION]] for first in parts
+    ]
 
 
-def _growth(state: ControllerState, topic: Topic, grown: Topic) -> list[list[Operation]]:
+def _growth_transactions(
+    state: ControllerState, topic: Topic, grown: Topic
+) -> list[list[Operation]]:
     data = grown.assignment().encode()
     operations: list[Operation] = [SetData(znodes.topic(topic.name), data, topic.version)]
-    operations += _states(state, grown, len(topic.partitions))
+    operations += _state_creates(state, grown, len(topic.partitions))
     return chunks(state.fence(), operations)
 
 
-def _grow(state: ControllerState, grown: Topic) -> None:
-    """The new partitions are written; what else of the topic changed meanwhile stays."""
+def _merge_grown(state: ControllerState, grown: Topic) -> None:
+    """Put written partitions into the state. Other changes of the topic since then stay."""
     now = state.current_topic(grown.name, grown.id)
     if now is not None and now.version < grown.version:
         added = grown.partitions[len(now.partitions) :]
@@ -396,8 +410,8 @@ def _to_delete(state: ControllerState, version: int, name: str | None, topic_id:
     return topic
 
 
-def _created(name: str) -> CreatableTopicResult:
-    """The answer for one new topic, before anything is known."""
+def _new_result(name: str) -> CreatableTopicResult:
+    """The result of one new topic, before its fields are known."""
     return {
         "name": name,
         "topic_id": NO_TOPIC_ID,
@@ -410,8 +424,8 @@ def _created(name: str) -> CreatableTopicResult:
     }
 
 
-def _describe(state: ControllerState, result: CreatableTopicResult, topic: Topic) -> None:
-    """Put into the answer what the topic is like."""
+def _add_description(state: ControllerState, result: CreatableTopicResult, topic: Topic) -> None:
+    """Add the description of the topic to its result."""
     result["num_partitions"] = len(topic.partitions)
     result["replication_factor"] = len(topic.partitions[0].replicas)
     result["configs"] = [
@@ -426,8 +440,8 @@ def _describe(state: ControllerState, result: CreatableTopicResult, topic: Topic
     ]
 
 
-def _refuse(result: Any, refused: RefusedError) -> Any:
-    """Turn an answer into a refusal."""
+def _set_refusal(result: Any, refused: RefusedError) -> Any:
+    """Turn a result into a refusal."""
     result["error_code"] = refused.code
     result["error_message"] = str(refused)
     if "num_partitions" in result:
@@ -435,8 +449,8 @@ def _refuse(result: Any, refused: RefusedError) -> Any:
     return result
 
 
-def _by_store(reason: Refusal, name: str, *, creating: bool) -> RefusedError:
-    """Why the store did not take a transaction, in the caller's words."""
+def _store_refusal(reason: Refusal, name: str, *, creating: bool) -> RefusedError:
+    """The error for the client after the store refused a transaction."""
     if creating and reason is Refusal.NODE_EXISTS:
         return RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if reason is Refusal.BAD_VERSION:
@@ -448,5 +462,5 @@ def _by_store(reason: Refusal, name: str, *, creating: bool) -> RefusedError:
     return RefusedError(refused_code(reason), f"the metadata store: {reason.value}")
 
 
-def _twice(names: list[str]) -> set[str]:
+def _repeated_names(names: list[str]) -> set[str]:
     return {name for name, times in Counter(names).items() if times > 1}

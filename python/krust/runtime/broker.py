@@ -23,8 +23,8 @@ from krust._krust import Server, log_requests, logs
 from krust.config import ASSIGNORS, inter_broker_listener, listeners
 from krust.controller import adoption, ids, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
-from krust.controller.controller import Controller, ControllerOutcome, failure
-from krust.controller.leaving import Leaving
+from krust.controller.controller import Controller, ControllerOutcome, failed_response
+from krust.controller.leaving import ControlledShutdown
 from krust.controller.session_recovery import RETRY_S, SessionRecovery
 from krust.controller.state import (
     NO_TOPIC_ID,
@@ -163,13 +163,13 @@ class Runtime:
         )
         self.state.session = self._store.session
         id_on_disk = self.server.cluster_id
-        self._run(registration.found(self.state, id_on_disk or self.state.new_id()))
+        self._run(registration.create_cluster(self.state, id_on_disk or self.state.new_id()))
         registration.check_cluster_id(self.state, id_on_disk, self._metadata.name)
         self.server.join(self.state.cluster_id)
         if self._alone and self._dirs:
             provenance.mark(self._dirs[0])
         self._metadata.hold()
-        self._run(registration.free(self.state))
+        self._run(registration.check_id_free(self.state))
         if not self._alone:
             self._controller.share()
         self._run(self._controller.claim(_now_ms()))
@@ -183,7 +183,7 @@ class Runtime:
             )
             for each in on_disk
         ]
-        self._run(adoption.at_start(self.state, logs_on_disk))
+        self._run(adoption.adopt_at_start(self.state, logs_on_disk))
         if not self._metadata.release():
             what = f"the metadata in {self._metadata.name} cannot be written"
             raise ServerError(what, hint="look at the disk, and start again")
@@ -208,7 +208,7 @@ class Runtime:
         """Accept connections, and register."""
         self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
         self._endpoints = self._deltas.advertised or self.bound
-        self._run(self._controller.opened(self._registration()))
+        self._run(self._controller.register(self._registration()))
         self._note_epoch()
 
     def wait_for_leaders(self, stops: Callable[[], bool]) -> None:
@@ -277,7 +277,7 @@ class Runtime:
             self._shutdown_request, self._shutdown_answer = None, answer
             return
         try:
-            outcome = self._controller.answered(request, answer, _now_ms())
+            outcome = self._controller.on_peer_answer(request, answer, _now_ms())
         except Exception:
             what = "the answer of broker %d to %s is dropped: the controller cannot read it"
             _log.exception(what, request.broker, request.api)
@@ -338,7 +338,7 @@ class Runtime:
 
     def _shut_down_controlled(self) -> None:
         """Have the controller move this broker's leaderships before it stops."""
-        leaving = Leaving(self.state)
+        leaving = ControlledShutdown(self.state)
         while self._recovery.is_connected:
             request = registration.controlled_shutdown(self.state)
             if request is None or leaving.is_over(self._controlled_shutdown(request)):
@@ -415,11 +415,11 @@ class Runtime:
         while self._store_events:
             each = self._store_events.popleft()
             if isinstance(each, Done):
-                self._perform(self._controller.done(each))
+                self._perform(self._controller.on_transaction_done(each))
                 if Refusal.UNKNOWN in each.results:
                     self._recovery.outcome_unknown()
             else:
-                self._perform(self._controller.heard(each, _now_ms()))
+                self._perform(self._controller.on_store_event(each, _now_ms()))
             if isinstance(each, SessionChanged):
                 _log.log(*SESSION_LINES[each.state])
                 self._recovery.session_changed(each.state)
@@ -437,7 +437,7 @@ class Runtime:
             self._metadata.keep()
         except ServerError as error:
             _log.error("after a kill the next start will have to wait: %s", error)
-        steps = self._controller.back(self._registration())
+        steps = self._controller.recover(self._registration())
         self._perform(self._controller.run(self._recovery.ticket, steps))
         self._take_store_events()
 
@@ -513,7 +513,7 @@ class Runtime:
     def _log_failure(self, request: Request[Any], error: Exception) -> Message:
         """Log why a decision failed; the answer for the client."""
         _log.error("deciding %s failed", request.api, exc_info=error)
-        return failure(request, error)
+        return failed_response(request, error)
 
     def _run(self, steps: Generator[Transactions, list[Done], Any]) -> None:
         """Run steps of a start to their end."""
@@ -583,7 +583,7 @@ class Runtime:
     def _raise_recovered_ids(self) -> Steps:
         """The steps that raise the tree's ids to those that the opened logs prove."""
         self._has_opened_logs = False
-        return recovered_ids.bring(self.state, *self.server.recovered_ids())
+        return recovered_ids.raise_in_tree(self.state, *self.server.recovered_ids())
 
 
 def _pass_on_log_lines() -> None:

@@ -99,7 +99,7 @@ class ImageDeltas:
         if self._state.broker_epoch != self._broker_epoch:
             self._broker_epoch = delta["broker_epoch"] = self._state.broker_epoch
         if changes.quotas:
-            delta["quotas"] = quotas.shown(self._state.quotas)
+            delta["quotas"] = quotas.enforced_by_core(self._state.quotas)
         if changes.strays:
             delta["strays"] = sorted(changes.strays)
         if not topics and not delta:

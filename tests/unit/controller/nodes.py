@@ -66,12 +66,12 @@ class Member:
         rack = self.config.text("broker.rack")
         self.registration = registration.Registration(where, rack, NOW_MS)
         self.nodes.members[self.id] = self
-        self.run(registration.found(self.state, CLUSTER))
-        self.run(registration.free(self.state))
+        self.run(registration.create_cluster(self.state, CLUSTER))
+        self.run(registration.check_id_free(self.state))
         self.run(self.cluster.claim(NOW_MS))
         if self.state.leading:
-            self.run(adoption.take_over(self.state, ()))
-        self.run(self.cluster.opened(self.registration))
+            self.run(adoption.adopt(self.state, ()))
+        self.run(self.cluster.register(self.registration))
 
     def die(self) -> None:
         """The process is gone, and its session."""
@@ -87,7 +87,7 @@ class Member:
         self.store = self.nodes.tree.session()
         self.state.session = self.store.session
         self.take_event(SessionChanged(SessionState.CONNECTED))
-        self.run(self.controller.back(self.registration))
+        self.run(self.controller.recover(self.registration))
 
     def run(self, steps: Any) -> None:
         self.tickets += 1
@@ -122,9 +122,9 @@ class Member:
 
     def take_event(self, event: StoreEvent) -> None:
         if isinstance(event, Done):
-            self.perform(self.controller.done(event))
+            self.perform(self.controller.on_transaction_done(event))
         else:
-            self.perform(self.controller.heard(event, self.nodes.now_ms))
+            self.perform(self.controller.on_store_event(event, self.nodes.now_ms))
 
     def perform(self, outcome: ControllerOutcome) -> None:
         for token, operations in outcome.submits:
@@ -171,7 +171,7 @@ class Nodes:
             waiting, self.waiting = self.waiting, []
             for sender, asked in waiting:
                 message = self.reached(asked)
-                outcome = sender.controller.answered(asked, message, self.now_ms)
+                outcome = sender.controller.on_peer_answer(asked, message, self.now_ms)
                 sender.perform(outcome)
                 busy = True
 

@@ -51,15 +51,15 @@ class Runtime:
         self.pauses = 0
         self.faults: dict[str, str] = {}
         self.state.session = self.store.session
-        self.run(registration.found(self.state, CLUSTER))
+        self.run(registration.create_cluster(self.state, CLUSTER))
         cluster = self.controller.share() if shared else None
         if cluster is None:
             self.run(registration.claim(self.state, NOW_MS))
             self.run(loading.load(self.state))
         else:
             self.run(cluster.claim(NOW_MS))
-        self.run(adoption.take_over(self.state, found))
-        self.run(cluster.opened(OWN) if cluster else registration.announce(self.state, OWN))
+        self.run(adoption.adopt(self.state, found))
+        self.run(cluster.register(OWN) if cluster else registration.announce(self.state, OWN))
 
     def run(self, steps: Generator[Any, Any, Any]) -> Any:
         return self.follow(self.controller.run(0, steps))
@@ -92,8 +92,8 @@ class Runtime:
 
     def take_event(self, event: StoreEvent) -> ControllerOutcome:
         if isinstance(event, Done):
-            return self.controller.done(event)
-        return self.controller.heard(event, NOW_MS)
+            return self.controller.on_transaction_done(event)
+        return self.controller.on_store_event(event, NOW_MS)
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> Message:
         pairs = [{"name": key.replace("_", "."), "value": text} for key, text in configs.items()]

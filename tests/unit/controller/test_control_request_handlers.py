@@ -51,7 +51,7 @@ class Follower:
             (done,) = (each for each in self.store.events() if isinstance(each, Done))
             if not self.connected:
                 done = done._replace(results=(Refusal.NO_SESSION,) * len(done.results))
-            outcome = self.controller.done(done)
+            outcome = self.controller.on_transaction_done(done)
         self.changes = outcome.changes
         ((_, answer),) = outcome.replies
         assert isinstance(answer, dict), answer

@@ -335,15 +335,15 @@ def test_a_setting_changed_before_a_short_controllership_is_read(
 ) -> None:
     nodes = Nodes(1, 2)
     nodes.leader.create("t")
-    one, real = nodes.leader, brokers.read_live
+    one, real = nodes.leader, brokers.read_live_brokers
 
-    def look(state: ControllerState) -> Generator[Any, Any, brokers.Returned]:
+    def look(state: ControllerState) -> Generator[Any, Any, brokers.ReturnedBrokers]:
         if state is one.state and state.controller_epoch == 2:
             nodes.tool.submit([Delete("/controller")], "depose")
             raise RetryLaterError("the office was lost")
         return (yield from real(state))
 
-    monkeypatch.setattr(brokers, "read_live", look)
+    monkeypatch.setattr(brokers, "read_live_brokers", look)
     change = ConfigChange("topics/t").encode()
     nodes.write(
         Delete("/controller"),

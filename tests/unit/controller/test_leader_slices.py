@@ -9,7 +9,7 @@ import pytest
 from krust.controller import full_requests
 from krust.controller.control_messages import metadata_partition
 from krust.controller.control_request_handlers import FULL
-from krust.controller.control_requests import SLICE as SENT
+from krust.controller.control_requests import PARTITIONS_PER_SLICE as SENT
 from krust.controller.control_requests import ControlRequests
 from krust.controller.controller import ControllerOutcome
 from krust.controller.full_requests import FullRequests
@@ -136,7 +136,7 @@ def test_a_paused_sweep_goes_on_so_that_its_broker_can_return_to_the_cluster() -
     while not leader.controller.is_job_paused:
         for event in leader.store.events():
             leader.take_event(event)
-    leader.perform(leader.controller.run(99, leader.controller.back(leader.registration)))
+    leader.perform(leader.controller.run(99, leader.controller.recover(leader.registration)))
     while 99 not in leader.answers:
         leader.perform(leader.controller.resume(job_only=True))
         for event in leader.store.events():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krust.controller.leaving import Leaving
+from krust.controller.leaving import ControlledShutdown
 from krust.messages.controlled_shutdown import ControlledShutdownResponse
 from tests.unit.controller.nodes import Nodes
 
@@ -16,14 +16,14 @@ def left(name: str) -> ControlledShutdownResponse:
     }
 
 
-def leaving(retries: int = 3) -> tuple[Nodes, Leaving]:
+def leaving(retries: int = 3) -> tuple[Nodes, ControlledShutdown]:
     """Three brokers, a topic of two replicas and one of one; broker 1 leaves."""
     nodes = Nodes(1, 2, 3, **{"controlled.shutdown.max.retries": retries})
     nodes.leader.create("one", 1)
     given = [{"partition_index": 0, "broker_ids": [1, 2]}]
     fields = {"num_partitions": -1, "replication_factor": -1, "assignments": given, "configs": []}
     nodes.leader.ask("CreateTopics", {"topics": [{"name": "two", **fields}]})
-    return nodes, Leaving(nodes.leader.state)
+    return nodes, ControlledShutdown(nodes.leader.state)
 
 
 def test_a_broker_stops_when_it_leads_nothing_any_more() -> None:

@@ -148,7 +148,7 @@ def test_an_unreadable_tree_changes_nothing(tree: Tree) -> None:
 def test_topics_deleted_during_an_absence_are_not_restored(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
     found = [adoption.LogOnDisk("gone", 0, "B" * 22, 1, clean=True)]
-    runtime.run(adoption.take_over(runtime.state, found, unknown_too=False))
+    runtime.run(adoption.adopt(runtime.state, found, unknown_too=False))
     assert "gone" not in runtime.state.topics
 
 
@@ -281,7 +281,7 @@ def test_a_broker_takes_over_its_own_registration(tree: Tree) -> None:
         runtime.state.epoch_version,
         runtime.state.broker_epoch,
     )
-    runtime.run(runtime.controller.back(OWN))
+    runtime.run(runtime.controller.recover(OWN))
     assert before == (
         runtime.state.controller_epoch,
         runtime.state.epoch_version,
@@ -293,7 +293,7 @@ def test_quotas_set_by_others_meanwhile_are_read_again(tree: Tree) -> None:
     runtime = Runtime(tree=tree)
     write(tree, Create(f"{znodes.CONFIG}/clients/app", ONE_QUOTA))
     assert not runtime.state.quotas
-    runtime.run(runtime.controller.back(OWN))
+    runtime.run(runtime.controller.recover(OWN))
     assert runtime.state.quotas == {(("client-id", "app"),): {"producer_byte_rate": 8.0}}
 
 
@@ -304,7 +304,7 @@ def test_a_new_session_registers_with_a_new_epoch(tree: Tree) -> None:
     runtime.store.close()
     runtime.store = tree.session()
     state.session = runtime.store.session
-    runtime.run(runtime.controller.back(OWN))
+    runtime.run(runtime.controller.recover(OWN))
     assert (state.controller_epoch, state.broker_epoch) > before
     assert state.broker_epoch > before[1]
     assert runtime.nodes("/brokers/ids")["/brokers/ids/0"][1]

@@ -154,5 +154,5 @@ def test_brokers_that_are_leaving_get_no_replica_while_there_are_others() -> Non
     nodes = Nodes(1, 2, 3)
     state = nodes.leader.state
     state.leaving.add(2)
-    assert {each for one in placement.spread(state, 4, 2) for each in one} == {1, 3}
-    assert {each for one in placement.spread(state, 4, 3) for each in one} == {1, 2, 3}
+    assert {each for one in placement.place_replicas(state, 4, 2) for each in one} == {1, 3}
+    assert {each for one in placement.place_replicas(state, 4, 3) for each in one} == {1, 2, 3}

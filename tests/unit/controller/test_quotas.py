@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from krust.controller.quotas import (
     Bucket,
     Buckets,
-    Owner,
-    holding,
+    QuotaOwner,
+    enforced_by_core,
     is_address,
     owner_at,
     path,
+    quota_for,
     read,
-    shown,
     text_of,
     wait_ms,
 )
 
 U, C = "user", "client-id"
-LEVELS: list[tuple[Owner, Owner]] = [
+LEVELS: list[tuple[QuotaOwner, QuotaOwner]] = [
     (((U, "ann"), (C, "app")), ((U, "ann"), (C, "app"))),
     (((U, "ann"), (C, None)), ((U, "ann"), (C, "app"))),
     (((U, "ann"),), ((U, "ann"),)),
@@ -39,23 +39,23 @@ def test_the_most_specific_quota_applies_and_each_entity_has_a_default(first: in
     table = {owner: {"x": float(n)} for n, (owner, _) in enumerate(LEVELS) if n >= first}
     table[((U, "bob"),)] = {"x": 99.0}
     table[((C, "other"),)] = {"x": 99.0}
-    assert holding(table, "x", "ann", "app") == (float(first), LEVELS[first][1])
+    assert quota_for(table, "x", "ann", "app") == (float(first), LEVELS[first][1])
 
 
 def test_a_client_without_an_id_has_the_quota_of_its_user() -> None:
-    table: dict[Owner, dict[str, float]] = {((C, None),): {"x": 1.0}, ((C, ""),): {"x": 2.0}}
-    assert holding(table, "x", "ann", "") is None
+    table: dict[QuotaOwner, dict[str, float]] = {((C, None),): {"x": 1.0}, ((C, ""),): {"x": 2.0}}
+    assert quota_for(table, "x", "ann", "") is None
     table |= {((U, None), (C, None)): {"x": 3.0}, ((U, None),): {"x": 4.0}}
-    assert holding(table, "x", "ann", "") == (4.0, ((U, "ann"),))
+    assert quota_for(table, "x", "ann", "") == (4.0, ((U, "ann"),))
 
 
 def test_a_quota_of_another_kind_hides_none() -> None:
-    table: dict[Owner, dict[str, float]] = {
+    table: dict[QuotaOwner, dict[str, float]] = {
         ((U, "ann"), (C, "app")): {"other": 1.0},
         ((C, None),): {"x": 2.0},
     }
-    assert holding(table, "x", "ann", "app") == (2.0, ((C, "app"),))
-    assert holding(table, "y", "ann", "app") is None
+    assert quota_for(table, "x", "ann", "app") == (2.0, ((C, "app"),))
+    assert quota_for(table, "y", "ann", "app") is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_quota_of_another_kind_hides_none() -> None:
         ("ips/10.0.0.1", (("ip", "10.0.0.1"),)),
     ],
 )
-def test_a_quota_path_is_parsed_and_written_back(place: str, owner: Owner) -> None:
+def test_a_quota_path_is_parsed_and_written_back(place: str, owner: QuotaOwner) -> None:
     assert owner_at(place) == owner
     assert path(owner) == place
 
@@ -115,11 +115,13 @@ def test_a_quota_that_is_not_a_number_is_ignored_and_logged() -> None:
 
 
 def test_the_core_gets_no_quotas_that_the_controller_enforces() -> None:
-    table: dict[Owner, dict[str, float]] = {
+    table: dict[QuotaOwner, dict[str, float]] = {
         ((U, "ann"), (C, None)): {"producer_byte_rate": 1.0, "controller_mutation_rate": 2.0},
         ((U, None),): {"controller_mutation_rate": 2.0},
     }
-    assert shown(table) == [({"user": "ann", "client_id": None}, {"producer_byte_rate": 1.0})]
+    assert enforced_by_core(table) == [
+        ({"user": "ann", "client_id": None}, {"producer_byte_rate": 1.0})
+    ]
 
 
 def test_a_bucket_begins_full_and_fills_with_time() -> None:

@@ -122,7 +122,7 @@ def test_another_client_is_answered_between_two_slices() -> None:
             runtime.store.submit(operations, token)
         for event in runtime.store.events():
             assert isinstance(event, Done)
-            replies += [ticket for ticket, _ in controller.done(event).replies]
+            replies += [ticket for ticket, _ in controller.on_transaction_done(event).replies]
     assert replies == [1]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from krust.controller.state import Partition, Topic, Transactions
-from krust.controller.topics import creation
+from krust.controller.topics import creation_transactions
 from krust.metadata import znodes
 from krust.metadata.store import Create, Done
 from tests.unit.controller.runtime import Runtime
@@ -26,7 +26,7 @@ def as_kafka() -> Runtime:
     )
 
     def made() -> Generator[Transactions, list[Done], None]:
-        yield creation(state, topic)
+        yield creation_transactions(state, topic)
         state.put(topic)
 
     runtime.run(made())
@@ -63,7 +63,7 @@ def test_keys_are_in_kafkas_order() -> None:
 
 def test_settings_are_written_before_the_topic() -> None:
     topic = Topic("a", "x" * 22, (), {})
-    (operations,) = creation(Runtime().state, topic)
+    (operations,) = creation_transactions(Runtime().state, topic)
     paths = [each.path for each in operations if isinstance(each, Create)]
     assert paths.index("/config/topics/a") < paths.index("/brokers/topics/a")
 

@@ -117,15 +117,15 @@ class BrokerProcess:
 
     def _boot(self) -> Generator[Any, Any, None]:
         state, disk = self.state, self.broker.disk
-        yield from registration.found(state, CLUSTER)
-        yield from registration.free(state)
+        yield from registration.create_cluster(state, CLUSTER)
+        yield from registration.check_id_free(state)
         yield from self.cluster.claim(int(self.simulation.now))
         found = [
             adoption.LogOnDisk(name, index, topic_id or NO_TOPIC_ID, -1, clean=False)
             for (name, index), topic_id in disk.items()
         ]
-        yield from adoption.at_start(state, found)
-        yield from self.cluster.opened(self._registration)
+        yield from adoption.adopt_at_start(state, found)
+        yield from self.cluster.register(self._registration)
 
     def _booted(self, answer: Any) -> None:
         if isinstance(answer, ServerError):
@@ -221,7 +221,7 @@ class BrokerProcess:
             return
         now_ms = int(self.simulation.now)
         if isinstance(event, Done):
-            self.perform(self.controller.done(event))
+            self.perform(self.controller.on_transaction_done(event))
             if self.alive and Refusal.UNKNOWN in event.results and self.ready:
                 self._recovery.outcome_unknown()
                 self._recover_if_due()
@@ -229,7 +229,7 @@ class BrokerProcess:
         if isinstance(event, SessionChanged):
             self.state.session = self.store.session
             self.overdue = event.state is SessionState.OVERDUE
-        self.perform(self.controller.heard(event, now_ms))
+        self.perform(self.controller.on_store_event(event, now_ms))
         if isinstance(event, SessionChanged):
             self._recovery.session_changed(event.state)
             self._cut |= not self.ready
@@ -244,7 +244,7 @@ class BrokerProcess:
             return
         self._answers[self._tickets] = self._on_recovered
         self._registration = self._registration._replace(now_ms=int(self.simulation.now))
-        steps = self.controller.back(self._registration)
+        steps = self.controller.recover(self._registration)
         self.perform(self.controller.run(self._tickets, steps))
 
     def _on_recovered(self, answer: Any) -> None:
@@ -319,7 +319,7 @@ class BrokerProcess:
         asked, simulation = self._out[broker][0], self.simulation
         if asked.api in ORDERS and broker not in self.state.brokers:
             self._out[broker].popleft()
-            self.perform(self.controller.answered(asked, None, int(simulation.now)))
+            self.perform(self.controller.on_peer_answer(asked, None, int(simulation.now)))
             self._send(broker)
             return
         connection = self._lines.setdefault(broker, simulation.connection())
@@ -338,7 +338,7 @@ class BrokerProcess:
             if message is not None and message.get("error_code") == 77:
                 message = None
             self._out[broker].popleft()
-            self.perform(self.controller.answered(asked, message, int(simulation.now)))
+            self.perform(self.controller.on_peer_answer(asked, message, int(simulation.now)))
             self._send(broker)
 
         def again() -> None:

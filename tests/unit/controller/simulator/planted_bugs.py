@@ -20,7 +20,7 @@ from krust.controller import (
     reassignment,
     registration,
 )
-from krust.controller.state import NEVER, ControllerState, LiveBroker, Partition
+from krust.controller.state import NO_NODE_VERSION, ControllerState, LiveBroker, Partition
 from krust.metadata import znodes
 from krust.metadata.contents import Controller
 from krust.metadata.store import (
@@ -59,7 +59,7 @@ def stale_ephemeral_taken_for_mine() -> Any:
         (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
         holder, node = read.results
         if isinstance(holder, Node) and Controller.decode(holder.data).broker == state.node_id:
-            if state.epoch_version == NEVER:
+            if state.epoch_version == NO_NODE_VERSION:
                 state.become_controller(int(node.data), node.stat.version)
             return True
         return (yield from honest(state, now_ms))
@@ -67,19 +67,19 @@ def stale_ephemeral_taken_for_mine() -> Any:
     honest = controller_election.elect
     return _both(
         patch.object(controller_election, "elect", elect),
-        patch.object(registration, "_ours", lambda *_: None),
+        patch.object(registration, "_check_own", lambda *_: None),
     )
 
 
 def controller_does_not_resign_at_the_deadline() -> Any:
     """The controller does not resign at OVERDUE."""
-    real = jobs.ControllerJobs.heard
+    real = jobs.ControllerJobs.on_store_event
 
     def heard(self: Any, event: Any) -> None:
         if getattr(event, "state", None) is not SessionState.OVERDUE:
             real(self, event)
 
-    return patch.object(jobs.ControllerJobs, "heard", heard)
+    return patch.object(jobs.ControllerJobs, "on_store_event", heard)
 
 
 def abandoned_connections_are_served() -> Any:
@@ -95,25 +95,25 @@ def abandoned_connections_are_served() -> Any:
 
 def restarted_brokers_get_no_full_metadata() -> Any:
     """A broker that registered again counts as the old one."""
-    real = control_requests.ControlRequests.after
+    real = control_requests.ControlRequests.for_changes
 
     def after(self: Any, state: ControllerState, changes: Any) -> Any:
         for broker in self._full_epochs.keys() & state.brokers.keys():
             self._full_epochs[broker] = state.brokers[broker].epoch
         return real(self, state, changes)
 
-    return patch.object(control_requests.ControlRequests, "after", after)
+    return patch.object(control_requests.ControlRequests, "for_changes", after)
 
 
 def restarted_brokers_keep_their_leader_epoch() -> Any:
     """A leader that registered again gets no new epoch."""
 
-    def read_live(state: ControllerState) -> Generator[Any, Any, brokers.Returned]:
+    def read_live(state: ControllerState) -> Generator[Any, Any, brokers.ReturnedBrokers]:
         yield from real(state)
-        return brokers.Returned()
+        return brokers.ReturnedBrokers()
 
-    real = brokers.read_live
-    return patch.object(brokers, "read_live", read_live)
+    real = brokers.read_live_brokers
+    return patch.object(brokers, "read_live_brokers", read_live)
 
 
 def dead_brokers_keep_their_replicas() -> Any:
@@ -139,7 +139,7 @@ def marks_of_others_are_not_read() -> Any:
 
 def notifications_are_seen_once() -> Any:
     """The watch on setting changes is not set again."""
-    real = config_changes.ConfigChangeNotifications.look
+    real = config_changes.ConfigChangeNotifications.read_new
 
     def look(self: Any, state: ControllerState, now_ms: int) -> Generator[Any, Any, None]:
         with patch.object(
@@ -150,7 +150,7 @@ def notifications_are_seen_once() -> Any:
         answers = yield first
         yield from _rest(steps, answers)
 
-    return patch.object(config_changes.ConfigChangeNotifications, "look", look)
+    return patch.object(config_changes.ConfigChangeNotifications, "read_new", look)
 
 
 def _rest(steps: Any, answers: Any) -> Generator[Any, Any, None]:
@@ -189,12 +189,12 @@ def states_are_written_over_any_version() -> Any:
 
 def any_live_replica_leads() -> Any:
     """Unclean elections need not be asked for."""
-    real = brokers.rules
+    real = brokers.leader_rules
 
     def rules(state: ControllerState, topic: Any) -> leaders.Rules:
         return real(state, topic)._replace(unclean=True)
 
-    return patch.object(brokers, "rules", rules)
+    return patch.object(brokers, "leader_rules", rules)
 
 
 def brokers_after_a_power_cut_count_as_whole() -> Any:
@@ -206,7 +206,9 @@ def everybody_who_was_in_the_isr_stays_in_the_elr() -> Any:
     """The ELR does not end when the ISR is large enough."""
 
     def elr_after(partition: Partition, _: int, isr: Any, live: Any, __: Any) -> tuple[int, ...]:
-        before = {*partition.isr, *partition.elr}.difference(isr, leaders._lossy(partition, live))
+        before = {*partition.isr, *partition.elr}.difference(
+            isr, leaders._lossy_members(partition, live)
+        )
         return tuple(each for each in partition.replicas if each in before)
 
     return _both(
@@ -244,7 +246,7 @@ def cancels_leave_any_isr() -> Any:
     real = reassignment._without
 
     def without(state: ControllerState, topic: Any, index: int, dropped: set[int]) -> Partition:
-        with patch.object(brokers, "rules", lambda *_: leaders.Rules(min_isr=1)):
+        with patch.object(brokers, "leader_rules", lambda *_: leaders.Rules(min_isr=1)):
             return real(state, topic, index, dropped)
 
     return patch.object(reassignment, "_without", without)
