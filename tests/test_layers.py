@@ -28,7 +28,9 @@ RUST_LAYERS = {
     **dict.fromkeys(("py",), 6),
 }
 PYTHON_LAYERS = {
-    **dict.fromkeys(("__version__", "_krust", "closing", "errors", "settings", "spec", "words"), 0),
+    **dict.fromkeys(
+        ("__version__", "_krust", "closing", "errors", "settings", "offset_range", "words"), 0
+    ),
     **dict.fromkeys(("foreign", "messages", "properties"), 0),
     **dict.fromkeys(("config", "plugins"), 1),
     **dict.fromkeys(("metadata", "plugin_process"), 2),

@@ -398,4 +398,4 @@ def _kept(folder: Path, *, adopt: bool) -> Setup:
 
     provenance.refuse_broker(folder)
     known = provenance.served_by_krust(sorted(folder.glob("broker-*")))
-    return setup(folder / provenance.CLUSTER)._replace(known=known, adopt=adopt)
+    return setup(folder / provenance.CLUSTER_FILE)._replace(known=known, adopt=adopt)

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from krust import _krust, spec
+from krust import _krust, offset_range
 from krust.clients import options
 from krust.clients.consumer import COLUMNS
 from krust.clients.keywords import ScanSettings, keys
@@ -41,7 +41,7 @@ SETTINGS = options.FETCH | keys(ScanSettings)
 UNKNOWN_TOPIC = 3
 
 When: TypeAlias = str | int | datetime
-"""A position of `krust.spec`. A time need not have its @. A number is an offset."""
+"""A position of `krust.offset_range`. A time need not have its @. A number is an offset."""
 
 
 def scan(
@@ -59,7 +59,7 @@ def scan(
 ) -> Scan:
     """Describe a reading of a topic. Nothing is read yet.
 
-    since, until  begin and end: SPEC of `krust.spec` ("start", 10, "-3", "-1h",
+    since, until  begin and end: SPEC of `krust.offset_range` ("start", 10, "-3", "-1h",
                   "2026-11-01T10:30", a datetime); `since` may be a range ("10:20", "-1h:+100")
     partitions    the partitions; default: all
     columns       the columns, in this order; others are not decoded
@@ -86,7 +86,7 @@ def scan(
         raise ConfigError(f"columns: {wanted} are not of {', '.join(COLUMNS)}, each once")
     return Scan(
         topic,
-        _spec(since, until),
+        _range(since, until),
         wanted,
         None if partitions is None else sorted(set(partitions)),
         given,
@@ -137,7 +137,7 @@ class Scan:
     """A topic, or a part of it, as a table for any reader of Arrow's PyCapsule interface."""
 
     topic: str
-    extent: spec.Spec
+    extent: offset_range.OffsetRange
     columns: list[str]
     partitions: list[int] | None
     _given: Mapping[str, object] = field(repr=False)
@@ -273,30 +273,34 @@ def _directories(given: str | Path | Iterable[str | Path] | None) -> list[Path]:
     return [Path(given)] if isinstance(given, (str, Path)) else [Path(one) for one in given]
 
 
-def _spec(since: When, until: When | None) -> spec.Spec:
-    begin = _place(since)
+def _range(since: When, until: When | None) -> offset_range.OffsetRange:
+    begin = _position(since)
     if until is None:
         return begin
     if begin.end is not None:
         raise ConfigError(f"since={since!r} says already where the reading ends")
     if isinstance(until, str) and until.strip().startswith("+"):
-        length = spec.parse(f":{until.strip()}", 0).end
-        return spec.Spec(begin.begin, length)
-    end = _place(until)
+        length = offset_range.parse(f":{until.strip()}", 0).end
+        return offset_range.OffsetRange(begin.begin, length)
+    end = _position(until)
     if end.end is not None:
         raise ConfigError(f"until={until!r} is not a place in a log")
-    return spec.Spec(begin.begin, end.begin)
+    return offset_range.OffsetRange(begin.begin, end.begin)
 
 
-def _place(when: When) -> spec.Spec:
+def _position(when: When) -> offset_range.OffsetRange:
     if isinstance(when, datetime):
-        return spec.Spec(spec.Place(spec.Kind.TIME, max(0, round(when.timestamp() * 1000))))
+        return offset_range.OffsetRange(
+            offset_range.RangePosition(
+                offset_range.PositionKind.TIME, max(0, round(when.timestamp() * 1000))
+            )
+        )
     now_ms = int(time.time() * 1000)
     text = str(when)
     try:
-        return spec.parse(text, now_ms)
-    except spec.SpecError as error:
+        return offset_range.parse(text, now_ms)
+    except offset_range.SpecError as error:
         try:
-            return spec.parse(f"@{text}", now_ms)
-        except spec.SpecError:
+            return offset_range.parse(f"@{text}", now_ms)
+        except offset_range.SpecError:
             raise ConfigError(f"{error}") from None

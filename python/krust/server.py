@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, KrustError, ServerError
 from krust.runtime.broker import Runtime
-from krust.runtime.broker_settings import settled, with_ports
-from krust.runtime.temporary import remove, temporary_dir
+from krust.runtime.broker_settings import with_defaults, with_ports
+from krust.runtime.temporary import remove_when_dead, temporary_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -100,7 +100,7 @@ class Broker:
         self._cut_off = frozenset(cut_off)
         self._adopt = adopt
         self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
-        self._config, dirs = settled(data_dir, port, config)
+        self._config, dirs = with_defaults(data_dir, port, config)
         self._temporary = not dirs
         self._dirs = dirs or [temporary_dir()]
         self._memory: Tree | None = None
@@ -110,7 +110,7 @@ class Broker:
         self.on_failure: Callable[[], object] = _nothing
         """Called on the policy thread after a bug has ended it."""
         self._closed = False
-        self._removal = weakref.finalize(self, remove, self._dirs[0], self._pid)
+        self._removal = weakref.finalize(self, remove_when_dead, self._dirs[0], self._pid)
         if not self._temporary:
             self._removal.detach()
         try:

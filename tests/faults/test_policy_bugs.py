@@ -253,7 +253,7 @@ def test_an_invalid_answer_costs_only_its_group(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     victim = stable(broker, "victim")
-    plant.into(replies, "synced", lambda *_, **__: answer)
+    plant.into(replies, "sync_response", lambda *_, **__: answer)
     with suppress(KrustError):
         assert victim.sync()["error_code"] != Code.NONE
     assert plant.met == 1

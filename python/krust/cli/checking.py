@@ -125,7 +125,7 @@ def _owner(config: Config, dirs: list[Path], *, answers: bool) -> Iterator[Krust
             provenance.refuse_cluster(dirs[0])
         if not alone and config.whole("broker.id") < 0 and not answers:
             return  # the id would be generated there
-        identity.check(config, dirs)
+        identity.known_id(config, dirs)
     except KrustError as error:
         yield error
 
@@ -134,7 +134,7 @@ def _zookeeper(config: Config) -> Iterator[KrustError]:
     """Problems of a connection to ZooKeeper."""
     logging.getLogger("krust.zookeeper").setLevel(logging.CRITICAL)
     try:
-        metadata.beside(config, lambda: None).close()
+        metadata.open_beside(config, lambda: None).close()
     except KrustError as error:
         yield error
     except OSError as error:

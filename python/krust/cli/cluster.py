@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -232,12 +232,12 @@ def export(options: Options, /, **how: Any) -> None:
 
 @command.command("import", short_help="Move a ZooKeeper's metadata into a data directory.")
 @_mover
-def take(options: Options, /, **how: Any) -> None:
+def import_(options: Options, /, **how: Any) -> None:
     """Move a cluster's metadata from a ZooKeeper into the data directory of its only broker.
 
     Then `krust serve` needs no ZooKeeper. The directory may be a Kafka's. Stop the brokers first.
     """
-    _move(options, "take", **how)
+    _move(options, "import", **how)
 
 
 _COLUMNS = ("subject", "there", "becomes", "set_by_others")
@@ -247,7 +247,7 @@ _LISTED = 200
 
 def _move(
     options: Options,
-    what: str,
+    direction: Literal["export", "import"],
     *,
     dry_run: bool,
     force: bool,
@@ -267,9 +267,9 @@ def _move(
     folder = config.log_dirs()[0]
     if not folder.is_dir():
         raise click.UsageError(f"there is no directory {folder}")
-    with locked(folder, "import" if what == "take" else what):
-        how = transfer.TransferOptions(force, keep, replace, dry_run)
-        done = getattr(transfer, what)(config, folder, how)
+    move = transfer.export_tree if direction == "export" else transfer.import_tree
+    with locked(folder, direction):
+        done = move(config, folder, transfer.TransferOptions(force, keep, replace, dry_run))
     fields = {**done._asdict(), "dry_run": dry_run}
     listed = [
         dict(zip(_COLUMNS, (each.subject, *each.texts, each.foreign), strict=True))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krust import _krust, spec
+from krust import _krust, offset_range
 from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.cli.interrupts import terminable, whole
@@ -82,10 +82,10 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     """  # noqa: D301, click wants the character
     begun_ms = int(time.time() * 1000)
     try:
-        wanted = spec.parse(how["where"], begun_ms)
+        wanted = offset_range.parse(how["where"], begun_ms)
         show = _shown(options, how)
         pattern = re.compile(how["grep"].encode(), re.DOTALL) if how["grep"] else None
-    except (spec.SpecError, FormatError) as error:
+    except (offset_range.SpecError, FormatError) as error:
         raise click.UsageError(str(error)) from error
     except re.error as error:
         raise click.UsageError(f"--grep: {error}") from error
@@ -106,7 +106,7 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     consumer = _krust.Consumer(options.bootstrap, given)
     places = list(_places(asked, options, names, how["partitions"]))
     consumer.assign(_assign(asked, places, reach))
-    if wanted == spec.END and not how["exit_at_end"] and sys.stderr.isatty():
+    if wanted == offset_range.END and not how["exit_at_end"] and sys.stderr.isatty():
         session.note(options, "at the end, waiting for new records; -o start reads all")
     _run(consumer, printer)
 
@@ -149,7 +149,7 @@ def _places(
 def _assign(
     asked: _krust.Client,
     places: Sequence[Place],
-    how: tuple[spec.Spec, bool, bool],
+    how: tuple[offset_range.OffsetRange, bool, bool],
 ) -> list[tuple[str, int, int, int | None]]:
     wanted, to_end, committed = how
 

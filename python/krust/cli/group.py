@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krust import _krust, spec
+from krust import _krust, offset_range
 from krust.cli import (
     assignors,
     completion,
@@ -165,8 +165,8 @@ def _places(
 
 def _by_spec(asked: Coordinators, text: str, places: Sequence[Place]) -> dict[Place, int]:
     try:
-        wanted = spec.parse(text, int(time.time() * 1000))
-    except spec.SpecError as error:
+        wanted = offset_range.parse(text, int(time.time() * 1000))
+    except offset_range.SpecError as error:
         raise click.UsageError(str(error)) from error
     if wanted.end is not None:
         raise click.UsageError(f"--to {text}: one place, not a range")

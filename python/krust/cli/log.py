@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krust import _krust, spec
+from krust import _krust, offset_range
 from krust.cli import internal, logfacts, logrepair, output, session
 from krust.cli import options as shared
 from krust.cli.exits import Exit
@@ -201,11 +201,15 @@ def _range(where: str | None) -> tuple[int, int | None]:
     if where is None:
         return 0, None
     try:
-        wanted = spec.parse(where, 0)
-    except spec.SpecError as error:
+        wanted = offset_range.parse(where, 0)
+    except offset_range.SpecError as error:
         raise click.UsageError(str(error)) from error
     places = [place for place in (wanted.begin, wanted.end) if place is not None]
-    counted = (spec.Kind.OFFSET, spec.Kind.LENGTH, spec.Kind.START)
+    counted = (
+        offset_range.PositionKind.OFFSET,
+        offset_range.PositionKind.LENGTH,
+        offset_range.PositionKind.START,
+    )
     if any(place.kind not in counted for place in places):
         raise click.UsageError("log dump knows offsets only; write 10, 10:20, 10:+5 or :20")
     return wanted.resolve(0, 2**63 - 1)

@@ -1,8 +1,9 @@
 """`krust retention`: lists policies, and shows what would be deleted in a data directory.
 
-It uses the code of a broker: the policies, the policy of each topic (`runtime/retaining.py`) and
-the settings of topics. `retention/core.py` computes what the core deletes without a policy. Nothing
-is written. In the directory of a running broker the active segment may look too small.
+It uses the code of a broker: the retention policies, the policy of each topic
+(`runtime/retention_rounds.py`) and the settings of topics. `retention/core.py` computes what the
+core deletes without a policy. The command writes nothing. In the directory of a running broker the
+active segment may look too small.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from krust.retention.policies import POLICIES
 from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
 from krust.runtime import identity
 from krust.runtime.metadata import FILE
-from krust.runtime.retaining import DEFAULT, Limits, limits_of, policy_of
+from krust.runtime.retention_rounds import DEFAULT, RetentionLimits, limits_of, policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +132,7 @@ class Found(NamedTuple):
     candidate: Partition
     policy: str | None
     """None: the core decides"""
-    limits: Limits
+    limits: RetentionLimits
     log_start: int
 
     @property
@@ -151,7 +152,7 @@ class Topics:
         self._rules = rules(RETENTION, config.text(RETENTION) or "")
         given = {name: setup.text for name, setup in config.given().items()}
         self.parameters = parameters(given, RETENTION)
-        self._state = ControllerState(config, str, max(identity.stored(directory) or 0, 0))
+        self._state = ControllerState(config, str, max(identity.stored_id(directory) or 0, 0))
         contents = peek(directory / FILE) or peek(directory.absolute().parent / FILE)
         self.known = contents is not None
         self._data = {row.path: row.data for row in contents.rows} if contents else {}

@@ -66,7 +66,7 @@ class ClassicGroup(ClassicRebalance):
         message = event.message
         code = self._refuses_sync(event)
         if code is not Code.NONE:
-            self.answer(turn, event.ticket, replies.sync(code))
+            self.answer(turn, event.ticket, replies.sync_refusal(code))
             return
         member = self.members[message["member_id"]]
         self.unsynced.discard(member.id)
@@ -76,7 +76,7 @@ class ClassicGroup(ClassicRebalance):
             self.answer(turn, event.ticket, self.synced(member))
             return
         if member.sync is not None:
-            self.answer(turn, member.sync, replies.sync(Code.REBALANCE_IN_PROGRESS))
+            self.answer(turn, member.sync, replies.sync_refusal(Code.REBALANCE_IN_PROGRESS))
         member.sync = event.ticket
         member.suspected = False
         if member.id == self.leader:
@@ -96,7 +96,7 @@ class ClassicGroup(ClassicRebalance):
             leaving = event.message["members"]
         before = len(self.members)
         codes = [self._leave(turn, each) for each in leaving]
-        self.answer(turn, event.ticket, replies.left(event, codes))
+        self.answer(turn, event.ticket, replies.leave_response(event, codes))
         if len(self.members) < before:
             self._on_members_removed(turn)
         else:
@@ -215,7 +215,7 @@ class ClassicGroup(ClassicRebalance):
         if member.join is None:
             self.awaiting_join += 1
         else:
-            refusal = replies.join(Code.REBALANCE_IN_PROGRESS, member.id)
+            refusal = replies.join_refusal(Code.REBALANCE_IN_PROGRESS, member.id)
             self.answer(turn, member.join, refusal)
         member.join = request.ticket
         member.suspected = False
@@ -228,9 +228,9 @@ class ClassicGroup(ClassicRebalance):
         """
         leader_before, assignment = self.leader, old.assignment
         if old.join is not None:
-            self._end_join(turn, old, replies.join(Code.FENCED_INSTANCE_ID, old.id))
+            self._end_join(turn, old, replies.join_refusal(Code.FENCED_INSTANCE_ID, old.id))
         if old.sync is not None:
-            self._end_sync(turn, old, replies.sync(Code.FENCED_INSTANCE_ID))
+            self._end_sync(turn, old, replies.sync_refusal(Code.FENCED_INSTANCE_ID))
         self.remove_member(old)
         member = Member(
             member_id,
@@ -302,4 +302,4 @@ class ClassicGroup(ClassicRebalance):
 
     def _refuse(self, turn: Turn, asked: JoinRequest, code: Code, named: str | None = None) -> None:
         member_id = asked.member_id if named is None else named
-        self.answer(turn, asked.ticket, replies.join(code, member_id))
+        self.answer(turn, asked.ticket, replies.join_refusal(code, member_id))

@@ -189,7 +189,7 @@ class ClassicGroupMembers:
         skip_assignment: bool = False,
     ) -> JoinGroupResponse:
         """The response to a join. The leader's response has all members (`with_members`)."""
-        return replies.joined(
+        return replies.join_response(
             member.id,
             self.generation,
             self.protocol,
@@ -201,7 +201,7 @@ class ClassicGroupMembers:
 
     def synced(self, member: Member) -> SyncGroupResponse:
         """The response to a sync."""
-        return replies.synced(self.protocol_type, self.protocol, member.assignment)
+        return replies.sync_response(self.protocol_type, self.protocol, member.assignment)
 
     def publish(self, turn: Turn) -> None:
         """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
@@ -231,7 +231,7 @@ class ClassicGroupMembers:
     def describe(self) -> DescribedGroup:
         """The group in DescribeGroups. Metadata and assignments are shown in STABLE only."""
         stable = self.state == STABLE
-        shown = replies.described(self.id, self.state)
+        shown = replies.group_description(self.id, self.state)
         shown["protocol_type"] = self.protocol_type
         shown["protocol_data"] = (self.protocol or "") if stable else ""
         shown["members"] = [
@@ -252,10 +252,10 @@ class ClassicGroupMembers:
         owed: list[tuple[int, JoinGroupResponse | SyncGroupResponse]] = []
         for each in self.members.values():
             if each.join is not None:
-                refusal = replies.join(Code.COORDINATOR_NOT_AVAILABLE, each.id)
+                refusal = replies.join_refusal(Code.COORDINATOR_NOT_AVAILABLE, each.id)
                 owed.append((each.join, refusal))
             if each.sync is not None:
-                owed.append((each.sync, replies.sync(Code.COORDINATOR_NOT_AVAILABLE)))
+                owed.append((each.sync, replies.sync_refusal(Code.COORDINATOR_NOT_AVAILABLE)))
         return owed
 
     def is_unused(self) -> bool:

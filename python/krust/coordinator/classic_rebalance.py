@@ -86,7 +86,7 @@ class ClassicRebalance(ClassicGroupMembers):
             self.set_assignments({})
             for member in self.members.values():
                 if member.sync is not None:
-                    self._end_sync(turn, member, replies.sync(Code.REBALANCE_IN_PROGRESS))
+                    self._end_sync(turn, member, replies.sync_refusal(Code.REBALANCE_IN_PROGRESS))
         if why:
             self.history.add_reason(member_id, why, turn.now_ms)
         self._sync_due = None
@@ -132,14 +132,14 @@ class ClassicRebalance(ClassicGroupMembers):
             self.subscribed = self.topics()
             self._transition_to(turn, EMPTY)
             self.store(turn)
-            self.history.formed(self.generation, 0)
-            self.history.ended(turn.now_ms)
+            self.history.on_generation(self.generation, 0)
+            self.history.end(turn.now_ms)
             return
         self.protocol = self.select_protocol()
         self.subscribed = self.topics()
         self._transition_to(turn, COMPLETING_REBALANCE)
         self._sync_due = turn.now_ms + self.rebalance_timeout_ms()
-        self.history.formed(self.generation, len(self.members))
+        self.history.on_generation(self.generation, len(self.members))
         joined = [each for each in self.members.values() if each.join is not None]
         self.unsynced = {each.id for each in joined}
         for member in joined:
@@ -174,9 +174,9 @@ class ClassicRebalance(ClassicGroupMembers):
         """Remove a member. Its waiting requests are refused so that it can join again."""
         self.history.add_reason(member.id, why, turn.now_ms)
         if member.join is not None:
-            self._end_join(turn, member, replies.join(Code.UNKNOWN_MEMBER_ID, ""))
+            self._end_join(turn, member, replies.join_refusal(Code.UNKNOWN_MEMBER_ID, ""))
         if member.sync is not None:
-            self._end_sync(turn, member, replies.sync(Code.UNKNOWN_MEMBER_ID))
+            self._end_sync(turn, member, replies.sync_refusal(Code.UNKNOWN_MEMBER_ID))
         self.remove_member(member)
         turn.dirty[self.id] = None
 
@@ -194,8 +194,10 @@ class ClassicRebalance(ClassicGroupMembers):
     def cancel_for_conversion(self, turn: Turn) -> None:
         """The group continues as a consumer group: waiting members must join again."""
         for member in self.members.values():
-            self._end_join(turn, member, replies.join(Code.REBALANCE_IN_PROGRESS, member.id))
-            self._end_sync(turn, member, replies.sync(Code.REBALANCE_IN_PROGRESS))
+            self._end_join(
+                turn, member, replies.join_refusal(Code.REBALANCE_IN_PROGRESS, member.id)
+            )
+            self._end_sync(turn, member, replies.sync_refusal(Code.REBALANCE_IN_PROGRESS))
         self._transition_to(turn, DEAD)
 
     # -- the assignment
@@ -219,7 +221,7 @@ class ClassicRebalance(ClassicGroupMembers):
         if self._assignor_call is None or message["call"] is not self._assignor_call:
             return
         if self.state == COMPLETING_REBALANCE:
-            self.history.trouble(message.get("line"), message.get("assignor"))
+            self.history.note_assignor(message.get("line"), message.get("assignor"))
             self._end_assignor_call(turn, message["assignments"])
 
     def _end_assignor_call(self, turn: Turn, assignments: Mapping[str, bytes] | None) -> None:
@@ -238,7 +240,7 @@ class ClassicRebalance(ClassicGroupMembers):
             self._sync_due = None
         self._transition_to(turn, STABLE)
         self.store(turn)
-        self.history.ended(turn.now_ms)
+        self.history.end(turn.now_ms)
         for member in self.members.values():
             if member.sync is not None:
                 self._end_sync(turn, member, self.synced(member))

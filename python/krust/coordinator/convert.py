@@ -15,8 +15,8 @@ from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.classic_member import Member as ClassicMember
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import ConsumerGroup
-from krust.coordinator.consumer.member import Classic, Member
-from krust.coordinator.consumer.target import digest, ids, named
+from krust.coordinator.consumer.member import ClassicProtocols, Member
+from krust.coordinator.consumer.target import topics_hash, with_topic_ids, with_topic_names
 from krust.coordinator.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -37,7 +37,7 @@ PLAIN_PROTOCOLS = frozenset({"range", "roundrobin", "sticky", "cooperative-stick
 The assignments of other protocols have user data, which a conversion would lose."""
 
 
-def upgraded(group: ClassicGroup, settings: GroupSettings, now_ms: int) -> ConsumerGroup:
+def to_consumer_group(group: ClassicGroup, settings: GroupSettings, now_ms: int) -> ConsumerGroup:
     """A consumer group with the members of a classic group, which stays as it is.
 
     raises  ValueError: the group cannot be converted; why
@@ -78,7 +78,7 @@ def upgrade(turn: Turn, group: ClassicGroup, new: ConsumerGroup) -> None:
         turn.out.records.append((group.id, None))
     members = list(new.members.values())
     if members:
-        new.topics_hash = digest(new.subscribed(), turn.settings)
+        new.topics_hash = topics_hash(new.subscribed(), turn.settings)
         new.write(
             turn,
             *(records.member(each) for each in members),
@@ -133,10 +133,10 @@ def _member(
         client_host=each.client_host,
         names=frozenset(subscription.topics),
         rebalance_timeout_ms=each.rebalance_timeout_ms,
-        classic=Classic(each.session_timeout_ms, each.protocols),
+        classic=ClassicProtocols(each.session_timeout_ms, each.protocols),
         epoch=group.generation,
         previous_epoch=group.generation,
-        assigned=ids(assignment_before.partitions, settings),
+        assigned=with_topic_ids(assignment_before.partitions, settings),
         connection=each.connection,
     )
 
@@ -148,7 +148,7 @@ def _keep_owned_partitions(
     after its sync, which may not have come yet.
     """
     member = new.members[each.id]
-    claimed = ids(_subscription_of(each, group).owned, settings) - new.owners.keys()
+    claimed = with_topic_ids(_subscription_of(each, group).owned, settings) - new.owners.keys()
     new.release_partitions(member)
     member.assigned |= claimed
     new.claim_partitions(member)
@@ -164,7 +164,9 @@ def _classic_member(member: Member, settings: GroupSettings) -> ClassicMember:
     if classic is None:
         raise AssertionError(f"{member.id} speaks the consumer protocol")
     version = read_subscription(classic.protocols[0][1]).version
-    assignment_before = Assignment(tuple(named(member.assigned, settings)), None, version)
+    assignment_before = Assignment(
+        tuple(with_topic_names(member.assigned, settings)), None, version
+    )
     return ClassicMember(
         member.id,
         member.instance_id,

@@ -113,7 +113,7 @@ class GroupCoordinator(GroupTable):
         """
         failed = set(group_ids)
         waited = [each for each in unsent if not failed.isdisjoint(each[2])]
-        out = Outcome(replies=[replies.without(each, failed) for each in waited])
+        out = Outcome(replies=[replies.without_failed(each, failed) for each in waited])
         for group_id in sorted(failed):
             out.replies += self._unload(group_id, now_ms)
         out.wake_at_ms = self._next_due()
@@ -129,7 +129,7 @@ class GroupCoordinator(GroupTable):
                 out.replies += [(ticket, reply, ()) for ticket, reply in owed]
         answered = {ticket for ticket, _, _ in out.replies}
         asked = [each for each in events if each.ticket and each.ticket not in answered]
-        out.replies += [(each.ticket, replies.refused(each, code), ()) for each in asked]
+        out.replies += [(each.ticket, replies.refusal(each, code), ()) for each in asked]
         self._groups.clear()
         self._dirty.clear()
         self.budget.clear()
@@ -172,7 +172,7 @@ class GroupCoordinator(GroupTable):
             turn.out.lines.append(f"{event.api} of group {group_id!r} failed\n{failure}")
             self._reload_after_failure(turn, group_id, failure.undone, asked=event.ticket)
             if event.ticket:
-                refusal = replies.refused(event, Code.UNKNOWN_SERVER_ERROR)
+                refusal = replies.refusal(event, Code.UNKNOWN_SERVER_ERROR)
                 turn.out.replies.append((event.ticket, refusal, ()))
 
     def _dispatch(self, turn: Turn, event: Event[Message]) -> None:
@@ -208,7 +208,7 @@ class GroupCoordinator(GroupTable):
                 group = self._for_classic(turn, group, message)
             group.join(turn, event)
             return
-        turn.out.replies.append((event.ticket, replies.join(code, member_id), (group_id,)))
+        turn.out.replies.append((event.ticket, replies.join_refusal(code, member_id), (group_id,)))
 
     def _sync(self, turn: Turn, event: Event[SyncGroupRequest]) -> None:
         group_id = event.message["group_id"]
@@ -221,17 +221,17 @@ class GroupCoordinator(GroupTable):
         if group is not None and code is Code.NONE:
             group.sync(turn, event)
         else:
-            turn.out.replies.append((event.ticket, replies.sync(code), (group_id,)))
+            turn.out.replies.append((event.ticket, replies.sync_refusal(code), (group_id,)))
 
     def _leave(self, turn: Turn, event: Event[LeaveGroupRequest]) -> None:
         group_id = event.message["group_id"]
         group = self._groups.get(group_id)
         code = self._refusal(group_id)
         if code is not Code.NONE:
-            turn.out.replies.append((event.ticket, replies.refused(event, code), (group_id,)))
+            turn.out.replies.append((event.ticket, replies.refusal(event, code), (group_id,)))
         elif group is None:
             leaving = event.message["members"] if event.version >= 3 else [None]
-            reply = replies.left(event, [Code.UNKNOWN_MEMBER_ID] * len(leaving))
+            reply = replies.leave_response(event, [Code.UNKNOWN_MEMBER_ID] * len(leaving))
             turn.out.replies.append((event.ticket, reply, (group_id,)))
         else:
             group.leave(turn, event)
@@ -255,7 +255,7 @@ class GroupCoordinator(GroupTable):
                 new = (
                     ConsumerGroup(group_id, turn.now_ms)
                     if group is None
-                    else convert.upgraded(group, self.settings, turn.now_ms)
+                    else convert.to_consumer_group(group, self.settings, turn.now_ms)
                 )
             except ValueError as error:
                 refusal = Code.GROUP_ID_NOT_FOUND, str(error)
@@ -268,7 +268,7 @@ class GroupCoordinator(GroupTable):
         if refusal is None and isinstance(group, ConsumerGroup):
             group.heartbeat(turn, heartbeat)
         elif refusal is not None:
-            reply = consumer_replies.refused(*refusal)
+            reply = consumer_replies.heartbeat_refusal(*refusal)
             turn.out.replies.append((event.ticket, reply, (group_id,)))
 
     def _heartbeat_refusal(self, group_id: str, heartbeat: Heartbeat) -> tuple[Code, str] | None:
@@ -390,7 +390,7 @@ class GroupCoordinator(GroupTable):
     def _describe(self, turn: Turn, event: Event[DescribeGroupsRequest]) -> None:
         asked = event.message["groups"]
         groups = [self._described(turn, event, group_id) for group_id in asked]
-        reply = replies.described_groups(groups)
+        reply = replies.describe_response(groups)
         turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
     def _described(
@@ -399,23 +399,23 @@ class GroupCoordinator(GroupTable):
         """One group of DescribeGroups. Before v6 an unknown group is Dead, without an error."""
         group = self._groups.get(group_id)
         if group_id in self._reloading:
-            return replies.described(group_id, "", Code.COORDINATOR_LOAD_IN_PROGRESS)
+            return replies.group_description(group_id, "", Code.COORDINATOR_LOAD_IN_PROGRESS)
         if isinstance(group, ClassicGroup):
             try:
                 shown = group.describe()
                 if event.message.get("krust_history"):
-                    shown["krust_history"] = group.history.shown()
+                    shown["krust_history"] = group.history.as_message()
             except Exception:
                 turn.out.lines.append(f"describing {group_id!r} failed\n{traceback.format_exc()}")
                 self._reload_after_failure(turn, group_id, ())
-                return replies.described(group_id, "", Code.UNKNOWN_SERVER_ERROR)
+                return replies.group_description(group_id, "", Code.UNKNOWN_SERVER_ERROR)
         elif group is None and self.settings.has_offsets(group_id):
-            shown = replies.described(group_id, EMPTY)
+            shown = replies.group_description(group_id, EMPTY)
         elif event.version >= 6:
             why = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
-            shown = replies.described(group_id, DEAD, Code.GROUP_ID_NOT_FOUND, why)
+            shown = replies.group_description(group_id, DEAD, Code.GROUP_ID_NOT_FOUND, why)
         else:
-            shown = replies.described(group_id, DEAD)
+            shown = replies.group_description(group_id, DEAD)
         if event.message.get("include_authorized_operations"):
             shown["authorized_operations"] = replies.OPERATIONS
         return shown
@@ -423,7 +423,7 @@ class GroupCoordinator(GroupTable):
     def _describe_consumer(self, turn: Turn, event: Event[ConsumerGroupDescribeRequest]) -> None:
         asked = event.message["group_ids"]
         groups = [self._consumer_described(event, group_id) for group_id in asked]
-        reply = replies.described_consumer_groups(groups)
+        reply = replies.consumer_describe_response(groups)
         turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
     def _consumer_described(
@@ -432,18 +432,22 @@ class GroupCoordinator(GroupTable):
         """One group of ConsumerGroupDescribe."""
         group = self._groups.get(group_id)
         if not self.settings.serves_consumer_protocol:
-            return consumer_replies.described(group_id, Code.UNSUPPORTED_VERSION)
+            return consumer_replies.consumer_group_description(group_id, Code.UNSUPPORTED_VERSION)
         if not group_id:
-            return consumer_replies.described(group_id, Code.INVALID_GROUP_ID)
+            return consumer_replies.consumer_group_description(group_id, Code.INVALID_GROUP_ID)
         if group_id in self._reloading:
-            return consumer_replies.described(group_id, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            return consumer_replies.consumer_group_description(
+                group_id, Code.COORDINATOR_LOAD_IN_PROGRESS
+            )
         if not isinstance(group, ConsumerGroup):
             there = group is not None or self.settings.has_offsets(group_id)
             why = f"Group {group_id} {'is not a consumer group' if there else 'not found'}."
-            return consumer_replies.described(group_id, Code.GROUP_ID_NOT_FOUND, why)
+            return consumer_replies.consumer_group_description(
+                group_id, Code.GROUP_ID_NOT_FOUND, why
+            )
         shown = group.describe(self.settings)
         if event.message.get("krust_history"):
-            shown["krust_history"] = group.history.shown()
+            shown["krust_history"] = group.history.as_message()
         if event.message.get("include_authorized_operations"):
             shown["authorized_operations"] = replies.OPERATIONS
         return shown
@@ -455,7 +459,7 @@ class GroupCoordinator(GroupTable):
         known = self._groups.keys() | self._reloading.keys()
         unknown = set(self.settings.groups_with_offsets()) - known
         found += [(group_id, "", EMPTY, ClassicGroup.kind) for group_id in sorted(unknown)]
-        turn.out.replies.append((event.ticket, replies.listed(event, found), ()))
+        turn.out.replies.append((event.ticket, replies.list_response(event, found), ()))
 
     def _delete(self, turn: Turn, event: Event[DeleteGroupsRequest]) -> None:
         asked = event.message["groups_names"]
@@ -463,7 +467,7 @@ class GroupCoordinator(GroupTable):
             {"group_id": group_id, "error_code": self._delete_one(turn, group_id)}
             for group_id in asked
         ]
-        reply = replies.deleted(results)
+        reply = replies.delete_response(results)
         turn.out.replies.append((event.ticket, reply, tuple(asked)))
 
     def _delete_one(self, turn: Turn, group_id: str) -> Code:

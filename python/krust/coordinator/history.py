@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from krust.messages.describe_groups import GroupRebalance
 
-REBALANCES = 20
-REASONS = 50
-LENGTH = 255
-TROUBLE = 4096
-IN_LOG = 3
+MAX_REBALANCES = 20
+MAX_REASONS = 50
+REASON_CHARS = 255
+TRACEBACK_CHARS = 4096
+LOGGED_REASONS = 3
 """how many reasons a line of the log has"""
 
 _log = logging.getLogger("krust.groups")
@@ -38,14 +38,14 @@ class Rebalance:
     members: int = 0
     reasons: list[tuple[str, str]] = field(default_factory=list)
     """member id and why"""
-    more: int = 0
+    unlisted_reasons: int = 0
     """reasons that are not listed"""
-    trouble: str | None = None
+    assignor_error: str | None = None
     """the traceback of an assignor that failed"""
     assignor: str | None = None
     """the assignor of krust that assigned; None: a member assigned"""
 
-    def shown(self) -> GroupRebalance:
+    def as_message(self) -> GroupRebalance:
         """The rebalance in `krust_history` of DescribeGroups."""
         return {
             "started_ms": self.started_ms,
@@ -53,8 +53,8 @@ class Rebalance:
             "generation": -1 if self.generation is None else self.generation,
             "members": self.members,
             "reasons": [{"member_id": who, "why": why} for who, why in self.reasons],
-            "more": self.more,
-            "trouble": self.trouble,
+            "more": self.unlisted_reasons,
+            "trouble": self.assignor_error,
             "assignor": self.assignor,
         }
 
@@ -67,19 +67,19 @@ class History:
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self.current: Rebalance | None = None
-        self._rebalances: deque[Rebalance] = deque(maxlen=REBALANCES)
+        self._rebalances: deque[Rebalance] = deque(maxlen=MAX_REBALANCES)
 
     def add_reason(self, member_id: str, why: str, now_ms: int) -> None:
         """Add a reason to the current rebalance, or to the next one once the joins are answered."""
         if self.current is None or self.current.generation is not None:
             self.current = Rebalance(now_ms)
             self._rebalances.append(self.current)
-        if len(self.current.reasons) < REASONS:
-            self.current.reasons.append((member_id, why[:LENGTH]))
+        if len(self.current.reasons) < MAX_REASONS:
+            self.current.reasons.append((member_id, why[:REASON_CHARS]))
         else:
-            self.current.more += 1
+            self.current.unlisted_reasons += 1
 
-    def formed(self, generation: int, members: int) -> None:
+    def on_generation(self, generation: int, members: int) -> None:
         """The joins are answered: a generation is formed."""
         if self.current is not None:
             self.current.generation = generation
@@ -89,30 +89,30 @@ class History:
 
     def _line(self, made: Rebalance) -> str:
         """The line for the log. Clients give reasons, which may have any characters."""
-        why = "; ".join(f"{who} {text}".strip() for who, text in made.reasons[:IN_LOG])
-        more = made.more + len(made.reasons[IN_LOG:])
+        why = "; ".join(f"{who} {text}".strip() for who, text in made.reasons[:LOGGED_REASONS])
+        more = made.unlisted_reasons + len(made.reasons[LOGGED_REASONS:])
         text = f"{why}; and {more} more" if more else why
         plain = "".join(each if each.isprintable() else "?" for each in text)
         made_of = f"members {made.members}" if made.members else "empty"
         return f"group {self._group_id!r}: generation {made.generation}, {made_of}: {plain}"
 
-    def trouble(self, line: str | None, assignor: str | None = None) -> None:
+    def note_assignor(self, line: str | None, assignor: str | None = None) -> None:
         """Note the traceback of an assignor that failed, and the assignor that assigned."""
         if self.current is None:
             return
         self.current.assignor = assignor
         if line is not None:
-            self.current.trouble = line[:TROUBLE]
+            self.current.assignor_error = line[:TRACEBACK_CHARS]
 
-    def ended(self, now_ms: int) -> None:
+    def end(self, now_ms: int) -> None:
         """The assignment is stored, or no member is left."""
         if self.current is not None:
             self.current.ended_ms = now_ms
             self.current = None
 
-    def shown(self) -> list[GroupRebalance]:
+    def as_message(self) -> list[GroupRebalance]:
         """All rebalances as a response has them, oldest first."""
-        return [each.shown() for each in self._rebalances]
+        return [each.as_message() for each in self._rebalances]
 
     def rebalances(self) -> list[Rebalance]:
         """Oldest first."""

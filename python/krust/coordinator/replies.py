@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.coordinator.consumer.replies import NOT_ASKED
-from krust.coordinator.consumer.replies import described as consumer_described
-from krust.coordinator.consumer.replies import refused as heartbeat_refused
+from krust.coordinator.consumer.replies import NO_AUTHORIZED_OPERATIONS
+from krust.coordinator.consumer.replies import consumer_group_description as consumer_described
+from krust.coordinator.consumer.replies import heartbeat_refusal as heartbeat_refused
 from krust.errors import Code
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """what may be done to a group: READ, DELETE, DESCRIBE"""
 
 
-def join(code: Code, member_id: str) -> JoinGroupResponse:
+def join_refusal(code: Code, member_id: str) -> JoinGroupResponse:
     """A JoinGroup that is refused."""
-    return joined(member_id, -1, "", None, "", code=code)
+    return join_response(member_id, -1, "", None, "", code=code)
 
 
-def joined(
+def join_response(
     member_id: str,
     generation: int,
     protocol: str | None,
@@ -65,12 +65,12 @@ def joined(
     }
 
 
-def sync(code: Code) -> SyncGroupResponse:
+def sync_refusal(code: Code) -> SyncGroupResponse:
     """A SyncGroup that is refused."""
-    return synced(None, None, b"", code=code)
+    return sync_response(None, None, b"", code=code)
 
 
-def synced(
+def sync_response(
     protocol_type: str | None,
     protocol: str | None,
     assignment: bytes,
@@ -87,7 +87,7 @@ def synced(
     }
 
 
-def left(event: Event[LeaveGroupRequest], codes: Sequence[Code]) -> LeaveGroupResponse:
+def leave_response(event: Event[LeaveGroupRequest], codes: Sequence[Code]) -> LeaveGroupResponse:
     """A LeaveGroup's answer: a code for each member that the request names, in its order."""
     if event.version < 3:
         return {"throttle_time_ms": 0, "error_code": codes[0], "members": []}
@@ -102,7 +102,7 @@ def left(event: Event[LeaveGroupRequest], codes: Sequence[Code]) -> LeaveGroupRe
     return {"throttle_time_ms": 0, "error_code": Code.NONE, "members": members}
 
 
-def described(
+def group_description(
     group_id: str, state: str, code: Code = Code.NONE, why: str | None = None
 ) -> DescribedGroup:
     """A group of DescribeGroups, without members."""
@@ -114,65 +114,67 @@ def described(
         "protocol_type": "",
         "protocol_data": "",
         "members": [],
-        "authorized_operations": NOT_ASKED,
+        "authorized_operations": NO_AUTHORIZED_OPERATIONS,
     }
 
 
-def described_groups(groups: Sequence[DescribedGroup]) -> DescribeGroupsResponse:
+def describe_response(groups: Sequence[DescribedGroup]) -> DescribeGroupsResponse:
     """A DescribeGroups' answer."""
     return {"throttle_time_ms": 0, "groups": groups}
 
 
-def described_consumer_groups(
+def consumer_describe_response(
     groups: Sequence[DescribedConsumerGroup],
 ) -> ConsumerGroupDescribeResponse:
     """A ConsumerGroupDescribe's answer."""
     return {"throttle_time_ms": 0, "groups": groups}
 
 
-def deleted(results: Sequence[DeletableGroupResult]) -> DeleteGroupsResponse:
+def delete_response(results: Sequence[DeletableGroupResult]) -> DeleteGroupsResponse:
     """A DeleteGroups' answer."""
     return {"throttle_time_ms": 0, "results": results}
 
 
-def refused(event: Event[Message], code: Code) -> Message:
+def refusal(event: Event[Message], code: Code) -> Message:
     """A request of any API that is refused as a whole."""
     message = event.message
     if event.api == "JoinGroup":
-        return join(code, message.get("member_id", ""))
+        return join_refusal(code, message.get("member_id", ""))
     if event.api == "SyncGroup":
-        return sync(code)
+        return sync_refusal(code)
     if event.api == "ConsumerGroupHeartbeat":
         return heartbeat_refused(code)
     if event.api == "ConsumerGroupDescribe":
-        return described_consumer_groups(
+        return consumer_describe_response(
             [consumer_described(each, code) for each in message["group_ids"]]
         )
     if event.api == "DescribeGroups":
-        return described_groups([described(each, "", code) for each in message["groups"]])
+        return describe_response([group_description(each, "", code) for each in message["groups"]])
     if event.api == "DeleteGroups":
-        return deleted([{"group_id": each, "error_code": code} for each in message["groups_names"]])
+        return delete_response(
+            [{"group_id": each, "error_code": code} for each in message["groups_names"]]
+        )
     if event.api == "ListGroups":
         return {"throttle_time_ms": 0, "error_code": code, "groups": []}
     return {"throttle_time_ms": 0, "error_code": code, "members": []}
 
 
-def without(reply: Reply, failed_groups: Container[str]) -> Reply:
+def without_failed(reply: Reply, failed_groups: Container[str]) -> Reply:
     """A reply after the append for some of its groups failed. It waits for the other groups."""
     ticket, response, groups = reply
     rest = tuple(each for each in groups if each not in failed_groups)
-    return ticket, _withdrawn(response, failed_groups), rest
+    return ticket, _refuse_failed(response, failed_groups), rest
 
 
-def _withdrawn(response: Message, failed_groups: Container[str]) -> Message:
+def _refuse_failed(response: Message, failed_groups: Container[str]) -> Message:
     """A response of any API, with a refusal for the groups whose append failed."""
     code = Code.COORDINATOR_NOT_AVAILABLE
     if "generation_id" in response:
-        return join(code, response["member_id"])
+        return join_refusal(code, response["member_id"])
     if "heartbeat_interval_ms" in response:
         return heartbeat_refused(code)
     if "assignment" in response:
-        return sync(code)
+        return sync_refusal(code)
     if "results" in response:
         results = [
             {**each, "error_code": code} if each.get("group_id") in failed_groups else each
@@ -193,10 +195,10 @@ def _not_described(group: Message, code: Code) -> DescribedGroup | DescribedCons
     group_id = group["group_id"]
     if "group_epoch" in group:
         return consumer_described(group_id, code)
-    return described(group_id, "", code)
+    return group_description(group_id, "", code)
 
 
-def listed(
+def list_response(
     event: Event[ListGroupsRequest], found: list[tuple[str, str, str, str]]
 ) -> ListGroupsResponse:
     """ListGroups: id, protocol type, state and kind of each group that passes its filters."""

@@ -7,7 +7,7 @@ message index: a count and that many numbers, zigzag varints; `00` stands for [0
 
 from __future__ import annotations
 
-from krust.decode.outcome import BadValueError
+from krust.decode.result import BadValueError
 
 HEADER_BYTES = 5
 _DEEPEST = 64

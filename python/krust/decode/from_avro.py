@@ -15,7 +15,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from krust.decode import framing
-from krust.decode.outcome import BadValueError, Decoded, by_row, reason_of
+from krust.decode.result import BadValueError, Decoded, by_row, reason_of
 from krust.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import secrets
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from krust.decode.outcome import Bad, BadValueError, Decoded, by_row
+from krust.decode.result import Bad, BadValueError, Decoded, by_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable

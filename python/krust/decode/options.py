@@ -22,7 +22,7 @@ from krust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from krust.decode.outcome import Decoder
+    from krust.decode.result import Decoder
     from krust.decode.schemas import Schemas
 
 OPTIONS = (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from krust.decode.outcome import Decoder
+    from krust.decode.result import Decoder
 
 REASON = "reason"
 """The column with the reason, which bad records have beside their own columns."""

@@ -16,7 +16,7 @@ import urllib.request
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from krust.decode.outcome import BadValueError
+from krust.decode.result import BadValueError
 from krust.errors import ConfigError, UnreachableError
 
 if TYPE_CHECKING:

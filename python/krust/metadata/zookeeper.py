@@ -27,7 +27,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from krust.errors import ServerError
-from krust.metadata import outcome
+from krust.metadata import unknown_writes
 from krust.metadata.ensemble import Access, Credentials, access
 from krust.metadata.store import (
     LARGEST,
@@ -414,7 +414,7 @@ class ZooKeeperStore:
         now = dict(zip(paths, lookup.results, strict=True))
         writes = [each for each in asked.operations if isinstance(each, Write)]
         session = asked.session if asked.session == self.session else 0
-        results = outcome.answer(outcome.Lost(writes, asked.before, session), now)
+        results = unknown_writes.answer(unknown_writes.Lost(writes, asked.before, session), now)
         asked.results = list(results)
         yield from self._report(asked)
 

@@ -1,11 +1,10 @@
 """The policy thread of a broker: it connects the store, the controller, the coordinator, the core.
 
-It carries out the outcomes of the controller in this order: transactions are submitted to the store
-(their results are a later event), changes go to the core's image, requests to other brokers, then
-answers leave. It makes no decision: what is
-sent, when the broker recovers its session and what it registers are functions of `controller/`. It
-has two rules: how long a turn lasts, and that answers to AlterClientQuotas wait until the core has
-the new quotas.
+It carries out the outcomes of the controller in this order: it submits transactions to the store
+(their results are a later event), applies changes to the core's image, sends requests to other
+brokers, then sends answers. It makes no decision: functions of `controller/` say what is sent, when
+the broker recovers its session and what it registers. It has two rules of its own: how long a turn
+lasts, and that answers to AlterClientQuotas wait until the core has the new quotas.
 Threads: the policy thread of one broker. Any thread may call `server.wakeup`.
 Not promised: use after `close`.
 """
@@ -23,8 +22,8 @@ from krust._krust import Server, log_requests, logs
 from krust.config import ASSIGNORS, inter_broker_listener, listeners
 from krust.controller import adoption, ids, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
+from krust.controller.controlled_shutdown import ControlledShutdown
 from krust.controller.controller import Controller, ControllerOutcome, failed_response
-from krust.controller.leaving import ControlledShutdown
 from krust.controller.session_recovery import RETRY_S, SessionRecovery
 from krust.controller.state import (
     NO_TOPIC_ID,
@@ -35,12 +34,12 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import Done, Refusal, SessionChanged
-from krust.runtime import continuity, identity, isr, metadata, placing, provenance
+from krust.runtime import continuity, identity, isr, metadata, provenance, replica_moves
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
-from krust.runtime.lines import SESSION_LINES, Lines
-from krust.runtime.retention_rules import Retention
+from krust.runtime.lines import SESSION_LINES, LogLines
+from krust.runtime.retention_rules import RetentionRules
 from krust.runtime.selector_rule import SelectorRule
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Runtime:
         """how many tickets calls of this process have used; they are negative"""
         self._has_opened_logs = False
         """whether logs were opened whose ids have not been compared with the tree"""
-        self._metadata: metadata.Metadata | None = None
+        self._metadata: metadata.OpenMetadata | None = None
         self._woken = threading.Event()
         self._requests: dict[int, Request[Any]] = {}
         """clients' requests whose policies run, by ticket"""
@@ -150,15 +149,15 @@ class Runtime:
         """the controlled shutdown that the controller has not answered yet"""
         self._shutdown_answer: Message | None = None
         self._dirs = [] if temporary else dirs
-        self._retention = Retention(config, self.server)
+        self._retention = RetentionRules(config, self.server)
         self._selector = SelectorRule(config, self.server)
         self._deltas = ImageDeltas(config, self.state, self._retention, alone=self._alone)
-        self._lines = Lines()
+        self._lines = LogLines()
 
     def start(self) -> None:
         """Start the broker: read the directories, open the logs, accept connections."""
         on_disk = [each for each in self.server.load() if each["kind"] == "live"]
-        self._metadata = metadata.opened(
+        self._metadata = metadata.open_metadata(
             self.config, self._dirs, self._wake, self._shared, adopt=self._adopt, memory=self._tree
         )
         self.state.session = self._store.session
@@ -401,11 +400,11 @@ class Runtime:
             self._selector.ask(ticket, request.message["selections"], self.state)
             return
         if request.api == "AlterPartition":
-            request = isr.signed(self.state, request)
+            request = isr.with_broker_epochs(self.state, request)
         self._requests[ticket] = request
         steps = None
         if request.api == "AlterReplicaLogDirs":
-            steps = placing.alter(self.server, self.state, request)
+            steps = replica_moves.alter(self.server, self.state, request)
         self._perform(self._controller.request(ticket, request, steps))
         self._take_store_events()
 
@@ -460,7 +459,7 @@ class Runtime:
         """Tell the next start of this broker which registration it continues."""
         if not self._alone:
             state = self.state
-            continuity.write(self._dirs, state.broker_epoch, state.kept_epoch, self._boot_id)
+            continuity.write_served(self._dirs, state.broker_epoch, state.kept_epoch, self._boot_id)
 
     def _registration(self) -> registration.Registration:
         endpoints = registration.advertised(self._endpoints, os.uname().nodename)
@@ -492,7 +491,7 @@ class Runtime:
                 self._answer(ticket, request, answer)
 
     def _apply_quotas(self) -> None:
-        """Hand the core all quotas, once a turn however many changed; then answer."""
+        """Hand the core all quotas, once a turn; then send the answers that waited for that."""
         if self._quotas_changed:
             self._quotas_changed = False
             self._apply(Changes(quotas=True))

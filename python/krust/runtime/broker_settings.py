@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("krust")
 
 
-def settled(
+def with_defaults(
     data_dir: str | os.PathLike[str] | None,
     port: int,
     config: Mapping[str, object] | Config | None,

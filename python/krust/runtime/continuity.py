@@ -1,14 +1,14 @@
 """Whether a broker still has every record that it had before it stopped.
 
-A file in each log directory says under which broker epoch it was served, since which one no record
-was lost, and in which boot of the machine. At the next start a directory has lost nothing if it was
-stopped cleanly (`.kafka_cleanshutdown` is there, and names that epoch or, as Kafka's does, none).
-It has lost nothing either if the machine has not booted since: then the page cache still has what
-was not synced. The broker registers with the answer (`controller/leaders.py`).
+A file in each log directory holds the broker epoch under which it was served, the epoch since which
+it has lost no record, and the boot of the machine. At the next start a directory has all its
+records if the broker stopped cleanly (`.kafka_cleanshutdown` exists, and names that epoch or, as
+Kafka's does, none). It also has all of them if the machine has not booted since, because the page
+cache still has what was not synced. The broker registers with the answer (`controller/leaders.py`).
 Format: JSON, `{"version":1,"broker_epoch":n,"kept_epoch":n,"boot_id":"..."}`.
-A failure to write it costs the answer at the next start, and nothing else.
+If the file cannot be written, the next start counts the records as possibly lost.
 Threads: the policy thread.
-Not promised: that a file system is noticed that lost data while the machine ran. For one that may
+Not promised: krust does not notice a file system that lost data while the machine ran. If yours may
 (a volume of another machine), let `krust.boot.id.path` name a file that changes with it.
 """
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 FILE = "krust-broker-epoch.json"
 CLEAN = ".kafka_cleanshutdown"
-LOST = -1
+MAY_HAVE_LOST = -1
 """records may be lost"""
 
 _log = logging.getLogger("krust")
 
 
-class _Note(NamedTuple):
+class _ServedUnder(NamedTuple):
     broker_epoch: int
     kept_epoch: int
     boot_id: str
 
 
 def boot_id(path: str) -> str:
-    """What names the machine's boot; empty: nothing does."""
+    """The id of the machine's boot; empty: it has none."""
     try:
         return Path(path).read_text().strip()
     except (OSError, ValueError):
@@ -46,18 +46,18 @@ def boot_id(path: str) -> str:
 
 
 def kept_epoch(dirs: Sequence[Path], boot: str) -> int:
-    """Since which broker epoch these directories have lost nothing; LOST: they may have.
+    """The broker epoch since which these directories have lost no record, or MAY_HAVE_LOST.
 
     Called before the core opens them, because that removes the marker.
     """
     found = [_kept(each, boot) for each in dirs]
     notes = {note for note in map(_note, dirs) if note is not None}
-    if LOST in found or len({note.broker_epoch for note in notes}) > 1:
-        return LOST
-    return max(found, default=LOST)
+    if MAY_HAVE_LOST in found or len({note.broker_epoch for note in notes}) > 1:
+        return MAY_HAVE_LOST
+    return max(found, default=MAY_HAVE_LOST)
 
 
-def write(dirs: Sequence[Path], broker_epoch: int, kept: int, boot: str) -> None:
+def write_served(dirs: Sequence[Path], broker_epoch: int, kept: int, boot: str) -> None:
     """Note that these directories are served under this epoch from now on."""
     fields: dict[str, Any] = {"version": 1, "broker_epoch": broker_epoch, "kept_epoch": kept}
     data = json.dumps({**fields, "boot_id": boot}, separators=(",", ":"))
@@ -76,16 +76,18 @@ def write(dirs: Sequence[Path], broker_epoch: int, kept: int, boot: str) -> None
 def _kept(folder: Path, boot: str) -> int:
     note, marker = _note(folder), _marker(folder)
     if note is None:
-        return 0 if marker is not None else LOST
+        return 0 if marker is not None else MAY_HAVE_LOST
     if marker in (note.broker_epoch, -1) or (boot and boot == note.boot_id):
         return note.kept_epoch
-    return LOST
+    return MAY_HAVE_LOST
 
 
-def _note(folder: Path) -> _Note | None:
+def _note(folder: Path) -> _ServedUnder | None:
     fields = _read(folder / FILE)
     try:
-        return _Note(int(fields["broker_epoch"]), int(fields["kept_epoch"]), str(fields["boot_id"]))
+        return _ServedUnder(
+            int(fields["broker_epoch"]), int(fields["kept_epoch"]), str(fields["boot_id"])
+        )
     except (KeyError, TypeError, ValueError):
         return None
 

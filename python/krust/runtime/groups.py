@@ -4,9 +4,11 @@ One call to the core has a whole batch: records, snapshots, replies, in this ord
 of a group cannot be written, or if the core refuses its records, snapshot or reply as malformed (a
 bug of the coordinator), the coordinator forgets the group and the core reads it again. A turn is
 short: events are decided in batches, and the rest waits for the next turn, in order. The topics of
-a regular expression are computed once, until topics change. Time: the wall clock at the start plus
-the time on a monotonic clock, so that no jump of the wall clock ends a rebalance. The time when a
-group became empty is of the wall clock, because offsets expire by it. Threads: the policy thread.
+a regular expression are computed once, until topics change.
+Time: the wall clock at the start plus the time on a monotonic clock, so that no jump of the wall
+clock ends a rebalance. The time when a group became empty comes from the wall clock, because
+offsets expire by that clock.
+Threads: the policy thread.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from krust.coordinator.events import AssignCall, Outcome, Reply, TopicsChanged
     from krust.messages import Message, RequestContext
     from krust.plugins import Parameters
-    from krust.runtime.assigning import Assigning
+    from krust.runtime.assignor_calls import AssignorCalls
 
 _TURN_S = 0.05
 """how long a turn begins batches"""
@@ -67,7 +69,7 @@ class Groups:
         self._state = state
         named = rules(ASSIGNORS, state.broker_text(ASSIGNORS) or "")
         self._rules: list[tuple[str, str | Assignor]] = [*(objects or {}).items(), *named]
-        self._assigning: Assigning | None = None
+        self._assigning: AssignorCalls | None = None
         self._ahead_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
         more = {"server_assignor": self._loaded_assigning().wants} if self._rules else {}
         self._patterns = _PatternCache(server)
@@ -162,14 +164,14 @@ class Groups:
         if self._assigning is not None:
             self._assigning.close()
 
-    def _loaded_assigning(self) -> Assigning:
+    def _loaded_assigning(self) -> AssignorCalls:
         """The assignors. A broker without assignors of the user never loads this code."""
         if self._assigning is None:
-            from krust.runtime.assigning import Assigning, Rule
+            from krust.runtime.assignor_calls import AssignorCalls, AssignorRule
 
             least_ms = self._state.whole("krust.group.assignor.timeout.ms")
-            rules = [Rule(*each) for each in self._rules]
-            self._assigning = Assigning(
+            rules = [AssignorRule(*each) for each in self._rules]
+            self._assigning = AssignorCalls(
                 rules, self._server.wakeup, least_ms, _parameters(self._state.config)
             )
             self._assigning.warm()
@@ -232,11 +234,11 @@ class Groups:
 
     def _topics(self, call: AssignCall) -> Topics:
         """The topics of a group for an assignor."""
-        from krust.coordinator import assigning
+        from krust.coordinator import assignor_data
         from krust.coordinator.assignors.spec import Topics
 
         known = self._state.topics
-        found = [known[name] for name in assigning.topics(call) if name in known]
+        found = [known[name] for name in assignor_data.topics(call) if name in known]
         racks = {
             (topic.name, number): racks
             for topic in found
@@ -341,11 +343,11 @@ def _offered_assignors(state: ControllerState, objects: Mapping[str, Assignor]) 
     for place in filter(None, re.split(r"[\s,]+", names)):
         name = place
         if ":" in place:
-            from krust.runtime.runners import FailedError, name_of
+            from krust.runtime.runners import RunFailedError, name_of
 
             try:
                 name = name_of(place, _parameters(state.config))
-            except FailedError as error:
+            except RunFailedError as error:
                 _log.error("group.consumer.assignors: %s", error)
                 continue
         found[name] = place

@@ -42,19 +42,19 @@ def node_id(config: Config, dirs: list[Path]) -> int:
             generated; ServerError: the directories belong to another broker, or ZooKeeper does not
             answer
     """
-    wanted = check(config, dirs)
+    wanted = known_id(config, dirs)
     clustered = bool(config.text("zookeeper.connect"))
     if wanted >= 0 or not clustered:
         return max(wanted, 0)
     woken = threading.Event()
-    store = metadata.beside(config, woken.set)
+    store = metadata.open_beside(config, woken.set)
     try:
-        return config.whole("reserved.broker.max.id") + _written(store, woken)
+        return config.whole("reserved.broker.max.id") + _write_sequence(store, woken)
     finally:
         store.close()
 
 
-def check(config: Config, dirs: list[Path]) -> int:
+def known_id(config: Config, dirs: list[Path]) -> int:
     """The id of the settings and the directories; -1: none. Asks no ZooKeeper.
 
     raises  as `node_id`
@@ -69,7 +69,7 @@ def check(config: Config, dirs: list[Path]) -> int:
             hint="choose a smaller one, or set broker.id.generation.enable=false",
         )
     for each in dirs:
-        found = stored(each)
+        found = stored_id(each)
         if found is None:
             continue
         if wanted not in (_NONE, found):
@@ -83,7 +83,7 @@ def check(config: Config, dirs: list[Path]) -> int:
     return wanted
 
 
-def stored(folder: Path) -> int | None:
+def stored_id(folder: Path) -> int | None:
     """The id in a directory; None: it has none, or cannot be read, which the core reports."""
     place = folder / "meta.properties"
     try:
@@ -95,7 +95,7 @@ def stored(folder: Path) -> int | None:
         raise ServerError(f"{place} cannot be read: {error}", hint="mend or remove it") from None
 
 
-def _written(store: Store, woken: threading.Event) -> int:
+def _write_sequence(store: Store, woken: threading.Event) -> int:
     """Write the sequence node. Returns how often it has been written."""
     for token, operations in enumerate(_SEQUENCE):
         store.submit(operations, token)

@@ -15,7 +15,7 @@ from krust.runtime.core_settings import broker_values
 if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import Changes, ControllerState, Topic
-    from krust.runtime.retention_rules import Retention
+    from krust.runtime.retention_rules import RetentionRules
     from krust.settings import Values
 
 
@@ -71,7 +71,7 @@ class ImageDeltas:
     """Makes the deltas of one broker, and remembers what the core knows."""
 
     def __init__(
-        self, config: Config, state: ControllerState, retention: Retention, *, alone: bool
+        self, config: Config, state: ControllerState, retention: RetentionRules, *, alone: bool
     ) -> None:
         self._config, self._state, self._retention = config, state, retention
         self._alone = alone

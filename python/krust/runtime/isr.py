@@ -1,11 +1,11 @@
-"""In-sync sets that this broker's leaders propose, on their way to the controller.
+"""Completes the AlterPartition requests of this broker's leaders, which propose in-sync sets.
 
-The core's event `AlterPartition` is Kafka's request without the broker that asks: the core does not
-know under which registration this broker is in the cluster. From here on it is a request as any
-other broker sends it. If this broker is the controller, it decides the request itself; else the
-controller is asked, and the answer is passed to the core as it is.
-Not promised: an answer for each partition. An error of the whole response means that nobody knows
-what became of the proposals; the core repeats them.
+The core's event `AlterPartition` is Kafka's request without broker id and broker epoch, because the
+core does not know the broker's registration. This module adds both. If this broker is the
+controller, it decides the request itself. Otherwise it asks the controller, and hands the answer
+to the core unchanged.
+Not promised: an answer for each partition. After an error of the whole response the outcome of the
+proposals is unknown, and the core repeats them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEWEST = 3
 """The version that the core speaks; it fills in the fields of older ones too."""
 
 
-def signed(
+def with_broker_epochs(
     state: ControllerState, request: Request[AlterPartitionRequest]
 ) -> Request[AlterPartitionRequest]:
     """The request with the id and the epoch of this broker, if its own core sent it."""

@@ -40,7 +40,7 @@ _NAMES = {int(code): code.name for code in Code}
 _log = logging.getLogger("krust")
 
 
-class Lines:
+class LogLines:
     """The lines of one broker."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from krust.metadata.store import Store
     from krust.metadata.zookeeper import ZooKeeperStore
 
-FILE = provenance.ALONE
+FILE = provenance.BROKER_FILE
 JOURNAL = provenance.JOURNALS[FILE]
 SESSION = "krust-session.json"
 
@@ -41,7 +41,7 @@ _COPIES = 2
 _log = logging.getLogger("krust")
 
 
-class Metadata(NamedTuple):
+class OpenMetadata(NamedTuple):
     """An open store."""
 
     store: Store
@@ -58,7 +58,7 @@ class Metadata(NamedTuple):
     """makes all changes durable; False: this failed"""
 
 
-def opened(
+def open_metadata(
     config: Config,
     folders: Sequence[Path],
     wake: Callable[[], None],
@@ -66,7 +66,7 @@ def opened(
     *,
     adopt: bool = False,
     memory: Tree | None = None,
-) -> Metadata:
+) -> OpenMetadata:
     """Open the store that the settings name.
 
     folders the log directories; none: the tree is kept in memory
@@ -78,13 +78,13 @@ def opened(
     """
     if shared is not None:
         session = shared.session(wake)
-        return Metadata(session, "this process", session.close, lambda: None, session.expire)
+        return OpenMetadata(session, "this process", session.close, lambda: None, session.expire)
     connect = config.text("zookeeper.connect")
     if connect:
         return _in_zookeeper(_ensemble(config, connect), folders[0] if folders else None, wake)
     from krust.metadata.local import Tree
 
-    tree = memory or Tree(kept(folders, adopt=adopt) if folders else None)
+    tree = memory or Tree(open_files(folders, adopt=adopt) if folders else None)
     store = tree.session()
 
     def close() -> None:
@@ -92,10 +92,10 @@ def opened(
         tree.close()
 
     name = f"its {FILE}"
-    return Metadata(store, name, close, lambda: None, lambda: None, tree.hold, tree.release)
+    return OpenMetadata(store, name, close, lambda: None, lambda: None, tree.hold, tree.release)
 
 
-def kept(folders: Sequence[Path], *, adopt: bool = False) -> Setup:
+def open_files(folders: Sequence[Path], *, adopt: bool = False) -> Setup:
     """The files with the metadata of a lone broker."""
     from krust.metadata.saved import Setup
 
@@ -104,7 +104,7 @@ def kept(folders: Sequence[Path], *, adopt: bool = False) -> Setup:
     return Setup(folders[0] / FILE, copies[:_COPIES], copies[_COPIES:], known, adopt)
 
 
-def beside(config: Config, wake: Callable[[], None]) -> Store:
+def open_beside(config: Config, wake: Callable[[], None]) -> Store:
     """A second session with the ZooKeeper that the settings name.
 
     raises  ConfigError, ServerError: as `opened`
@@ -156,7 +156,9 @@ def _pem(place: str | None, kind: str | None) -> str | None:
     return place
 
 
-def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], None]) -> Metadata:
+def _in_zookeeper(
+    ensemble: Ensemble, folder: Path | None, wake: Callable[[], None]
+) -> OpenMetadata:
     open_store = _open_store()
     from krust.metadata.zookeeper import end_session
 
@@ -180,7 +182,7 @@ def _in_zookeeper(ensemble: Ensemble, folder: Path | None, wake: Callable[[], No
         end_session(ensemble, store.credentials)
 
     keep()
-    return Metadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep, expire)
+    return OpenMetadata(store, f"the ZooKeeper at {ensemble.connect}", close, keep, expire)
 
 
 def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:

@@ -35,7 +35,7 @@ PAUSE_S = (0.05, 1.0)
 """between two attempts: the first pause, the longest pause"""
 _OPTIONS = {"request.timeout.ms": 30_000, "socket.connection.setup.timeout.ms": 5_000}
 
-_CUT = "the network to it is cut"
+_CUT_OFF = "the network to it is cut"
 
 _log = logging.getLogger("krust.peers")
 
@@ -212,7 +212,7 @@ class _PeerQueue:
             except KeyboardInterrupt:  # another thread ended the connection
                 if self._ended:
                     return None
-                why = _CUT
+                why = _CUT_OFF
                 self._drop()
             if why != logged:
                 _log.warning("broker %d does not take %s: %s", self._number, request.api, why)
@@ -227,7 +227,7 @@ class _PeerQueue:
 
     def _attempt(self, request: BrokerRequest) -> Message:
         if not self._is_reached():
-            raise KrustError(_CUT)
+            raise KrustError(_CUT_OFF)
         client = self._client or self._connect()
         try:
             answer = client.request(request.api, request.message)
@@ -235,7 +235,7 @@ class _PeerQueue:
             if request.api == "CreateTopics":
                 self._drop()  # the client has connected to the controller, which may change
         if not self._is_reached():
-            raise KrustError(_CUT)
+            raise KrustError(_CUT_OFF)
         return answer
 
     def _connect(self) -> Client:

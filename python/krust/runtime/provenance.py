@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-CLUSTER = "krust-cluster.db"
+CLUSTER_FILE = "krust-cluster.db"
 """The metadata of a `krust.Cluster`, above the directories of its brokers."""
-ALONE = "krust-metadata.db"
+BROKER_FILE = "krust-metadata.db"
 """The metadata of a lone broker, in its first log directory."""
-JOURNALS = {CLUSTER: "krust-cluster.journal", ALONE: "krust-metadata.journal"}
+JOURNALS = {CLUSTER_FILE: "krust-cluster.journal", BROKER_FILE: "krust-metadata.journal"}
 _META = "meta.properties"
-_OURS = ("#crc32c=", "#\nbroker.id=")
+_OWN_MARK = ("#crc32c=", "#\nbroker.id=")
 """The first bytes of files that krust wrote: today's, and older ones without a checksum."""
 _MARK = "#krust\n"
 
@@ -36,7 +36,7 @@ def served_by_krust(folders: Iterable[Path]) -> str | None:
     """What proves that krust has served one of the directories; None: there is no proof."""
     for folder in folders:
         text = _meta(folder)
-        if text is not None and (text.startswith(_OURS) or _MARK in text):
+        if text is not None and (text.startswith(_OWN_MARK) or _MARK in text):
             return f"{folder / _META} shows that krust has served it"
     return None
 
@@ -44,7 +44,7 @@ def served_by_krust(folders: Iterable[Path]) -> str | None:
 def mark(folder: Path) -> None:
     """Mark a directory as served by krust if it is not marked yet."""
     text = _meta(folder)
-    if text is None or text.startswith(_OURS) or _MARK in text:
+    if text is None or text.startswith(_OWN_MARK) or _MARK in text:
         return
     place = folder / _META
     draft = place.with_name(f"{_META}.tmp")
@@ -60,13 +60,13 @@ def mark(folder: Path) -> None:
 
 def refuse_cluster(folder: Path) -> None:
     """ServerError: the directory belongs to a cluster of `krust dev`."""
-    if _there(folder, CLUSTER):
+    if _exists(folder, CLUSTER_FILE):
         raise ServerError(
             f"{folder} is the directory of a `krust dev` cluster",
             hint=f"run it with `krust dev -n {max(brokers(folder), 1)} --data-dir {folder}`",
         )
     above = folder.absolute().parent
-    if folder.absolute().name.startswith("broker-") and _there(above, CLUSTER):
+    if folder.absolute().name.startswith("broker-") and _exists(above, CLUSTER_FILE):
         raise ServerError(
             f"{folder} belongs to a broker of the `krust dev` cluster in {above}",
             hint=f"run it with `krust dev -n {max(brokers(above), 1)} --data-dir {above}`",
@@ -75,7 +75,7 @@ def refuse_cluster(folder: Path) -> None:
 
 def refuse_broker(folder: Path) -> None:
     """ServerError: the directory belongs to a lone broker."""
-    if _there(folder, ALONE) or (folder / _META).exists():
+    if _exists(folder, BROKER_FILE) or (folder / _META).exists():
         raise ServerError(
             f"{folder} is the data directory of one broker, and not of a cluster",
             hint=f"run it with `krust serve --data-dir {folder}`, or choose another --data-dir",
@@ -87,7 +87,7 @@ def brokers(folder: Path) -> int:
     return len(list(folder.glob("broker-*")))
 
 
-def _there(folder: Path, name: str) -> bool:
+def _exists(folder: Path, name: str) -> bool:
     return (folder / name).exists() or (folder / JOURNALS[name]).exists()
 
 

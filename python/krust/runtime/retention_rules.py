@@ -13,18 +13,18 @@ from krust.plugins import parameters
 if TYPE_CHECKING:
     from krust._krust import Server
     from krust.config import Config
-    from krust.runtime.retaining import Retaining
+    from krust.runtime.retention_rounds import RetentionRounds
     from krust.settings import Values
 
 
-class Retention:
+class RetentionRules:
     """The policies that a broker's settings and its topics' settings name."""
 
     def __init__(self, config: Config, server: Server) -> None:
         self._config = config
         self._server = server
         self._rules = rules(RETENTION, config.text(RETENTION) or "")
-        self._rounds: Retaining | None = None
+        self._rounds: RetentionRounds | None = None
         self._closed = False
 
     def values_for_core(self, topic: str, values: Values) -> Values:
@@ -46,12 +46,14 @@ class Retention:
         if self._rounds is not None:
             self._rounds.close()
 
-    def _start(self) -> Retaining:
-        from krust.runtime.retaining import Retaining, Settings
+    def _start(self) -> RetentionRounds:
+        from krust.runtime.retention_rounds import RetentionRounds, RetentionSettings
 
         config = self._config
         interval_s = max(config.whole("log.retention.check.interval.ms"), 1) / 1000
         timeout_s = config.whole("krust.retention.timeout.ms") / 1000
         given = {name: setup.text for name, setup in config.given().items()}
-        settings = Settings(self._rules, interval_s, timeout_s, parameters(given, RETENTION))
-        return Retaining(settings, self._server)
+        settings = RetentionSettings(
+            self._rules, interval_s, timeout_s, parameters(given, RETENTION)
+        )
+        return RetentionRounds(settings, self._server)

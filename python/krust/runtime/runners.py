@@ -1,12 +1,13 @@
 """Runs an assignor: on the calling thread, in a worker process, or on a thread that can be
 abandoned.
 
-    Here      a built-in assignor, on the calling thread
-    Process   an assignor with a name or a place, in a worker process, which is started by the first
-              call or by `warm`. If a call is late, the process is ended. A new process is started
-              at once after the first late call, later after a pause that doubles, up to RETRY_S
-    Plugin    an object of this process, on a thread. If a call is late, the thread is abandoned
-`run` returns an assignment that was validated, or raises FailedError with a text for the log.
+    OnCallingThread  a built-in assignor
+    WorkerProcess    an assignor with a name or a `module:Class`. The first call, or `warm`, starts
+                     the process. If a call is late, the process is ended. A new process is started
+                     at once after the first late call, later after a pause that doubles, up to
+                     RETRY_S
+    OnOwnThread      an assignor object of this process. If a call is late, its thread is abandoned
+`run` returns an assignment that was validated, or raises RunFailedError with a text for the log.
 Threads: the owner's. Any thread may call `kill`; then `warm` and `run` fail.
 Not promised: that an abandoned thread ever ends. There are at most MOST_LEFT of them.
 """
@@ -47,11 +48,11 @@ _CODE = (
 )
 
 
-class FailedError(Exception):
+class RunFailedError(Exception):
     """An assignor made no assignment. The text is for the log: the reason and a traceback."""
 
 
-class Runner(Protocol):
+class AssignorRunner(Protocol):
     """Runs one assignor."""
 
     def warm(self) -> None:
@@ -67,7 +68,7 @@ class Runner(Protocol):
         """End all threads and processes."""
 
 
-class Here:
+class OnCallingThread:
     """Runs a built-in assignor, whose time is bounded."""
 
     def __init__(self, assignor: Assignor) -> None:
@@ -92,11 +93,11 @@ def _checked(assignor: Assignor, group: GroupSpec, topics: Topics) -> GroupAssig
         shares = assignor.assign(group, topics)
         validate(group, topics, shares)
     except Exception as error:
-        raise FailedError(traceback.format_exc()) from error
+        raise RunFailedError(traceback.format_exc()) from error
     return shares
 
 
-class Process:
+class WorkerProcess:
     """Runs an assignor that a worker process loads by its name or place."""
 
     def __init__(self, place: str, parameters: Parameters | None = None) -> None:
@@ -118,12 +119,12 @@ class Process:
         if self._child is not None:
             return
         if time.monotonic() < self._not_before:
-            raise FailedError(self._why)
+            raise RunFailedError(self._why)
         child = self._started()
         try:
             self._send(child, self._parameters)
             self.name = str(self._read_answer(child, START_S).get("ready"))
-        except FailedError as error:
+        except RunFailedError as error:
             self._end()
             self._rest(RETRY_S, str(error))
             raise
@@ -133,11 +134,11 @@ class Process:
         self.warm()
         child = self._child
         if child is None or child.stdin is None:
-            raise FailedError("the broker stops")
+            raise RunFailedError("the broker stops")
         self._send(child, pickle.dumps((group, topics, seconds), pickle.HIGHEST_PROTOCOL))
         try:
             answer = self._read_answer(child, seconds + GRACE_S)
-        except FailedError as error:
+        except RunFailedError as error:
             if self._child is None:
                 self._lost += 1
                 pause = min(PAUSE_S * 2 ** (self._lost - 1), RETRY_S) if self._lost > 1 else 0.0
@@ -153,7 +154,7 @@ class Process:
             }
             validate(group, topics, shares)
         except Exception as error:
-            raise FailedError(traceback.format_exc()) from error
+            raise RunFailedError(traceback.format_exc()) from error
         return shares
 
     def kill(self) -> None:
@@ -173,7 +174,7 @@ class Process:
                 child.stdin.write(worker.LENGTH.pack(len(body)) + body)
                 child.stdin.flush()
         except OSError:
-            raise FailedError(f"the worker process ended: {self._end()}") from None
+            raise RunFailedError(f"the worker process ended: {self._end()}") from None
 
     def _rest(self, seconds: float, why: str) -> None:
         self._not_before, self._why = time.monotonic() + seconds, why
@@ -184,7 +185,7 @@ class Process:
         try:
             with self._lock:
                 if self._closed:
-                    raise FailedError("the broker stops")
+                    raise RunFailedError("the broker stops")
                 command = [sys.executable, "-c", _CODE, json.dumps(path), self._place, str(theirs)]
                 self._child = subprocess.Popen(
                     command,
@@ -196,7 +197,7 @@ class Process:
                 self._trace, trace = trace, -1
                 return self._child
         except OSError as error:
-            raise FailedError(f"no worker process: {error}") from error
+            raise RunFailedError(f"no worker process: {error}") from error
         finally:
             os.close(theirs)
             if trace >= 0:
@@ -205,7 +206,7 @@ class Process:
     def _read_answer(self, child: subprocess.Popen[bytes], seconds: float) -> WorkerAnswer:
         """The worker's next answer. If there is none, the process is ended."""
         if child.stdout is None:
-            raise FailedError("no pipe")
+            raise RunFailedError("no pipe")
         until = time.monotonic() + seconds
         ours, received = child.stdout.fileno(), bytearray()
         wanted = worker.LENGTH.size
@@ -213,10 +214,10 @@ class Process:
         poll.register(ours, select.POLLIN)
         while len(received) < wanted:
             if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
-                raise FailedError(f"no answer within {seconds:.2f} s\n{self._end()}")
+                raise RunFailedError(f"no answer within {seconds:.2f} s\n{self._end()}")
             some = os.read(ours, 1 << 20)
             if not some:
-                raise FailedError(self._end())
+                raise RunFailedError(self._end())
             received += some
             if wanted == worker.LENGTH.size <= len(received):
                 wanted += min(worker.LENGTH.unpack_from(received)[0], _ANSWER_MAX)
@@ -224,9 +225,9 @@ class Process:
             answer: WorkerAnswer = json.loads(received[worker.LENGTH.size :])
             error = answer.get("error")
         except (ValueError, AttributeError):
-            raise FailedError(f"the worker process wrote no answer\n{self._end()}") from None
+            raise RunFailedError(f"the worker process wrote no answer\n{self._end()}") from None
         if error is not None:
-            raise FailedError(str(error))
+            raise RunFailedError(str(error))
         return answer
 
     def _end(self) -> str:
@@ -252,7 +253,7 @@ class Process:
 
 def name_of(place: str, parameters: Parameters | None = None) -> str:
     """The name of the assignor at a place. FailedError: it cannot be loaded."""
-    one = Process(place, parameters)
+    one = WorkerProcess(place, parameters)
     try:
         one.warm()
     finally:
@@ -266,7 +267,7 @@ def _readable(descriptor: int) -> bool:
     return any(event & select.POLLIN for _, event in poll.poll(0))
 
 
-class Plugin:
+class OnOwnThread:
     """Runs an assignor object of this process."""
 
     left = threading.BoundedSemaphore(MOST_LEFT)
@@ -282,13 +283,13 @@ class Plugin:
         """Call the assignor on a new thread, which is abandoned if it is late."""
         left = self.left
         if not left.acquire(blocking=False):
-            raise FailedError(f"{MOST_LEFT} threads hang in assignors already")
-        done: list[GroupAssignment | FailedError] = []
+            raise RunFailedError(f"{MOST_LEFT} threads hang in assignors already")
+        done: list[GroupAssignment | RunFailedError] = []
 
         def work() -> None:
             try:
                 done.append(_checked(self._assignor, group, topics))
-            except FailedError as error:
+            except RunFailedError as error:
                 done.append(error)
             finally:
                 left.release()
@@ -297,9 +298,9 @@ class Plugin:
         thread.start()
         thread.join(seconds)
         if not done:
-            raise FailedError(f"no answer within {seconds:.2f} s\n{_stack_of(thread)}")
+            raise RunFailedError(f"no answer within {seconds:.2f} s\n{_stack_of(thread)}")
         thread.join()
-        if isinstance(done[0], FailedError):
+        if isinstance(done[0], RunFailedError):
             raise done[0]
         return done[0]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import ControllerState
     from krust.replica_selectors.spec import Question
-    from krust.runtime.selecting import Selecting
+    from krust.runtime.selector_calls import SelectorCalls
 
 
 class SelectorRule:
@@ -23,14 +23,14 @@ class SelectorRule:
     def __init__(self, config: Config, server: Server) -> None:
         self._config = config
         self._server = server
-        self._selecting: Selecting | None = None
+        self._selecting: SelectorCalls | None = None
 
     def ask(self, ticket: int, questions: Sequence[Question], state: ControllerState) -> None:
         """Have the selector asked; the core is answered when it has decided."""
-        from krust.runtime.selecting import Brokers, Selecting
+        from krust.runtime.selector_calls import Brokers, SelectorCalls
 
         if self._selecting is None:
-            self._selecting = Selecting(self._config, self._server)
+            self._selecting = SelectorCalls(self._config, self._server)
         racks = {number: live.rack for number, live in state.brokers.items()}
         racks[state.node_id] = self._config.text("broker.rack")
         self._selecting.start(ticket, questions, Brokers(state.node_id, racks))

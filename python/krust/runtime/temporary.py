@@ -26,7 +26,7 @@ def temporary_dir() -> Path:
     return Path(tempfile.mkdtemp(prefix="krust-"))
 
 
-def remove(folder: Path, pid: int) -> None:
+def remove_when_dead(folder: Path, pid: int) -> None:
     """Remove the directory in the process that created it. A forked child does nothing."""
     if os.getpid() == pid:
         import shutil  # here, because with its archive formats it would cost each start 2 ms

@@ -1,8 +1,8 @@
 """Moves a broker's metadata between its file and a ZooKeeper while the broker is stopped.
 
-`metadata/transfer.py` decides what is moved and what prevents a transfer. A file gets everything in
-one commit. A ZooKeeper gets transactions below its limit, with `/controller_epoch` last, so a
-transfer that was interrupted can be repeated.
+`metadata/transfer.py` decides which nodes are moved, and what prevents a transfer. A file gets all
+nodes in one commit. A ZooKeeper gets transactions below its size limit, with `/controller_epoch`
+last, so a transfer that was interrupted can be repeated.
 Values that another program set in the target since the last transfer are not replaced unless the
 user asks for it (`metadata/differences.py`). `krust-transfer.json` lists what that transfer wrote.
 The caller holds the lock of the data directory. Threads: one.
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from krust.metadata.differences import Difference
     from krust.metadata.store import Operation, Store, Write
 
-_AT_ONCE = 500
+_MAX_PENDING = 500
 """how many lists may wait for their answer"""
-_NAMED = 5
+_LISTED = 5
 """how many differences or topics a message names"""
 WRITTEN = "krust-transfer.json"
 
@@ -79,7 +79,7 @@ class TransferOptions(NamedTuple):
     dry_run: bool = False
 
 
-def export(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
+def export_tree(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
     """Move the metadata of a data directory to the ZooKeeper that the settings name.
 
     raises  ServerError: an obstacle (`transfer.obstacle`), or it would replace what other programs
@@ -90,22 +90,22 @@ def export(config: Config, folder: Path, how: TransferOptions) -> TransferResult
         raise ServerError(
             f"{folder} has no {metadata.FILE}", hint="start a krust on it once, without ZooKeeper"
         )
-    with _file(config) as file, _zookeeper(config) as zookeeper:
+    with _open_files(config) as file, _open_zookeeper(config) as zookeeper:
         return _move(file, zookeeper, folder, how)
 
 
-def take(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
+def import_tree(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
     """Move the metadata of the ZooKeeper that the settings name to a data directory.
 
     raises  ServerError: as `export`; or partitions of the cluster are on other brokers
     """
     node_id, cluster_id = _identity(folder)
-    with _zookeeper(config) as zookeeper, _file(config, replaced=True) as file:
+    with _open_zookeeper(config) as zookeeper, _open_files(config, replaced=True) as file:
         source = zookeeper.side()
         others = transfer.elsewhere(source, node_id)
         if others:
-            named = ", ".join(others[:_NAMED])
-            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            named = ", ".join(others[:_LISTED])
+            more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
             raise ServerError(
                 f"topics have replicas on other brokers than {node_id}: {named}{more}",
                 hint="krust on its own is one broker: move or delete them first",
@@ -151,8 +151,8 @@ def _move(
 
 
 def _refusal(name: str, foreign: Sequence[Difference]) -> ServerError:
-    listed = "; ".join(map(str, foreign[:_NAMED]))
-    more = f"; and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+    listed = "; ".join(map(str, foreign[:_LISTED]))
+    more = f"; and {len(foreign) - _LISTED} more" if len(foreign) > _LISTED else ""
     return ServerError(
         f"{name} has what was not written from here and would be lost: {listed}{more}",
         hint="--dry-run lists all; --keep leaves settings, quotas and topics that are only there "
@@ -205,7 +205,9 @@ class _OpenStore:
         nodes: dict[str, bytes] = {}
         alive: list[str] = []
         (top,) = self._ask([[Children("/")]])
-        level = [f"/{name}" for name in _names(top) if name in transfer.ROOTS | {"controller"}]
+        level = [
+            f"/{name}" for name in _child_names(top) if name in transfer.ROOTS | {"controller"}
+        ]
         while level:
             read = self._ask([[Read(path), Children(path)] for path in level])
             deeper = []
@@ -214,14 +216,14 @@ class _OpenStore:
                 if not isinstance(node, Node):
                     if node is Refusal.NO_NODE:
                         continue
-                    raise ServerError(f"{path} in {self._name}: {done.refused}", hint=_LOOK)
+                    raise ServerError(f"{path} in {self._name}: {done.refused}", hint=_HINT)
                 if node.stat.owner:
                     if path.startswith((znodes.CONTROLLER, znodes.BROKERS)):
                         alive.append(path)
                     continue
                 nodes[path] = node.data
                 if path not in transfer.NEWS:
-                    deeper += [f"{path}/{name}" for name in _names(done, 1)]
+                    deeper += [f"{path}/{name}" for name in _child_names(done, 1)]
             level = deeper
         return ClusterTree(self._name, nodes, tuple(alive))
 
@@ -239,8 +241,8 @@ class _OpenStore:
     def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[Done]:
         """Submit lists. Returns their answers, in their order."""
         found: list[Done] = []
-        for begin in range(0, len(lists), _AT_ONCE):
-            found += self._answers(lists[begin : begin + _AT_ONCE])
+        for begin in range(0, len(lists), _MAX_PENDING):
+            found += self._answers(lists[begin : begin + _MAX_PENDING])
         return found
 
     def _answers(self, lists: Sequence[Sequence[Operation]]) -> list[Done]:
@@ -253,31 +255,31 @@ class _OpenStore:
                 if isinstance(event, Done):
                     found[event.token] = event
                 elif isinstance(event, SessionChanged) and event.state in _GONE:
-                    raise ServerError(f"{self._name} does not answer any more", hint=_LOOK)
+                    raise ServerError(f"{self._name} does not answer any more", hint=_HINT)
             if len(found) < len(lists):
                 self._woken.wait(min(self._store.due_s(), 1.0))
         return [found[token] for token in range(len(lists))]
 
 
 _GONE = (SessionState.OVERDUE, SessionState.EXPIRED)
-_LOOK = "look at the store, and do this again"
+_HINT = "look at the store, and do this again"
 
 
-def _names(done: Done, place: int = 0) -> tuple[str, ...]:
+def _child_names(done: Done, place: int = 0) -> tuple[str, ...]:
     """The children in an answer; empty: there is no such node."""
     found = done.results[place]
     return () if isinstance(found, Refusal) else cast("tuple[str, ...]", found)
 
 
 @contextmanager
-def _file(config: Config, *, replaced: bool = False) -> Iterator[_OpenStore]:
+def _open_files(config: Config, *, replaced: bool = False) -> Iterator[_OpenStore]:
     """Open the metadata of a data directory.
 
     replaced  it will be replaced, so it need not be whole
     """
     from krust.metadata.local import Tree
 
-    kept = metadata.kept(config.log_dirs())
+    kept = metadata.open_files(config.log_dirs())
     tree = Tree(kept._replace(known=None, adopt=True) if replaced else kept)
     try:
         yield _OpenStore(tree.session(), str(kept.path), threading.Event())
@@ -286,9 +288,9 @@ def _file(config: Config, *, replaced: bool = False) -> Iterator[_OpenStore]:
 
 
 @contextmanager
-def _zookeeper(config: Config) -> Iterator[_OpenStore]:
+def _open_zookeeper(config: Config) -> Iterator[_OpenStore]:
     woken = threading.Event()
-    opened = metadata.opened(config, (), woken.set)
+    opened = metadata.open_metadata(config, (), woken.set)
     try:
         yield _OpenStore(opened.store, opened.name, woken)
     finally:

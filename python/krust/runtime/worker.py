@@ -1,4 +1,4 @@
-"""The worker process of `runners.Process`: it calls one assignor.
+"""The worker process of `runners.WorkerProcess`: it calls one assignor.
 
 Format: frames on standard input and output, each a length (4 bytes, big-endian) and a body.
 Input: the parameters of assignors as JSON, then calls, pickled by krust. Output: `WorkerAnswer` as

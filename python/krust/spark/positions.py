@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from krust import spec
+from krust import offset_range
 from krust.errors import ConfigError, KrustError
 from krust.spark import options
 from krust.spark.plan import EARLIEST, Place, Span, from_json, to_json
@@ -63,9 +63,9 @@ def starting(pipeline: Pipeline, known: Offsets) -> dict[str, str]:
     known   the table's offsets, where it continues, regardless of `since`
     """
     place = begin(pipeline.since)
-    if not known and place == spec.START:
+    if not known and place == offset_range.START:
         return {"startingOffsets": "earliest"}
-    if not known and place == spec.END:
+    if not known and place == offset_range.END:
         return {"startingOffsets": "latest"}
     position = Position(pipeline)
     spans, table = position.spans(), from_json(known)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from krust import spec
+from krust import offset_range
 from krust.decode import options as decoding
 from krust.errors import ConfigError
 from krust.spark.files import CODECS, FILE_MB
@@ -148,11 +148,11 @@ class Pipeline:
         return Path(state) / "krust" / "pipelines" / self.name
 
 
-def begin(since: str) -> spec.Spec:
+def begin(since: str) -> offset_range.OffsetRange:
     """The start of a new pipeline. ConfigError: an invalid position, or an end too."""
     try:
-        found = spec.parse(since, int(time.time() * 1000))
-    except spec.SpecError as error:
+        found = offset_range.parse(since, int(time.time() * 1000))
+    except offset_range.SpecError as error:
         raise ConfigError(f"since: {error}") from error
     if found.end is not None:
         raise ConfigError(f"since: {since!r} has an end, a pipeline has none")

@@ -67,7 +67,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Other:
     def opened(config: Config) -> Iterator[transfer._OpenStore]:
         yield transfer._OpenStore(made.tree.session(), "the ZooKeeper", threading.Event())
 
-    monkeypatch.setattr(transfer, "_zookeeper", opened)
+    monkeypatch.setattr(transfer, "_open_zookeeper", opened)
     return made
 
 

@@ -246,14 +246,14 @@ def test_the_default_assigns_when_a_custom_assignor_fails_or_never_answers() -> 
     bench.batch(event)
     say(bench, None, 1, line="Traceback: planted")
     assert shown(bench.answers[event.ticket]) == "t0 t1 t2"
-    assert bench.coordinator.history("g")[-1].trouble == "Traceback: planted"
+    assert bench.coordinator.history("g")[-1].assignor_error == "Traceback: planted"
     event = bench.heartbeat_event("b", 0)
     bench.batch(event)
     bench.wait(14_999)
     assert event.ticket not in bench.answers
     bench.wait(1)
     assert bench.answers[event.ticket]["member_epoch"] == 2
-    assert "in time" in (bench.coordinator.history("g")[-1].trouble or "")
+    assert "in time" in (bench.coordinator.history("g")[-1].assignor_error or "")
 
 
 def test_a_member_that_rejoins_under_another_id_is_in_the_next_assignment() -> None:

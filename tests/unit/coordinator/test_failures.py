@@ -289,7 +289,7 @@ def test_a_withdrawn_answer_keeps_the_shape_of_its_api(api: str) -> None:
     known: dict[str, Any] = {"JoinGroup": {**MESSAGES["JoinGroup"]}, "SyncGroup": {}}
     known["SyncGroup"] = {**MESSAGES["SyncGroup"], "group_instance_id": None}
     event = bench.event(api, 3, **known.get(api, {"members": []}))
-    reply = replies.refused(event, Code.NONE)
-    _, withdrawn, _ = replies.without((event.ticket, reply, ("g",)), {"g"})
+    reply = replies.refusal(event, Code.NONE)
+    _, withdrawn, _ = replies.without_failed((event.ticket, reply, ("g",)), {"g"})
     assert withdrawn.keys() == reply.keys()
     assert withdrawn["error_code"] == Code.COORDINATOR_NOT_AVAILABLE

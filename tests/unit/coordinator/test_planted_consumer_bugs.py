@@ -8,7 +8,7 @@ from typing import Any
 from krust.coordinator import convert
 from krust.coordinator.consumer import group, reconcile
 from krust.coordinator.consumer.group import ConsumerGroup
-from krust.coordinator.consumer.member import NOTHING, STABLE, UNREVOKED, Member
+from krust.coordinator.consumer.member import NO_PARTITIONS, STABLE, UNREVOKED, Member
 from krust.coordinator.consumer.members import ConsumerGroupMembers
 from krust.coordinator.consumer.mixed_group import MixedGroup
 from krust.coordinator.group_coordinator import GroupCoordinator
@@ -51,7 +51,7 @@ def takes_silence_for_a_revocation(patch: Patch) -> None:
     real = reconcile._advance
 
     def advance(member: Member, goal: Any, owned: Any) -> bool:
-        return real(member, goal, NOTHING if owned is None else owned)
+        return real(member, goal, NO_PARTITIONS if owned is None else owned)
 
     patch.setattr(reconcile, "_advance", advance)
 
@@ -73,7 +73,7 @@ def lets_classic_members_keep_nothing_when_a_group_is_converted(patch: Patch) ->
 
     def member(*args: Any) -> Member:
         found = real(*args)
-        found.assigned = NOTHING
+        found.assigned = NO_PARTITIONS
         return found
 
     patch.setattr(convert, "_member", member)
@@ -84,7 +84,7 @@ def believes_a_classic_member_to_have_revoked(patch: Patch) -> None:
     real = MixedGroup.delay
 
     def delay(self: MixedGroup, turn: Any, delayed: Any) -> None:
-        real(self, turn, replace(delayed, owned=NOTHING) if delayed.join else delayed)
+        real(self, turn, replace(delayed, owned=NO_PARTITIONS) if delayed.join else delayed)
 
     patch.setattr(MixedGroup, "delay", delay)
 
@@ -101,14 +101,14 @@ def gives_out_an_epoch_that_is_not_in_the_log(patch: Patch) -> None:
 
 @caught_by("number")
 def counts_anew_when_a_group_is_converted(patch: Patch) -> None:
-    real = convert.upgraded
+    real = convert.to_consumer_group
 
     def upgraded(*args: Any) -> Any:
         new = real(*args)
         new.epoch = new.assignment_epoch = 0
         return new
 
-    patch.setattr(convert, "upgraded", upgraded)
+    patch.setattr(convert, "to_consumer_group", upgraded)
 
 
 @caught_by("durable")

@@ -371,5 +371,5 @@ def test_remembered_reasons_are_bounded() -> None:
     bench.stable(1)
     bench.batch(*(bench.join_event("", 3, reason="x" * 1000) for _ in range(100)))
     last = bench.coordinator.history("g")[-1]
-    assert (len(last.reasons), last.more) == (50, 50)
+    assert (len(last.reasons), last.unlisted_reasons) == (50, 50)
     assert max(len(why) for _, why in last.reasons) == 255

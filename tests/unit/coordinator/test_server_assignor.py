@@ -57,7 +57,7 @@ def test_the_leader_assigns_when_the_assignor_fails() -> None:
     say(bench, None, line="Traceback: planted")
     assert bench.state == "CompletingRebalance"
     assert bench.synced(a, 1, {a: b"mine"})["assignment"] == b"mine"
-    assert bench.coordinator.history("g")[-1].trouble == "Traceback: planted"
+    assert bench.coordinator.history("g")[-1].assignor_error == "Traceback: planted"
     bench, (a, _), _ = called()
     leader = bench.sync(a, 1, {a: b"mine"})
     say(bench, None)

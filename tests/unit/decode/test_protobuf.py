@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2, wrappers_
 
 from krust.decode import framing, options  # noqa: E402
 from krust.decode.from_protobuf import ProtobufDecoder, _message  # noqa: E402
-from krust.decode.outcome import BadValueError  # noqa: E402
+from krust.decode.result import BadValueError  # noqa: E402
 from krust.errors import ConfigError  # noqa: E402
 
 F = descriptor_pb2.FieldDescriptorProto

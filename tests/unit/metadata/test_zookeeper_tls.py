@@ -114,9 +114,9 @@ def test_kafkas_settings_configure_tls(secured: Secured) -> None:
         "zookeeper.ssl.truststore.location": str(secured.folder / "ca.pem"),
         "zookeeper.ssl.keystore.location": str(secured.folder / "client.pem"),
     }
-    found = metadata.opened(load(options=options), (), lambda: None)
+    found = metadata.open_metadata(load(options=options), (), lambda: None)
     assert found.store.session
     found.close()
     options["zookeeper.ssl.keystore.location"] = "/etc/kafka/keystore.jks"
     with pytest.raises(ConfigError, match=r"keystore\.jks is no PEM file"):
-        metadata.opened(load(options=options), (), lambda: None)
+        metadata.open_metadata(load(options=options), (), lambda: None)

@@ -355,7 +355,7 @@ def test_a_missing_kazoo_is_reported_with_the_extra_to_install(
     monkeypatch.setitem(sys.modules, "krust.metadata.zookeeper", None)
     config = load(options={"zookeeper.connect": "localhost:2181"})
     with pytest.raises(ConfigError, match="no kazoo") as raised:
-        metadata.opened(config, (), lambda: None)
+        metadata.open_metadata(config, (), lambda: None)
     assert ".[cluster]" in str(raised.value.hint)
 
 
@@ -364,7 +364,7 @@ def test_an_unreadable_session_file_is_ignored(tmp_path: Path, connect: str) -> 
     config = load(
         options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": peer.LONG_MS}
     )
-    opened = metadata.opened(config, [tmp_path], lambda: None)
+    opened = metadata.open_metadata(config, [tmp_path], lambda: None)
     assert opened.store.session == json.loads((tmp_path / metadata.SESSION).read_text())["session"]
     opened.close()
 
@@ -374,4 +374,4 @@ def test_a_session_file_that_cannot_be_written_is_one_error(tmp_path: Path, conn
         options={"zookeeper.connect": connect, "zookeeper.session.timeout.ms": peer.LONG_MS}
     )
     with pytest.raises(ServerError, match="cannot write"):
-        metadata.opened(config, [tmp_path / "nowhere"], lambda: None)
+        metadata.open_metadata(config, [tmp_path / "nowhere"], lambda: None)

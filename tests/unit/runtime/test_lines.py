@@ -14,7 +14,7 @@ import krust
 from krust._krust import Client
 from krust.controller.state import Request
 from krust.errors import KafkaError
-from krust.runtime.lines import SLOW_MS, Lines
+from krust.runtime.lines import SLOW_MS, LogLines
 from tests.waiting import until
 
 
@@ -77,9 +77,9 @@ def test_a_slow_request_is_logged_with_its_client_without_control_characters(
         "CreateTopics", 5, {}, {"id": "a\nb\x1b[2J", "host": "10.0.0.1"}, 1000
     )
     with caplog.at_level(logging.INFO, "krust"):
-        Lines().answered(request, {"topics": [{"error_code": 0}]}, 1000 + SLOW_MS)
+        LogLines().answered(request, {"topics": [{"error_code": 0}]}, 1000 + SLOW_MS)
         assert not caplog.records
-        Lines().answered(request, {"topics": [{"error_code": 0}]}, 1001 + SLOW_MS)
+        LogLines().answered(request, {"topics": [{"error_code": 0}]}, 1001 + SLOW_MS)
     assert caplog.messages == [f"CreateTopics from a?b?[2J (10.0.0.1) took {SLOW_MS + 1} ms"]
 
 
@@ -87,7 +87,7 @@ def test_refusals_of_the_brokers_own_repeated_request_are_logged_when_the_reason
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     request: Request[Any] = Request("AlterPartition", 3, {}, {}, 1000)
-    lines = Lines()
+    lines = LogLines()
     with caplog.at_level(logging.INFO, "krust"):
         for code in (14, 14, 41, 41, 0, 41):
             lines.answered(request, {"error_code": code}, 1000)

@@ -202,7 +202,7 @@ def test_a_malformed_answer_to_the_controller_does_not_end_the_broker(
     def raises(*_: object) -> None:
         raise KeyError("error_code")
 
-    monkeypatch.setattr(Controller, "answered", raises)
+    monkeypatch.setattr(Controller, "on_peer_answer", raises)
     with krust.Broker() as broker:
         broker._running()._peer_queues().send(tell(1, broker=9))
         broker.create_topic("after")

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from krust.coordinator.consumer import records, replies, target
 from krust.coordinator.consumer.member import (
     LEAVES_FOR_A_WHILE,
-    NOTHING,
+    NO_PARTITIONS,
     UNREVOKED,
     DelayedResponse,
     Member,
@@ -62,7 +62,7 @@ class ConsumerGroup(MixedGroup):
         self.converge_before(turn, heartbeat.member_id)
         refusal = self.refusal_of(turn.settings, heartbeat)
         if refusal is not None:
-            self.answer(turn, heartbeat.ticket, replies.refused(*refusal))
+            self.answer(turn, heartbeat.ticket, replies.heartbeat_refusal(*refusal))
         elif heartbeat.epoch < 0:
             self._leave(turn, heartbeat)
         else:
@@ -131,7 +131,10 @@ class ConsumerGroup(MixedGroup):
                 self.resolved[pattern] = found
                 self.forget_subscribed()
                 self.write(turn, records.regex(pattern, found, turn.now_ms))
-        if self.members and target.digest(self.subscribed(), turn.settings) != self.topics_hash:
+        if (
+            self.members
+            and target.topics_hash(self.subscribed(), turn.settings) != self.topics_hash
+        ):
             self.request_new_target(turn, "", "topics changed")
 
     def refresh(self, turn: Turn) -> None:
@@ -148,7 +151,7 @@ class ConsumerGroup(MixedGroup):
     def on_assigned(self, turn: Turn, message: Assigned[GroupAssignment]) -> None:
         """User code has answered. None: it failed, and the default assigns."""
         if self.call is not None and message["call"] is self.call:
-            self.history.trouble(message.get("line"), message.get("assignor"))
+            self.history.note_assignor(message.get("line"), message.get("assignor"))
             self._end_assignor_call(turn, message["assignments"])
 
     # -- time
@@ -180,7 +183,7 @@ class ConsumerGroup(MixedGroup):
             ]
             self.drop_member(turn, member, f"{member.id} {late[0]}")
         if self.call_due is not None and self.call_due <= turn.now_ms:
-            self.history.trouble("the assignor did not answer in time")
+            self.history.note_assignor("the assignor did not answer in time")
             self._end_assignor_call(turn, None)
 
     def _is_current(self, due: int, member_id: str) -> bool:
@@ -244,13 +247,13 @@ class ConsumerGroup(MixedGroup):
         member = self.members[heartbeat.member_id]
         if heartbeat.epoch == LEAVES_FOR_A_WHILE:
             self.release_partitions(member)
-            member.epoch, member.revoking, member.revoke_due = heartbeat.epoch, NOTHING, None
+            member.epoch, member.revoking, member.revoke_due = heartbeat.epoch, NO_PARTITIONS, None
             self.claim_partitions(member)
             self.write(turn, records.current(member))
             turn.dirty[self.id] = turn.open[self.id] = None
         else:
             self.drop_member(turn, member, f"{member.id} left")
-        self.answer(turn, heartbeat.ticket, replies.heartbeat(member.id, heartbeat.epoch))
+        self.answer(turn, heartbeat.ticket, replies.heartbeat_response(member.id, heartbeat.epoch))
 
     # -- the target
 
@@ -267,26 +270,26 @@ class ConsumerGroup(MixedGroup):
             self.state, self.since_ms = state, turn.wall_ms
             turn.dirty[self.id] = None
         if state == STABLE or not self.members:
-            self.history.ended(turn.now_ms)
+            self.history.end(turn.now_ms)
 
     def _increment_epoch(self, turn: Turn) -> None:
         """Begin the next epoch."""
         self.target_outdated = False
         self.epoch += 1
-        self.topics_hash = target.digest(self.subscribed(), turn.settings)
+        self.topics_hash = target.topics_hash(self.subscribed(), turn.settings)
         epoch = records.epoch(self.epoch, self.topics_hash)
         self.write(turn, *self.without_old_record(), epoch)
         turn.dirty[self.id] = None
 
     def _assign(self, turn: Turn) -> None:
         """Compute the target, or have it computed."""
-        name = target.preferred(self.members.values(), turn.settings)
+        name = target.preferred_assignor(self.members.values(), turn.settings)
         subscriptions = self.subscriptions()
-        group = target.spec(
+        group = target.group_spec(
             self.id, subscriptions, self.target, self.assignment_epoch, turn.settings
         )
         if name in target.BUILT_IN:
-            self._set_target(turn, target.compute(name, group, turn.settings), self.epoch)
+            self._set_target(turn, target.compute_target(name, group, turn.settings), self.epoch)
         else:
             topics = sorted(self.subscribed())
             place = turn.settings.assignors[name]
@@ -300,17 +303,17 @@ class ConsumerGroup(MixedGroup):
         self.call = self.call_due = None
         if assignments is None:
             subscriptions = self.subscriptions()
-            group = target.spec(
+            group = target.group_spec(
                 self.id, subscriptions, self.target, self.assignment_epoch, turn.settings
             )
-            assignments = target.compute("uniform", group, turn.settings)
+            assignments = target.compute_target("uniform", group, turn.settings)
         self._set_target(turn, assignments, epoch)
         self._serve_all(turn)  # before the next call, which would delay these responses again
         turn.open[self.id] = None
 
     def _set_target(self, turn: Turn, assignments: GroupAssignment, epoch: int) -> None:
         """Store a new target."""
-        found = target.taken(assignments, self.subscriptions(), turn.settings)
+        found = target.valid_target(assignments, self.subscriptions(), turn.settings)
         changed = [
             records.target(member_id, partitions)
             for member_id, partitions in found.items()
@@ -318,7 +321,7 @@ class ConsumerGroup(MixedGroup):
         ]
         self.target, self.assignment_epoch = found, epoch
         self.write(turn, *changed, records.target_epoch(epoch))
-        self.history.formed(epoch, len(self.members))
+        self.history.on_generation(epoch, len(self.members))
         turn.dirty[self.id] = None
 
     def _serve_all(self, turn: Turn) -> None:
@@ -353,7 +356,7 @@ class ConsumerGroup(MixedGroup):
         self.answer(
             turn,
             delayed.ticket,
-            replies.heartbeat(member.id, member.epoch, interval_ms, with_assignment),
+            replies.heartbeat_response(member.id, member.epoch, interval_ms, with_assignment),
         )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Partitions = frozenset[tuple[str, int]]
 """Topic id and partition. The id, because a topic that is created again has the same name."""
 
-NOTHING: Partitions = frozenset()
+NO_PARTITIONS: Partitions = frozenset()
 
 STABLE, UNREVOKED, UNRELEASED = 0, 1, 2
 """The states of a member, with Kafka's numbers: it has its target; it has to give up partitions; it
@@ -29,7 +29,7 @@ LEAVES, LEAVES_FOR_A_WHILE = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
-class Classic:
+class ClassicProtocols:
     """The session timeout and the protocols of a classic member in a consumer group."""
 
     session_timeout_ms: int
@@ -49,12 +49,12 @@ class Member:
     regex: str = ""
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
-    classic: Classic | None = None
+    classic: ClassicProtocols | None = None
     epoch: int = 0
     previous_epoch: int = -1
     state: int = STABLE
-    assigned: Partitions = NOTHING
-    revoking: Partitions = NOTHING
+    assigned: Partitions = NO_PARTITIONS
+    revoking: Partitions = NO_PARTITIONS
     """partitions that it has to give up and may still read"""
     connection: int | None = None
     revoke_due: int | None = None
@@ -166,7 +166,7 @@ class Heartbeat:
             return None
         if self.rebalance_timeout_ms == -1:
             return "RebalanceTimeoutMs must be provided in first request."
-        if self.owned != NOTHING:
+        if self.owned != NO_PARTITIONS:
             return "TopicPartitions must be empty when (re-)joining."
         if self.names is None and self.regex is None:
             return (

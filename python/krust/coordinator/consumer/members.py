@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Self
 
 from krust.coordinator.consumer import records, replies
 from krust.coordinator.consumer.member import (
-    NOTHING,
+    NO_PARTITIONS,
     STABLE,
     UNRELEASED,
     UNREVOKED,
     partitions_of,
 )
 from krust.coordinator.consumer.reconcile import MemberTarget, has_free_partition
-from krust.coordinator.consumer.target import MemberSubscription, known, named, preferred
+from krust.coordinator.consumer.target import (
+    MemberSubscription,
+    existing_topics,
+    preferred_assignor,
+    with_topic_names,
+)
 from krust.coordinator.history import History
 from krust.coordinator.states import ASSIGNING, EMPTY, RECONCILING
 from krust.coordinator.states import STABLE as SETTLED
@@ -132,10 +137,10 @@ class ConsumerGroupMembers:
 
     def member_target(self, member: Member, settings: GroupSettings) -> MemberTarget:
         """The target of a member, at the epoch of the target."""
-        shapes = known(self.topics_of(member), settings)
+        shapes = existing_topics(self.topics_of(member), settings)
         return MemberTarget(
             self.assignment_epoch,
-            self.target.get(member.id, NOTHING),
+            self.target.get(member.id, NO_PARTITIONS),
             {each.id for each in shapes.values()},
             lambda each: self.owners.get(each, member.id) == member.id,
         )
@@ -220,11 +225,11 @@ class ConsumerGroupMembers:
 
     def describe(self, settings: GroupSettings) -> DescribedGroup:
         """The group in ConsumerGroupDescribe."""
-        shown = replies.described(self.id)
+        shown = replies.consumer_group_description(self.id)
         shown["group_state"] = self.state
         shown["group_epoch"] = self.epoch
         shown["assignment_epoch"] = self.assignment_epoch
-        shown["assignor_name"] = preferred(self.members.values(), settings)
+        shown["assignor_name"] = preferred_assignor(self.members.values(), settings)
         shown["members"] = [
             {
                 "member_id": each.id,
@@ -310,7 +315,7 @@ def _shown(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> As
     by_topic: dict[str, tuple[str, list[int]]] = {}
     ids = {topic_id for topic_id, _ in partitions}
     names = {settings.topic_of(each): each for each in ids}
-    for one in named(partitions, settings):
+    for one in with_topic_names(partitions, settings):
         by_topic.setdefault(one.topic, (names[one.topic], []))[1].append(one.partition)
     topics: list[TopicPartitions] = [
         {"topic_id": topic_id, "topic_name": name, "partitions": numbers}

@@ -16,10 +16,10 @@ from krust.coordinator import replies
 from krust.coordinator.classic_member import JoinRequest
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer import replies as consumer_replies
-from krust.coordinator.consumer.member import Classic, DelayedResponse, Member
+from krust.coordinator.consumer.member import ClassicProtocols, DelayedResponse, Member
 from krust.coordinator.consumer.members import ConsumerGroupMembers
 from krust.coordinator.consumer.reconcile import reconcile
-from krust.coordinator.consumer.target import ids, named
+from krust.coordinator.consumer.target import with_topic_ids, with_topic_names
 from krust.coordinator.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -66,7 +66,7 @@ class MixedGroup(ConsumerGroupMembers):
         self.converge_before(turn, request.member_id)
         code = self._refuses_join(turn, request)
         if code is not Code.NONE:
-            self.answer(turn, request.ticket, replies.join(code, request.member_id))
+            self.answer(turn, request.ticket, replies.join_refusal(code, request.member_id))
             return
         new_id = request.member_id or f"{request.instance_id or request.client_id}-{turn.new_id()}"
         first = not request.member_id and request.instance_id is None
@@ -74,7 +74,7 @@ class MixedGroup(ConsumerGroupMembers):
             if len(self.pending) >= MAX_PENDING:
                 del self.pending[next(iter(self.pending))]
             self.pending[new_id] = None
-            self.answer(turn, request.ticket, replies.join(Code.MEMBER_ID_REQUIRED, new_id))
+            self.answer(turn, request.ticket, replies.join_refusal(Code.MEMBER_ID_REQUIRED, new_id))
             return
         self.pending.pop(new_id, None)
         subscription = read_subscription(request.protocols[0][1])
@@ -85,12 +85,12 @@ class MixedGroup(ConsumerGroupMembers):
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
         member.connection = request.connection
-        member.classic = Classic(request.session_timeout_ms, request.protocols)
+        member.classic = ClassicProtocols(request.session_timeout_ms, request.protocols)
         member.join_due = member.revoke_due = None
         member.joins = True
         turn.dirty[self.id] = None
         changed = self.subscribe(turn, member, before, frozenset(subscription.topics), "")
-        owned = ids(subscription.owned, turn.settings)
+        owned = with_topic_ids(subscription.owned, turn.settings)
         with_assignment = True
         self.delay(
             turn,
@@ -104,7 +104,7 @@ class MixedGroup(ConsumerGroupMembers):
         member.joins, member.restart_session = False, True
         turn.dirty[self.id] = None
         protocol = request.protocols[0][0]
-        reply = replies.joined(member.id, member.epoch, protocol, PROTOCOL_TYPE, "")
+        reply = replies.join_response(member.id, member.epoch, protocol, PROTOCOL_TYPE, "")
         self.answer(turn, request.ticket, reply)
 
     def sync(self, turn: Turn, event: Event[SyncGroupRequest]) -> None:
@@ -114,15 +114,15 @@ class MixedGroup(ConsumerGroupMembers):
         self.converge_before(turn, member_id)
         code = self._refuses_sync(message)
         if code is not Code.NONE:
-            self.answer(turn, event.ticket, replies.sync(code))
+            self.answer(turn, event.ticket, replies.sync_refusal(code))
             return
         member = self.members[member_id]
         member.sync_due = None
         protocol, metadata = self._classic(member).protocols[0]
         subscription = read_subscription(metadata)
-        partitions = tuple(named(member.assigned, turn.settings))
+        partitions = tuple(with_topic_names(member.assigned, turn.settings))
         data = write_assignment(Assignment(partitions, None, subscription.version))
-        self.answer(turn, event.ticket, replies.synced(PROTOCOL_TYPE, protocol, data))
+        self.answer(turn, event.ticket, replies.sync_response(PROTOCOL_TYPE, protocol, data))
         turn.open[self.id] = None
 
     def leave(self, turn: Turn, event: Event[LeaveGroupRequest]) -> None:
@@ -137,7 +137,7 @@ class MixedGroup(ConsumerGroupMembers):
         else:
             leaving = event.message["members"]
         codes = [self._leave_one(turn, each) for each in leaving]
-        self.answer(turn, event.ticket, replies.left(event, codes))
+        self.answer(turn, event.ticket, replies.leave_response(event, codes))
 
     def _leave_one(self, turn: Turn, who: MemberIdentity) -> Code:
         member_id, instance_id = who["member_id"], who.get("group_instance_id")
@@ -338,7 +338,7 @@ class MixedGroup(ConsumerGroupMembers):
         behind = member.epoch < self.assignment_epoch and not member.revoking
         return Code.REBALANCE_IN_PROGRESS if behind else Code.NONE
 
-    def _classic(self, member: Member) -> Classic:
+    def _classic(self, member: Member) -> ClassicProtocols:
         if member.classic is None:
             raise AssertionError(f"{member.id} speaks the consumer protocol")
         return member.classic
@@ -355,5 +355,5 @@ def refusal(
 ) -> JoinGroupResponse | ConsumerGroupHeartbeatResponse:
     """The refusal of a delayed request of either API."""
     if delayed.join is not None:
-        return replies.join(code, delayed.member_id)
-    return consumer_replies.refused(code)
+        return replies.join_refusal(code, delayed.member_id)
+    return consumer_replies.heartbeat_refusal(code)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.coordinator.consumer.member import NOTHING, STABLE, UNRELEASED, UNREVOKED
+from krust.coordinator.consumer.member import NO_PARTITIONS, STABLE, UNRELEASED, UNREVOKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Set
@@ -69,7 +69,7 @@ def _advance(member: Member, member_target: MemberTarget, owned: Partitions | No
     missing = target - kept
     free = frozenset(each for each in missing if member_target.is_free(each))
     state = UNRELEASED if free != missing else STABLE
-    return _move_to(member, state, member_target.epoch, kept | free, NOTHING)
+    return _move_to(member, state, member_target.epoch, kept | free, NO_PARTITIONS)
 
 
 def _drop_unsubscribed(

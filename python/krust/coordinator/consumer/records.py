@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from krust.coordinator.consumer.member import Classic, Member, group_by_topic, partitions_of
+from krust.coordinator.consumer.member import (
+    ClassicProtocols,
+    Member,
+    group_by_topic,
+    partitions_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,7 +112,7 @@ def read_member(member_id: str, message: Message) -> Member:
     """A member out of the value of its record, without its partitions."""
     value = cast("MemberValue", message)
     metadata = value.get("classic_member_metadata")
-    classic = metadata and Classic(
+    classic = metadata and ClassicProtocols(
         metadata["session_timeout_ms"],
         tuple((each["name"], each["metadata"]) for each in metadata["supported_protocols"]),
     )

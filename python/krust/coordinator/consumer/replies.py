@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from krust.messages.consumer_group_describe import DescribedGroup
     from krust.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
-NOT_ASKED = -(2**31)
+NO_AUTHORIZED_OPERATIONS = -(2**31)
 """authorized operations where the request does not ask for them"""
 
 
-def heartbeat(
+def heartbeat_response(
     member_id: str, epoch: int, interval_ms: int = 0, assignment: Partitions | None = None
 ) -> ConsumerGroupHeartbeatResponse:
     """A heartbeat's answer. `assignment` None: the member keeps the assignment that it knows."""
@@ -41,7 +41,7 @@ def unsupported_assignor(name: str, offered: Iterable[str]) -> tuple[Code, str]:
     return Code.UNSUPPORTED_ASSIGNOR, why
 
 
-def refused(code: Code, why: str | None = None) -> ConsumerGroupHeartbeatResponse:
+def heartbeat_refusal(code: Code, why: str | None = None) -> ConsumerGroupHeartbeatResponse:
     """A heartbeat that is refused."""
     return {
         "throttle_time_ms": 0,
@@ -54,7 +54,9 @@ def refused(code: Code, why: str | None = None) -> ConsumerGroupHeartbeatRespons
     }
 
 
-def described(group_id: str, code: Code = Code.NONE, why: str | None = None) -> DescribedGroup:
+def consumer_group_description(
+    group_id: str, code: Code = Code.NONE, why: str | None = None
+) -> DescribedGroup:
     """A group of ConsumerGroupDescribe, without members."""
     return {
         "error_code": code,
@@ -65,5 +67,5 @@ def described(group_id: str, code: Code = Code.NONE, why: str | None = None) -> 
         "assignment_epoch": 0,
         "assignor_name": "",
         "members": [],
-        "authorized_operations": NOT_ASKED,
+        "authorized_operations": NO_AUTHORIZED_OPERATIONS,
     }

@@ -32,13 +32,13 @@ class MemberSubscription(NamedTuple):
     topics: frozenset[str]
 
 
-def preferred(members: Iterable[Member], settings: GroupSettings) -> str:
+def preferred_assignor(members: Iterable[Member], settings: GroupSettings) -> str:
     """The assignor with the most votes. A tie, or no vote, goes to the first configured one."""
     votes = Counter(each.assignor for each in members if each.assignor in settings.assignors)
     return max(settings.assignors, key=lambda name: votes[name])
 
 
-def spec(
+def group_spec(
     group_id: str,
     subscriptions: list[MemberSubscription],
     target: Mapping[str, Partitions],
@@ -52,7 +52,7 @@ def spec(
             each.member.instance_id,
             each.member.rack,
             None,
-            tuple(named(target.get(each.member.id, ()), settings)),
+            tuple(with_topic_names(target.get(each.member.id, ()), settings)),
             epoch,
         )
         for each in subscriptions
@@ -60,10 +60,10 @@ def spec(
     return GroupSpec(members, group_id)
 
 
-def compute(name: str, group: GroupSpec, settings: GroupSettings) -> GroupAssignment:
+def compute_target(name: str, group: GroupSpec, settings: GroupSettings) -> GroupAssignment:
     """The assignment of a built-in assignor."""
     wanted = {topic for each in group.members.values() for topic in each.topics}
-    shapes = known(wanted, settings)
+    shapes = existing_topics(wanted, settings)
     racks = {
         (topic, number): racks
         for topic, shape in shapes.items()
@@ -73,26 +73,30 @@ def compute(name: str, group: GroupSpec, settings: GroupSettings) -> GroupAssign
     return BUILT_IN[name]().assign(group, topics)
 
 
-def taken(
+def valid_target(
     given: GroupAssignment, subscriptions: list[MemberSubscription], settings: GroupSettings
 ) -> dict[str, Partitions]:
     """The target of an assignment, without members, topics and partitions that do not exist."""
     gone: set[tuple[str, int]] = set()
     found: dict[str, Partitions] = {}
     for member, topics in subscriptions:
-        mine = ids([each for each in given.get(member.id, ()) if each[0] in topics], settings)
+        mine = with_topic_ids(
+            [each for each in given.get(member.id, ()) if each[0] in topics], settings
+        )
         found[member.id] = mine - gone
         gone |= mine
     return found
 
 
-def known(topics: Iterable[str], settings: GroupSettings) -> dict[str, TopicShape]:
+def existing_topics(topics: Iterable[str], settings: GroupSettings) -> dict[str, TopicShape]:
     """The topics among these that exist, by name."""
     found = ((topic, settings.topics(topic)) for topic in sorted(topics))
     return {topic: shape for topic, shape in found if shape is not None}
 
 
-def named(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> list[TopicPartition]:
+def with_topic_names(
+    partitions: Iterable[tuple[str, int]], settings: GroupSettings
+) -> list[TopicPartition]:
     """Partitions with topic names instead of ids, sorted, without deleted topics."""
     by_id: dict[str, str | None] = {}
     found = []
@@ -105,10 +109,10 @@ def named(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> lis
     return sorted(found)
 
 
-def ids(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Partitions:
+def with_topic_ids(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Partitions:
     """Partitions with topic ids instead of names, without those that do not exist."""
     found = list(partitions)
-    shapes = known({topic for topic, _ in found}, settings)
+    shapes = existing_topics({topic for topic, _ in found}, settings)
     return frozenset(
         (shapes[topic].id, number)
         for topic, number in found
@@ -116,9 +120,9 @@ def ids(partitions: Iterable[tuple[str, int]], settings: GroupSettings) -> Parti
     )
 
 
-def digest(topics: Iterable[str], settings: GroupSettings) -> int:
+def topics_hash(topics: Iterable[str], settings: GroupSettings) -> int:
     """A hash of these topics and their partitions: 64 bits, signed; 0: none exists."""
-    shapes = known(topics, settings)
+    shapes = existing_topics(topics, settings)
     if not shapes:
         return 0
     shown = [

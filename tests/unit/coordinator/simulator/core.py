@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-from krust.coordinator.consumer.replies import heartbeat, refused
+from krust.coordinator.consumer.replies import heartbeat_refusal, heartbeat_response
 from krust.coordinator.events import LiveRecord, Record
 from krust.errors import Code
 from krust.messages import Message
@@ -155,7 +155,7 @@ class SimulatedCore:
         """A heartbeat of the consumer protocol that needs no decision; None: Python decides."""
         row = self.rows.get(message["group_id"])
         if message["group_id"] in self.expected:
-            return refused(Code.COORDINATOR_LOAD_IN_PROGRESS)
+            return heartbeat_refusal(Code.COORDINATOR_LOAD_IN_PROGRESS)
         member = row["members"].get(message["member_id"]) if row else None
         if row is None or row.get("type") != "consumer" or member is None:
             return None
@@ -164,7 +164,9 @@ class SimulatedCore:
         same = member["epoch"] == message["member_epoch"] > 0
         if not quiet or not same or message["instance_id"] not in (None, member["instance_id"]):
             return None
-        return heartbeat(message["member_id"], member["epoch"], row["heartbeat_interval_ms"])
+        return heartbeat_response(
+            message["member_id"], member["epoch"], row["heartbeat_interval_ms"]
+        )
 
     def heartbeat(
         self, group_id: str, member_id: str, instance: str | None, generation: int

@@ -42,7 +42,7 @@ class Brokers(NamedTuple):
     racks: Mapping[int, str | None]
 
 
-class Selecting:
+class SelectorCalls:
     """The calls of one broker's selector."""
 
     def __init__(self, config: Config, server: Server) -> None:

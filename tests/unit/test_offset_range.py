@@ -2,7 +2,7 @@
 
 import pytest
 
-from krust import spec
+from krust import offset_range
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -31,23 +31,23 @@ HOUR = 3_600_000
     ],
 )
 def test_each_form_names_its_offsets(text: str, expected: tuple[int, int | None]) -> None:
-    assert spec.parse(text, NOW).resolve(5, 100, {NOW - HOUR: 42, NOW: -1}) == expected
+    assert offset_range.parse(text, NOW).resolve(5, 100, {NOW - HOUR: 42, NOW: -1}) == expected
 
 
 def test_colons_inside_a_time_do_not_split_a_range() -> None:
-    parsed = spec.parse("@2026-11-01T10:30Z:@2026-11-01T11:00:30Z", NOW)
+    parsed = offset_range.parse("@2026-11-01T10:30Z:@2026-11-01T11:00:30Z", NOW)
     assert parsed.times() == [1_793_529_000_000, 1_793_530_830_000]
-    assert spec.parse("@2026-11-01T10:30Z", NOW).end is None
-    assert spec.parse("@2026-11-01T10:30+02:00:end", NOW).times() == [1_793_521_800_000]
+    assert offset_range.parse("@2026-11-01T10:30Z", NOW).end is None
+    assert offset_range.parse("@2026-11-01T10:30+02:00:end", NOW).times() == [1_793_521_800_000]
 
 
 @pytest.mark.parametrize(
     "text", ["", "begin", "@", "@soon", "@-1y", "1:2:3", "@2026-13-01", "--3", "1.5", "9" * 30]
 )
 def test_an_invalid_offset_spec_is_refused_with_the_valid_forms(text: str) -> None:
-    with pytest.raises(spec.SpecError):
-        spec.parse(text, NOW)
+    with pytest.raises(offset_range.SpecError):
+        offset_range.parse(text, NOW)
 
 
 def test_an_empty_begin_and_end_is_everything_there_is_and_will_be() -> None:
-    assert spec.parse(":", NOW) == spec.START
+    assert offset_range.parse(":", NOW) == offset_range.START

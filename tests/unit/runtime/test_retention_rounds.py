@@ -10,7 +10,7 @@ import pytest
 
 import krust
 from krust._krust import Server
-from krust.runtime.retaining import Retaining, Settings
+from krust.runtime.retention_rounds import RetentionRounds, RetentionSettings
 from krust.settings import Values
 from tests.waiting import until
 
@@ -72,8 +72,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_round(policy: str, timeout_s: float = 60.0) -> Double:
     double = Double()
-    settings = Settings([("t*", policy)], 1000.0, timeout_s)
-    retaining = Retaining(settings, cast("Server", double))
+    settings = RetentionSettings([("t*", policy)], 1000.0, timeout_s)
+    retaining = RetentionRounds(settings, cast("Server", double))
     assert retaining.values_for_core("other", dict(VALUES)) == VALUES
     values = retaining.values_for_core("t", dict(VALUES))
     assert (values["retention.ms"], values["retention.bytes"]) == (-1, -1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from krust.config import load
-from krust.runtime.selecting import Brokers, Selecting
+from krust.runtime.selector_calls import Brokers, SelectorCalls
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def selected(name: str, *questions: Question, **more: object) -> list[int]:
     given: dict[str, object] = {"replica.selector.class": f"selectors_of_mine:{name}"}
     double = Double()
     config = load(options={**given, **more})
-    selecting = Selecting(config, cast("Server", double))
+    selecting = SelectorCalls(config, cast("Server", double))
     selecting.start(7, questions, BROKERS)
     until(lambda: double.answers)
     selecting.close()

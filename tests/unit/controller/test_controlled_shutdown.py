@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krust.controller.leaving import ControlledShutdown
+from krust.controller.controlled_shutdown import ControlledShutdown
 from krust.messages.controlled_shutdown import ControlledShutdownResponse
 from tests.unit.controller.nodes import Nodes
 

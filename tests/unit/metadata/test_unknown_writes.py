@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krust.metadata.local import LocalStore, Tree
-from krust.metadata.outcome import Lost, answer
 from krust.metadata.store import (
     Check,
     Create,
@@ -18,6 +17,7 @@ from krust.metadata.store import (
     SetData,
     Write,
 )
+from krust.metadata.unknown_writes import Lost, answer
 
 PATHS = st.sampled_from(["/a", "/b", "/c", "/a/a", "/a/b", "/b/a"])
 OUR_DATA = st.sampled_from([b"mine", b"own"])

@@ -15,9 +15,9 @@ from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDe
 from krust.coordinator.consumer_protocol import Subscription, read_assignment, write_subscription
 from krust.coordinator.events import AssignCall
 from krust.messages import Message
-from krust.runtime import assigning, runners
-from krust.runtime.assigning import Assigning, Rule, deadline_s
-from krust.runtime.runners import Plugin
+from krust.runtime import assignor_calls, runners
+from krust.runtime.assignor_calls import AssignorCalls, AssignorRule, deadline_s
+from krust.runtime.runners import OnOwnThread
 from tests.leftovers import nothing_left
 from tests.waiting import until_is
 
@@ -72,9 +72,9 @@ CALM_MS, HANGS_MS = 60_000, 6000
 class Asked:
     """Assignors, and who waits for them."""
 
-    def __init__(self, *rules: Rule) -> None:
+    def __init__(self, *rules: AssignorRule) -> None:
         self._woken = threading.Event()
-        self.assigning = Assigning(rules, self._woken.set, CALM_MS)
+        self.assigning = AssignorCalls(rules, self._woken.set, CALM_MS)
 
     def start(self, group_id: str = "g", **more: Any) -> None:
         members: Any = MEMBERS if "group" not in more else []
@@ -103,7 +103,7 @@ class Asked:
 
 @contextmanager
 def asked(*assignors: Any) -> Iterator[Asked]:
-    one = Asked(*(Rule("g", each) for each in assignors))
+    one = Asked(*(AssignorRule("g", each) for each in assignors))
     try:
         yield one
     finally:
@@ -113,9 +113,9 @@ def asked(*assignors: Any) -> Iterator[Asked]:
 @pytest.fixture(autouse=True)
 def _calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is given up because the machine is busy."""
-    for module, name in ((assigning, "QUEUE_S"), (runners, "GRACE_S"), (runners, "START_S")):
+    for module, name in ((assignor_calls, "QUEUE_S"), (runners, "GRACE_S"), (runners, "START_S")):
         monkeypatch.setattr(module, name, CALM_MS / 1000)
-    monkeypatch.setattr(assigning, "MOST_MS", CALM_MS)
+    monkeypatch.setattr(assignor_calls, "MOST_MS", CALM_MS)
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_the_default_assigns_after_a_failing_assignor_which_is_logged(
 
 
 def test_a_hanging_assignor_is_logged_with_its_stack_and_restarted(module: str) -> None:
-    one = Asked(Rule("g", f"{module}:Slow"))
+    one = Asked(AssignorRule("g", f"{module}:Slow"))
     one.assigning._least_ms = HANGS_MS
     try:
         shares, line = one.shares()
@@ -222,20 +222,20 @@ def test_an_assignor_object_runs_in_a_thread_that_is_abandoned_when_it_hangs() -
 
 
 def test_the_number_of_hanging_threads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plugin, "left", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(OnOwnThread, "left", threading.BoundedSemaphore(1))
     monkeypatch.setattr(runners, "MOST_LEFT", 1)
     hangs = Local()
     hangs.hold.clear()
     topics = Topics({"t": 1})
-    with pytest.raises(runners.FailedError, match="no answer"):
-        Plugin(hangs).run(GroupSpec({}), topics, 0.05)
-    with pytest.raises(runners.FailedError, match="1 threads hang"):
-        Plugin(Local()).run(GroupSpec({}), topics, 5)
+    with pytest.raises(runners.RunFailedError, match="no answer"):
+        OnOwnThread(hangs).run(GroupSpec({}), topics, 0.05)
+    with pytest.raises(runners.RunFailedError, match="1 threads hang"):
+        OnOwnThread(Local()).run(GroupSpec({}), topics, 5)
     hangs.hold.set()
 
 
 def test_a_hanging_assignor_delays_no_other(module: str) -> None:
-    one = Asked(Rule("slow", f"{module}:Slow"), Rule("g", "range"))
+    one = Asked(AssignorRule("slow", f"{module}:Slow"), AssignorRule("g", "range"))
     try:
         one.start("slow")
         assert one.shares() == ({"m1": [0, 1], "m2": [2, 3]}, None)
@@ -244,12 +244,12 @@ def test_a_hanging_assignor_delays_no_other(module: str) -> None:
 
 
 def test_the_first_matching_pattern_chooses_the_assignor() -> None:
-    one = Asked(Rule("a-*", "range"), Rule("*", "uniform"))
+    one = Asked(AssignorRule("a-*", "range"), AssignorRule("*", "uniform"))
     assert one.assigning.wants("b")
     assert one.shares(group_id="a-1")[0] == {"m1": [0, 1], "m2": [2, 3]}
     assert one.shares(group_id="b")[0] == EVEN
     one.assigning.close()
-    assert not Asked(Rule("a-*", "range")).assigning.wants("b")
+    assert not Asked(AssignorRule("a-*", "range")).assigning.wants("b")
 
 
 def test_groups_of_kafka_streams_are_assigned_by_their_leaders() -> None:

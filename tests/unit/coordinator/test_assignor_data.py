@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.coordinator import assigning
+from krust.coordinator import assignor_data
 from krust.coordinator.assignors.even import Uniform
 from krust.coordinator.assignors.spec import GroupAssignment, Topics
 from krust.coordinator.consumer_protocol import (
@@ -45,14 +45,14 @@ def call(
 def assigned_to_members(
     one: AssignCall, shares: GroupAssignment
 ) -> dict[str, tuple[TopicPartition, ...]]:
-    written = assigning.write_assignments(assigning.read_members(one), shares)
+    written = assignor_data.write_assignments(assignor_data.read_members(one), shares)
     return {who: read_assignment(data).partitions for who, data in written.items()}
 
 
 def test_each_member_is_answered_in_the_version_it_speaks() -> None:
     one = call(*((str(v), Subscription(("t",), version=v), b"") for v in range(4)))
-    written = assigning.write_assignments(
-        assigning.read_members(one), {"0": places(0), "3": places(1)}
+    written = assignor_data.write_assignments(
+        assignor_data.read_members(one), {"0": places(0), "3": places(1)}
     )
     assert [read_assignment(written[str(v)]).version for v in range(4)] == [0, 1, 2, 3]
     # Java's client of 0.9 reads no null here.
@@ -96,24 +96,26 @@ def test_of_two_owners_the_one_with_the_partition_in_its_target_keeps_it() -> No
 def test_a_member_keeps_its_previous_partitions_unless_another_owns_them() -> None:
     had = write_assignment(Assignment(places(0, 1), b"", 0))
     holder = Subscription(("t",), owned=places(1), generation=4)
-    group = assigning.read_members(call(("a", Subscription(("t",)), had), ("b", holder, b""))).group
+    group = assignor_data.read_members(
+        call(("a", Subscription(("t",)), had), ("b", holder, b""))
+    ).group
     assert group.members["a"].owned == places(0)
     assert (group.members["a"].generation, group.members["b"].generation) == (4, 4)
 
 
 def test_a_member_with_an_unreadable_subscription_gets_nothing_and_affects_no_other() -> None:
-    reading = assigning.read_members(call(("a", Subscription(("t",)), b""), ("b", b"\0", b"")))
+    reading = assignor_data.read_members(call(("a", Subscription(("t",)), b""), ("b", b"\0", b"")))
     assert list(reading.group.members) == ["a"]
     [line] = reading.unread
     assert line.startswith("member b gets nothing: bad consumer subscription of 1 bytes: version")
-    written = assigning.write_assignments(reading, {"a": places(0)})
+    written = assignor_data.write_assignments(reading, {"a": places(0)})
     assert read_assignment(written["b"]) == Assignment((), b"", 0)
 
 
 def test_topics_come_from_the_members_with_readable_subscriptions() -> None:
     one = call(("a", Subscription(("t", "u")), b""), ("b", b"\0", b""))
-    assert assigning.topics(one) == {"t", "u"}
-    assert assigning.topics(one._replace(topics=["v"])) == {"v"}
+    assert assignor_data.topics(one) == {"t", "u"}
+    assert assignor_data.topics(one._replace(topics=["v"])) == {"v"}
 
 
 @given(
@@ -152,8 +154,10 @@ def test_groups_of_both_protocols_become_stable_and_no_partition_has_two_owners(
                 for who, own_partitions in reads.items()
             ]
             one = call(*((w, s, had or b"") for w, s, had in rows), generation=generation)
-            reading = assigning.read_members(one)
-            stored = assigning.write_assignments(reading, Uniform().assign(reading.group, topics))
+            reading = assignor_data.read_members(one)
+            stored = assignor_data.write_assignments(
+                reading, Uniform().assign(reading.group, topics)
+            )
             given_out = {who: read_assignment(data).partitions for who, data in stored.items()}
             for who, own_partitions in given_out.items():
                 others = [place for other in reads if other != who for place in reads[other]]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import GroupAssignment
     from krust.coordinator.events import AssignCall
 
-EAGER = frozenset({"range", "roundrobin", "sticky"})
+EAGER_PROTOCOLS = frozenset({"range", "roundrobin", "sticky"})
 """Protocols whose members hold nothing while they join."""
 
-ALONE = frozenset({"stream"})
+LEADER_ONLY_PROTOCOLS = frozenset({"stream"})
 """Protocols whose assignments have more than partitions: only the leader can assign."""
 
 
@@ -66,7 +66,7 @@ def read_members(call: AssignCall) -> GroupReading:
         except ValueError as error:
             unread.append(f"member {member_id} gets nothing: {error}")
     holders: dict[TopicPartition, set[str]] = {}
-    if call.protocol not in EAGER:
+    if call.protocol not in EAGER_PROTOCOLS:
         for member_id, one in subscriptions.items():
             for place in one.owned:
                 holders.setdefault(place, set()).add(member_id)

@@ -39,7 +39,7 @@ class SpecError(ValueError):
     """A text is no SPEC; the message shows valid ones."""
 
 
-class Kind(Enum):
+class PositionKind(Enum):
     """What a position is relative to."""
 
     START = "start"
@@ -55,24 +55,24 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class RangePosition:
     """One end of a range."""
 
-    kind: Kind
+    kind: PositionKind
     value: int = 0
 
 
 @dataclass(frozen=True)
-class Spec:
+class OffsetRange:
     """A range of records. `end` None: the reading continues."""
 
-    begin: Place
-    end: Place | None = None
+    begin: RangePosition
+    end: RangePosition | None = None
 
     def times(self) -> list[int]:
         """The times, in milliseconds, whose offsets `resolve` needs."""
         places = (self.begin, self.end)
-        return [place.value for place in places if place and place.kind is Kind.TIME]
+        return [place.value for place in places if place and place.kind is PositionKind.TIME]
 
     def resolve(
         self, start: int, end: int, at: Mapping[int, int] | None = None
@@ -86,16 +86,16 @@ class Spec:
         first = _offset(self.begin, start, end, at or {})
         if self.end is None:
             return first, None
-        if self.end.kind is Kind.LENGTH:
+        if self.end.kind is PositionKind.LENGTH:
             return first, first + self.end.value
         return first, max(first, _offset(self.end, start, end, at or {}))
 
 
-START = Spec(Place(Kind.START))
-END = Spec(Place(Kind.END))
+START = OffsetRange(RangePosition(PositionKind.START))
+END = OffsetRange(RangePosition(PositionKind.END))
 
 
-def parse(text: str, now_ms: int) -> Spec:
+def parse(text: str, now_ms: int) -> OffsetRange:
     """Parse a SPEC.
 
     now_ms  the wall clock, for `@-1h`
@@ -104,37 +104,41 @@ def parse(text: str, now_ms: int) -> Spec:
     text = text.strip()
     whole = _place(text, now_ms)
     if whole is not None:
-        return Spec(whole)
+        return OffsetRange(whole)
     for colon in (at for at, char in enumerate(text) if char == ":"):
         left, right = text[:colon], text[colon + 1 :]
-        begin = _place(left, now_ms) if left else Place(Kind.START)
+        begin = _place(left, now_ms) if left else RangePosition(PositionKind.START)
         if begin is None:
             continue
         if not right:
-            return Spec(begin)
+            return OffsetRange(begin)
         if re.fullmatch(r"\+\d+", right):
-            return Spec(begin, Place(Kind.LENGTH, _number(right)))
+            return OffsetRange(begin, RangePosition(PositionKind.LENGTH, _number(right)))
         end = _place(right, now_ms)
         if end is not None:
-            return Spec(begin, end)
+            return OffsetRange(begin, end)
     raise SpecError(
         f"{text!r} is not a place in a log; write start, end, 10, +3, -3, @-1h, @2026-11-01, "
         "or a range such as 10:20, :end, @-1h:end"
     )
 
 
-def _place(text: str, now_ms: int) -> Place | None:
+def _place(text: str, now_ms: int) -> RangePosition | None:
     if text in ("start", "end"):
-        return Place(Kind(text))
+        return RangePosition(PositionKind(text))
     if text.startswith("@"):
         moment = _time(text[1:], now_ms)
-        return None if moment is None else Place(Kind.TIME, moment)
+        return None if moment is None else RangePosition(PositionKind.TIME, moment)
     if not re.fullmatch(r"[+-]?\d+", text):
         return None
     number = _number(text)
     if text[0] == "+":
-        return Place(Kind.START, number)
-    return Place(Kind.END, -number) if text[0] == "-" else Place(Kind.OFFSET, number)
+        return RangePosition(PositionKind.START, number)
+    return (
+        RangePosition(PositionKind.END, -number)
+        if text[0] == "-"
+        else RangePosition(PositionKind.OFFSET, number)
+    )
 
 
 def _number(text: str) -> int:
@@ -163,11 +167,11 @@ def _time(text: str, now_ms: int) -> int | None:
         return None
 
 
-def _offset(place: Place, start: int, end: int, at: Mapping[int, int]) -> int:
-    if place.kind is Kind.OFFSET:
+def _offset(place: RangePosition, start: int, end: int, at: Mapping[int, int]) -> int:
+    if place.kind is PositionKind.OFFSET:
         return place.value
-    if place.kind is Kind.TIME:
+    if place.kind is PositionKind.TIME:
         found = at.get(place.value, -1)
         return end if found < 0 else found
-    wanted = start + place.value if place.kind is Kind.START else end - place.value
+    wanted = start + place.value if place.kind is PositionKind.START else end - place.value
     return min(max(wanted, start), end)

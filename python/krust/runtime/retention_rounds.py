@@ -37,7 +37,7 @@ _CLOSE_S = 5.0
 _log = logging.getLogger("krust.retention")
 
 
-class Settings(NamedTuple):
+class RetentionSettings(NamedTuple):
     """The settings of the rounds.
 
     rules   (pattern of topic names, policy's name or place); the first rule that fits counts
@@ -50,7 +50,7 @@ class Settings(NamedTuple):
     """of the policies"""
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """The settings of a topic's retention."""
 
     deletes: bool
@@ -69,23 +69,23 @@ def policy_of(
     return next((name for pattern, name in rules if fnmatchcase(topic, pattern)), None)
 
 
-def limits_of(values: Mapping[str, Value]) -> Limits:
+def limits_of(values: Mapping[str, Value]) -> RetentionLimits:
     """The limits that a topic's settings set."""
     policies, ms, size = (
         values[name] for name in ("cleanup.policy", "retention.ms", "retention.bytes")
     )
     if not (isinstance(policies, list) and isinstance(ms, int) and isinstance(size, int)):
         raise TypeError(f"settings of retention with other types: {policies}, {ms}, {size}")
-    return Limits("delete" in policies, ms, size)
+    return RetentionLimits("delete" in policies, ms, size)
 
 
-class Retaining:
+class RetentionRounds:
     """The rounds of one broker's policies."""
 
-    def __init__(self, settings: Settings, server: Server) -> None:
+    def __init__(self, settings: RetentionSettings, server: Server) -> None:
         self._settings = settings
         self._server = server
-        self._limits: dict[str, tuple[str, Limits]] = {}
+        self._limits: dict[str, tuple[str, RetentionLimits]] = {}
         self._stopping = threading.Event()
         self._caller = OnceCaller("krust.retention.worker")
         self._thread: threading.Thread | None = None

@@ -19,10 +19,10 @@ from collections import deque
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.coordinator import assigning
+from krust.coordinator import assignor_data
 from krust.coordinator.assignors import find
 from krust.coordinator.events import Event
-from krust.runtime.runners import FailedError, Here, Plugin, Process
+from krust.runtime.runners import OnCallingThread, OnOwnThread, RunFailedError, WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from krust.coordinator.assignors.spec import Assignor, GroupAssignment, Topics
     from krust.coordinator.events import AssignCall, Assigned
     from krust.plugins import Parameters
-    from krust.runtime.runners import Runner
+    from krust.runtime.runners import AssignorRunner
 
     Assignments = dict[str, bytes] | GroupAssignment
 
-DEFAULT = "uniform"
+DEFAULT_ASSIGNOR = "uniform"
 LEAST_MS, MOST_MS, EACH_MS = 50, 5000, 0.02
 QUEUE_S = 5.0
 """A call that waited longer in the queue goes to the default."""
@@ -43,7 +43,7 @@ _CLOSE_S = 5.0
 _log = logging.getLogger("krust.groups")
 
 
-class Rule(NamedTuple):
+class AssignorRule(NamedTuple):
     """Which groups an assignor serves."""
 
     pattern: str
@@ -67,12 +67,12 @@ def deadline_s(members: int, partitions: int, least_ms: int = LEAST_MS) -> float
     return min(max(least_ms, EACH_MS * (members + partitions)), MOST_MS) / 1000
 
 
-class Assigning:
+class AssignorCalls:
     """The assignors of one broker."""
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[AssignorRule],
         wakeup: Callable[[], None],
         least_ms: int = LEAST_MS,
         parameters: Parameters | None = None,
@@ -102,12 +102,12 @@ class Assigning:
 
     def start(self, call: AssignCall, topics: Topics) -> None:
         """Queue a call; `take` returns its answer."""
-        if call.protocol in assigning.ALONE:
+        if call.protocol in assignor_data.LEADER_ONLY_PROTOCOLS:
             line = f"protocol {call.protocol} is its leader's own; krust does not assign in it"
             self._report(call, CallResult(None, line, None))
             return
         rule = self._rule(call.group_id)
-        key = call.assignor or (_key(rule) if rule is not None else DEFAULT)
+        key = call.assignor or (_key(rule) if rule is not None else DEFAULT_ASSIGNOR)
         self._queue_of(key).put(call, topics)
 
     def take(self) -> list[Event[Assigned[Assignments]]]:
@@ -125,7 +125,7 @@ class Assigning:
             queue.join()
         self._queues.clear()
 
-    def _rule(self, group_id: str) -> Rule | None:
+    def _rule(self, group_id: str) -> AssignorRule | None:
         return next((rule for rule in self._rules if fnmatchcase(group_id, rule.pattern)), None)
 
     def _queue_of(self, key: str) -> _CallQueue:
@@ -149,18 +149,20 @@ class Assigning:
         self._wakeup()
 
 
-def _key(rule: Rule) -> str:
+def _key(rule: AssignorRule) -> str:
     """The key of an assignor's queue. Two objects with one name have two keys."""
     if isinstance(rule.assignor, str):
         return rule.assignor
     return f"{rule.assignor.name}@{id(rule.assignor):x}"
 
 
-def _runner(assignor: str | Assignor, parameters: Parameters | None) -> Runner:
+def _runner(assignor: str | Assignor, parameters: Parameters | None) -> AssignorRunner:
     if not isinstance(assignor, str):
-        return Plugin(assignor)
+        return OnOwnThread(assignor)
     built_in = find.BUILT_IN.get(assignor)
-    return Here(built_in()) if built_in is not None else Process(assignor, parameters)
+    return (
+        OnCallingThread(built_in()) if built_in is not None else WorkerProcess(assignor, parameters)
+    )
 
 
 class _CallQueue:
@@ -169,7 +171,7 @@ class _CallQueue:
     def __init__(
         self,
         key: str,
-        runner: Runner,
+        runner: AssignorRunner,
         report: Callable[[AssignCall, CallResult], None],
         least_ms: int,
     ) -> None:
@@ -229,7 +231,7 @@ class _CallQueue:
                 self._must_warm = False
             try:
                 self._runner.warm()
-            except FailedError as error:
+            except RunFailedError as error:
                 if self._logged != str(error) and not self._stopping:
                     self._logged = str(error)
                     _log.error("assignor %s cannot be used: %s", self._name, error)
@@ -238,15 +240,17 @@ class _CallQueue:
         """Make a call and report its result, whatever happens."""
         try:
             if call.group is not None:
-                reading = assigning.GroupReading(call.group, {})
+                reading = assignor_data.GroupReading(call.group, {})
             else:
-                reading = assigning.read_members(call)
+                reading = assignor_data.read_members(call)
             shares, failure = self._shares(reading, topics, since)
             lines = "\n".join([*reading.unread, *([failure] if failure else [])])
             given = (
-                shares if call.group is not None else assigning.write_assignments(reading, shares)
+                shares
+                if call.group is not None
+                else assignor_data.write_assignments(reading, shares)
             )
-            assignor = DEFAULT if failure else self._name
+            assignor = DEFAULT_ASSIGNOR if failure else self._name
             self._report(call, CallResult(given, lines or None, assignor))
         except Exception:
             text = f"krust cannot assign\n{traceback.format_exc()}"
@@ -254,7 +258,7 @@ class _CallQueue:
             self._report(call, CallResult(None, text, None))
 
     def _shares(
-        self, reading: assigning.GroupReading, topics: Topics, since: float
+        self, reading: assignor_data.GroupReading, topics: Topics, since: float
     ) -> tuple[GroupAssignment, str | None]:
         """The shares, and why the assignor failed; then the default made them."""
         group = reading.group
@@ -263,11 +267,11 @@ class _CallQueue:
         seconds = deadline_s(len(group.members), partitions, self._least_ms)
         try:
             if time.monotonic() - since > QUEUE_S:
-                raise FailedError(f"waited {QUEUE_S:.0f} s for its turn")
+                raise RunFailedError(f"waited {QUEUE_S:.0f} s for its turn")
             return self._runner.run(group, topics, seconds), None
-        except FailedError as error:
-            line = f"assignor {self._name} failed, {DEFAULT} assigned instead: {error}"
+        except RunFailedError as error:
+            line = f"assignor {self._name} failed, {DEFAULT_ASSIGNOR} assigned instead: {error}"
             self._must_warm = True  # so that the next call need not wait for a new process
             if not self._stopping:
                 _log.error("group %r: %s", group.group_id, line)
-            return find.BUILT_IN[DEFAULT]().assign(group, topics), line
+            return find.BUILT_IN[DEFAULT_ASSIGNOR]().assign(group, topics), line
