@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def hosted_partitions(
     state: ControllerState, broker: int, moved: Mapping[str, Iterable[int]]
 ) -> list[LeaderAndIsrTopicState]:
-    """Those of the partitions that the broker has a replica of, by topic."""
+    """The partitions of which the broker has a replica, by topic."""
     found: list[LeaderAndIsrTopicState] = []
     for name, indexes in moved.items():
         topic = state.topics[name]
@@ -98,7 +98,7 @@ def leader_and_isr_partition(
 def update_metadata(
     state: ControllerState, broker: int, topics: list[UpdateMetadataTopicState], kind: int
 ) -> BrokerRequest:
-    """UpdateMetadata; every one tells of all brokers."""
+    """UpdateMetadata; each one names all live brokers."""
     live: list[UpdateMetadataBroker] = [
         {
             "id": number,
@@ -127,7 +127,7 @@ def update_metadata(
 
 
 def _number(protocol: str) -> int:
-    """A security protocol's number; what is none is taken for PLAINTEXT."""
+    """The number of a security protocol; PLAINTEXT's for an unknown name."""
     return PROTOCOLS.index(protocol) if protocol in PROTOCOLS else 0
 
 
@@ -146,7 +146,7 @@ def topic_metadata(
 
 
 def deleted_topic_metadata(state: ControllerState, name: str) -> Iterable[UpdateMetadataTopicState]:
-    """A topic that is not to be known any more; none: it never had partitions."""
+    """A deleted topic as UpdateMetadata has it; nothing if it is no deleted topic."""
     deletion = state.deletions.get(name)
     if deletion is not None and name not in state.topics:
         states = [

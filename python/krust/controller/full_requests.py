@@ -1,4 +1,4 @@
-"""The control requests that tell a newly registered broker everything, built in pieces.
+"""The control requests with the full state for a newly registered broker, built in pieces.
 
 LeaderAndIsr and UpdateMetadata of type 2 say that nothing else exists, so each of them is one
 message with all partitions. To build 3,000 partitions at once takes 10 to 20 ms, and groups would
