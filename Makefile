@@ -133,7 +133,7 @@ bench-peers: release ## a release build of krust beside its floor and other brok
 bench-cluster: release ## three brokers on one ZooKeeper with 3,000 partitions
 	$(BIN)/python benches/cluster.py $(ARGS)
 
-bench-replication: release ## three krusts beside three Kafkas: CPU and latency of replicas (ARGS="--only produce")
+bench-replication: release ## three krusts beside three Kafkas, and their faults (ARGS="--only produce,stopped")
 	$(BIN)/python benches/replication.py $(ARGS)
 
 bench-controller: $(DEV) ## longest work of the controller between two turns of groups, sweep of offline replicas
