@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from krust.metadata.saved import Setup
+    from krust.metadata.saved import TreeFiles
 
 WAIT_MS = 30_000
 _LOOK_S = 0.001
@@ -392,10 +392,10 @@ class Cluster(Closing):
             time.sleep(_LOOK_S)
 
 
-def _kept(folder: Path, *, adopt: bool) -> Setup:
+def _kept(folder: Path, *, adopt: bool) -> TreeFiles:
     """The files of a cluster's metadata. ServerError: the directory belongs to a lone broker."""
-    from krust.metadata.saved import setup
+    from krust.metadata.saved import tree_files
 
     provenance.refuse_broker(folder)
     known = provenance.served_by_krust(sorted(folder.glob("broker-*")))
-    return setup(folder / provenance.CLUSTER_FILE)._replace(known=known, adopt=adopt)
+    return tree_files(folder / provenance.CLUSTER_FILE)._replace(known=known, adopt=adopt)

@@ -27,7 +27,7 @@ from krust.cli import main, recovering
 
 recovering.QUIET_S = 0
 server._LOOK_S = 0.001
-look = recovering.Watch.__call__
+look = recovering.RecoveryProgress.__call__
 
 def interrupted(self, found, left=[{interrupts}]):
     if left[0]:
@@ -35,7 +35,7 @@ def interrupted(self, found, left=[{interrupts}]):
         signal.raise_signal(signal.SIGINT)
     look(self, found)
 
-recovering.Watch.__call__ = interrupted
+recovering.RecoveryProgress.__call__ = interrupted
 main()
 """
 """krust serve, but it shows each moment; perhaps somebody presses Ctrl-C at once."""

@@ -1,7 +1,7 @@
 """The `krust` command: parses, calls, prints. One table of commands, one place for errors.
 
-A command's module is imported when the command is called, not for the list of commands. Before that
-only click and the standard library are imported (a test checks it). Each module has a `command`.
+A command's module is imported when the command is called. The list of commands needs only click and
+the standard library (a test checks it). Each module has a `command`.
 Data goes to stdout; progress, notes and errors go to stderr.
 """
 
@@ -20,7 +20,7 @@ from krust.cli.exits import Exit, exit_of
 from krust.cli.options import Options
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """The module of a command, and its line in `krust --help`."""
 
     module: str
@@ -28,20 +28,28 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Entry("krust.cli.serve", "Run a broker."),
-    "dev": Entry("krust.cli.dev", "Run several brokers as a cluster on this machine."),
-    "topic": Entry("krust.cli.topic", "List, create, describe, delete and alter topics."),
-    "produce": Entry("krust.cli.produce", "Write records."),
-    "consume": Entry("krust.cli.consume", "Read records."),
-    "group": Entry("krust.cli.group", "Show consumer groups, move their offsets; try assignors."),
-    "config": Entry("krust.cli.config", "Show and change settings of brokers, topics and groups."),
-    "quotas": Entry("krust.cli.quotas", "Show and change what users and clients may use."),
-    "cluster": Entry("krust.cli.cluster", "Show a cluster and its health; move leaders, metadata."),
-    "pipeline": Entry("krust.cli.pipeline", "Write topics to tables, exactly once, with Spark."),
-    "log": Entry("krust.cli.log", "Inspect and repair a log directory, without a broker."),
-    "retention": Entry("krust.cli.retention", "Show what retention policies would delete."),
-    "bench": Entry("krust.cli.bench", "Measure producing and consuming."),
-    "completion": Entry("krust.cli.completion", "Print the completion script of a shell."),
+    "serve": CommandEntry("krust.cli.serve", "Run a broker."),
+    "dev": CommandEntry("krust.cli.dev", "Run several brokers as a cluster on this machine."),
+    "topic": CommandEntry("krust.cli.topic", "List, create, describe, delete and alter topics."),
+    "produce": CommandEntry("krust.cli.produce", "Write records."),
+    "consume": CommandEntry("krust.cli.consume", "Read records."),
+    "group": CommandEntry(
+        "krust.cli.group", "Show consumer groups, move their offsets; try assignors."
+    ),
+    "config": CommandEntry(
+        "krust.cli.config", "Show and change settings of brokers, topics and groups."
+    ),
+    "quotas": CommandEntry("krust.cli.quotas", "Show and change what users and clients may use."),
+    "cluster": CommandEntry(
+        "krust.cli.cluster", "Show a cluster and its health; move leaders, metadata."
+    ),
+    "pipeline": CommandEntry(
+        "krust.cli.pipeline", "Write topics to tables, exactly once, with Spark."
+    ),
+    "log": CommandEntry("krust.cli.log", "Inspect and repair a log directory, without a broker."),
+    "retention": CommandEntry("krust.cli.retention", "Show what retention policies would delete."),
+    "bench": CommandEntry("krust.cli.bench", "Measure producing and consuming."),
+    "completion": CommandEntry("krust.cli.completion", "Print the completion script of a shell."),
 }
 """The table of commands."""
 
@@ -102,13 +110,13 @@ def root(ctx: click.Context) -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """Run one command line and exit with its code (`exits.Exit`)."""
     try:
-        code = _outcome(args)
+        code = _run_command(args)
     except KeyboardInterrupt:  # the second Ctrl-C, while the first was handled
         code = Exit.INTERRUPTED
     sys.exit(int(code))
 
 
-def _outcome(args: list[str] | None) -> int:
+def _run_command(args: list[str] | None) -> int:
     settings = Options()
     try:
         code = root.main(args, "krust", standalone_mode=False, obj=settings)

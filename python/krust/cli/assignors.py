@@ -32,7 +32,7 @@ COLUMNS = ("step", "members", "partitions", "least", "most", "moved", "orphaned"
 @click.pass_obj
 def list_(options: Options) -> None:
     """List assignors: built-in ones, and those of installed packages."""
-    plugins.show(options, ASSIGNORS)
+    plugins.list_plugins(options, ASSIGNORS)
 
 
 @click.command()
@@ -71,9 +71,9 @@ def simulate(options: Options, /, name: str, members: int, steps: str, **how: An
 
     Exit 9: the assignor breaks a rule, is late, or leaves partitions unassigned.
     """  # noqa: D301, click wants the character
-    assignor = plugins.chosen(ASSIGNORS, name)
+    assignor = plugins.find_plugin(ASSIGNORS, name)
     made: list[Rebalance] = []
-    with plugins.blamed(assignor.name, AssignmentError), _late():
+    with plugins.call_plugin(assignor.name, AssignmentError), _late():
         try:
             made = simulation.simulate(
                 assignor,

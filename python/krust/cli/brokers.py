@@ -2,7 +2,7 @@
 
 It asks every broker in the metadata. A broker that does not answer is reported in a line. A problem
 costs records, writes or safety now. A notice is something that an operator should know: leaders
-that are not spread, partitions that move.
+that are not evenly spread, partitions that move.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 BROKER = 4
 """Kafka's number of the config resource."""
-NOBODY = -1
+NO_BROKER = -1
 IMBALANCE_PERCENT = 10
 """The share of its preferred leaderships that a broker may lack, as
 leader.imbalance.per.broker.percentage."""
 _MOMENT_MS = 2000
-_NAMED = 3
+_LISTED = 3
 """the most topics that a notice names"""
-_ASKED = ("advertised.listeners", "listeners", "krust.disk.reserve.bytes")
+_SETTINGS_READ = ("advertised.listeners", "listeners", "krust.disk.reserve.bytes")
 
 
-class Directory(NamedTuple):
+class LogDirBytes(NamedTuple):
     """A log directory."""
 
     path: str
@@ -47,11 +47,11 @@ class BrokerAnswers(NamedTuple):
     """The answers of one broker; `why`: the reason if it does not answer."""
 
     settings: Mapping[str, str | None]
-    directories: tuple[Directory, ...]
+    directories: tuple[LogDirBytes, ...]
     why: str | None = None
 
 
-class View:
+class ClusterState:
     """The state of a cluster at one moment. Raises as `krust._krust.Client.request`."""
 
     def __init__(self, options: Options) -> None:
@@ -61,15 +61,17 @@ class View:
         self._each = _krust.Client(options.bootstrap, session.properties(options) | own)
         found = session.metadata(self._asked)
         self.cluster_id: str | None = found.get("cluster_id")
-        self.controller = int(found.get("controller_id", NOBODY))
+        self.controller = int(found.get("controller_id", NO_BROKER))
         self.brokers = sorted(found["brokers"], key=lambda broker: int(broker["node_id"]))
         topics = [topic for topic in found["topics"] if not topic["error_code"]]
-        self.partitions: Sequence[PartitionHealth] = replica_health.look(self._each, topics)
+        self.partitions: Sequence[PartitionHealth] = replica_health.partition_health(
+            self._each, topics
+        )
 
     def answers(self, node: int) -> BrokerAnswers:
         """The answers of a broker."""
         resource = {"resource_type": BROKER, "resource_name": str(node)}
-        resource |= {"configuration_keys": list(_ASKED)}
+        resource |= {"configuration_keys": list(_SETTINGS_READ)}
         try:
             response = self._ask(node, "DescribeConfigs", {"resources": [resource]})
             dirs = self._ask(node, "DescribeLogDirs", {"topics": None})
@@ -77,7 +79,7 @@ class View:
             return BrokerAnswers({}, (), str(error))
         configs = [each for result in response for each in result["configs"] or ()]
         settings = {each["name"]: each["value"] for each in configs}
-        return BrokerAnswers(settings, tuple(map(directory, dirs)))
+        return BrokerAnswers(settings, tuple(map(log_dir_of, dirs)))
 
     def _ask(self, node: int, api: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         """The results; empty: the broker refuses, or is too old."""
@@ -122,7 +124,7 @@ class View:
     def problems(self) -> list[dict[str, Any]]:
         """The problems: `problem` is a word, `subject` its subject, `detail` a text."""
         found = []
-        if self.controller == NOBODY:
+        if self.controller == NO_BROKER:
             found.append(_problem("no controller", "cluster", "nobody is the controller"))
         elif (why := self.controller_error()) is not None:
             found.append(_problem("no controller", f"broker {self.controller}", why))
@@ -172,14 +174,14 @@ class View:
         return found
 
 
-def directory(response: Mapping[str, Any]) -> Directory:
+def log_dir_of(response: Mapping[str, Any]) -> LogDirBytes:
     """A log directory of a DescribeLogDirs answer."""
     sizes = [each["partition_size"] for topic in response["topics"] for each in topic["partitions"]]
     usable = int(response.get("usable_bytes", -1))
-    return Directory(response["log_dir"], response["error_code"], sum(sizes), usable)
+    return LogDirBytes(response["log_dir"], response["error_code"], sum(sizes), usable)
 
 
-_MEANS = {
+_PROBLEM_TEXTS = {
     "no leader": "{count} {has} no leader",
     "under min ISR": "{count} {has} too few in-sync replicas: acks=all is refused",
     "at min ISR": "{count} {has} only as many in-sync replicas as acks=all needs",
@@ -200,7 +202,7 @@ def _of_partitions(
     found = []
     for lacking, each_of in sorted(by_lacking.items()):
         is_one = len(each_of) == 1
-        text = _MEANS[problem].format(
+        text = _PROBLEM_TEXTS[problem].format(
             count=counted(len(each_of), "partition"),
             has="has" if is_one else "have",
             is_="is" if is_one else "are",
@@ -239,7 +241,7 @@ def _are(partitions: Sequence[PartitionHealth]) -> str:
 def _topics(partitions: Sequence[PartitionHealth]) -> str:
     """The number of topics, and the first names."""
     names = list(dict.fromkeys(each.topic for each in partitions))
-    if len(names) > _NAMED:
+    if len(names) > _LISTED:
         return counted(len(names), "topic")
     return ", ".join(names)
 

@@ -11,7 +11,7 @@ import click
 from krust.cli import options as shared
 from krust.cli import output, session
 from krust.cli.apis import NAMES
-from krust.cli.brokers import NOBODY, View
+from krust.cli.brokers import NO_BROKER, ClusterState
 from krust.cli.elect import elect
 from krust.cli.exits import Exit
 from krust.cli.reassign import reassign
@@ -85,7 +85,7 @@ def brokers(options: Options) -> None:
 
     A broker that does not answer shows why. The command fails only if no broker answers.
     """
-    view = View(options)
+    view = ClusterState(options)
     columns = ("node_id", "host", "port", "rack", "controller", "leads", "replicas", "log_bytes")
     rows = [view.row(broker) for broker in view.brokers]
     if options.output in ("table", "wide"):
@@ -104,9 +104,9 @@ def controller(options: Options) -> None:
 
     Exit 5: there is none.
     """
-    view = View(options)
+    view = ClusterState(options)
     for broker in view.brokers:
-        if broker["node_id"] == view.controller != NOBODY:
+        if broker["node_id"] == view.controller != NO_BROKER:
             names = ("node_id", "host", "port", "rack")
             output.one(options, {name: broker.get(name) for name in names})
             return
@@ -140,7 +140,7 @@ def health(options: Options, wait_ms: int, strict: bool) -> None:
     while True:
         is_last = time.monotonic() >= deadline
         try:
-            view = View(options)
+            view = ClusterState(options)
             problems, notices = view.problems(), view.notices()
             is_healthy = not problems and not (strict and notices)
             if is_healthy or is_last:

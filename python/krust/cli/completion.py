@@ -52,15 +52,17 @@ def command(shell: str | None) -> None:
 
 def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The topics whose names begin with the text."""
-    return [name for name in _asked(ctx, _topics) if name.startswith(incomplete)]
+    return [name for name in _names_from_broker(ctx, _topics) if name.startswith(incomplete)]
 
 
 def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The groups whose names begin with the text."""
-    return [name for name in _asked(ctx, _groups) if name.startswith(incomplete)]
+    return [name for name in _names_from_broker(ctx, _groups) if name.startswith(incomplete)]
 
 
-def _asked(ctx: click.Context, names: Callable[[_krust.Client], Iterable[str]]) -> list[str]:
+def _names_from_broker(
+    ctx: click.Context, names: Callable[[_krust.Client], Iterable[str]]
+) -> list[str]:
     from krust import _krust
     from krust.errors import KrustError
 

@@ -33,8 +33,8 @@ SOURCES = {
 DEFAULT = 5
 
 
-class Whose(NamedTuple):
-    """Whose settings: one of these, or the broker that answers."""
+class SettingsOwner(NamedTuple):
+    """The owner of settings: one of these, or the broker that answers."""
 
     topic: str | None
     group: str | None
@@ -59,7 +59,7 @@ def _resource(function: Callable[..., None]) -> Callable[..., None]:
         topic, group, broker = (more.pop(name) for name in ("topic", "group", "broker"))
         if sum(each is not None for each in (topic, group, broker)) > 1:
             raise click.UsageError("give one of --topic, --group and --broker")
-        function(options, Whose(topic, group, broker), **more)
+        function(options, SettingsOwner(topic, group, broker), **more)
 
     update_wrapper(asked, function)
     return what(who(whom(shared.client(click.pass_obj(asked)))))
@@ -69,7 +69,7 @@ def _resource(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("-a", "--all", "everything", is_flag=True, help="Defaults too.")
 @click.option("--source", is_flag=True, help="The source of each value.")
 @_resource
-def show(options: Options, whose: Whose, everything: bool, source: bool) -> None:
+def show(options: Options, whose: SettingsOwner, everything: bool, source: bool) -> None:
     """List settings that are not at their default."""
     entries = _entries(options, whose)
     rows = [_row(entry) for entry in entries if everything or not _is_default(entry)]
@@ -82,10 +82,10 @@ def show(options: Options, whose: Whose, everything: bool, source: bool) -> None
 @command.command()
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @_resource
-def get(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
+def get(options: Options, whose: SettingsOwner, keys: tuple[str, ...]) -> None:
     """Show the value of settings."""
     entries = {entry["name"]: entry for entry in _entries(options, whose, keys)}
-    many = session.Many(len(keys))
+    many = session.ItemResults(len(keys))
     rows = []
     for key in keys:
         with many.item():
@@ -96,13 +96,13 @@ def get(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
         click.echo(rows[0]["value"])
     elif rows:
         output.rows(options, ("name", "value", "source"), rows)
-    many.leave()
+    many.raise_failure()
 
 
 @command.command("set")
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True, type=KeyValue())
 @_resource
-def set_(options: Options, whose: Whose, settings: tuple[tuple[str, str], ...]) -> None:
+def set_(options: Options, whose: SettingsOwner, settings: tuple[tuple[str, str], ...]) -> None:
     """Change settings. They take effect at once."""
     _alter(options, whose, [(key, SET, value) for key, value in settings], "changed")
 
@@ -110,7 +110,7 @@ def set_(options: Options, whose: Whose, settings: tuple[tuple[str, str], ...]) 
 @command.command()
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @_resource
-def unset(options: Options, whose: Whose, keys: tuple[str, ...]) -> None:
+def unset(options: Options, whose: SettingsOwner, keys: tuple[str, ...]) -> None:
     """Reset settings to their defaults."""
     _alter(options, whose, [(key, DELETE, None) for key in keys], "unset")
 
@@ -171,10 +171,10 @@ def _unknown(key: str, topic: str | None) -> KrustError:
 
 
 def _entries(
-    options: Options, whose: Whose, keys: Sequence[str] | None = None
+    options: Options, whose: SettingsOwner, keys: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     asked = session.client(options)
-    (kind, name), node = _target(asked, options, whose)
+    (kind, name), node = _resource_of(asked, options, whose)
     resource = {
         "resource_type": kind,
         "resource_name": name,
@@ -186,8 +186,8 @@ def _entries(
     return sorted(result["configs"], key=lambda entry: str(entry["name"]))
 
 
-def _target(
-    asked: _krust.Client, options: Options, whose: Whose
+def _resource_of(
+    asked: _krust.Client, options: Options, whose: SettingsOwner
 ) -> tuple[tuple[int, str], int | None]:
     """The resource, and the broker to ask about it; None: any."""
     if whose.topic is not None:
@@ -203,15 +203,15 @@ def _target(
 
 def _alter(
     options: Options,
-    whose: Whose,
+    whose: SettingsOwner,
     changes: Sequence[tuple[str, int, str | None]],
     done: str,
 ) -> None:
     asked = session.client(options)
-    if whose == Whose(None, None, None):
+    if whose == SettingsOwner(None, None, None):
         alter_configs(asked, (BROKER, ""), changes)
     else:
-        resource, node = _target(asked, options, whose)
+        resource, node = _resource_of(asked, options, whose)
         alter_configs(asked, resource, changes, broker=node)
     what = ", ".join(key for key, _, _ in changes)
     broker = "all brokers" if whose.broker is None else f"broker {whose.broker}"

@@ -83,7 +83,7 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     begun_ms = int(time.time() * 1000)
     try:
         wanted = offset_range.parse(how["where"], begun_ms)
-        show = _shown(options, how)
+        show = _output_format(options, how)
         pattern = re.compile(how["grep"].encode(), re.DOTALL) if how["grep"] else None
     except (offset_range.SpecError, FormatError) as error:
         raise click.UsageError(str(error)) from error
@@ -99,19 +99,19 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
             raise click.UsageError("with -g the group says which partitions, and there is no end")
         session.topics(asked, names, options.bootstrap)
         with terminable(), _member(options, how["group"], given) as member:
-            share = _Share(member, names, lambda places: _assign(asked, places, reach))
+            share = _Share(member, names, lambda places: _assignments(asked, places, reach))
             while (room := printer.room()) and not (how["exit_at_end"] and share.over()):
                 share.print(printer, room)
         return
     consumer = _krust.Consumer(options.bootstrap, given)
-    places = list(_places(asked, options, names, how["partitions"]))
-    consumer.assign(_assign(asked, places, reach))
+    places = list(_partitions(asked, options, names, how["partitions"]))
+    consumer.assign(_assignments(asked, places, reach))
     if wanted == offset_range.END and not how["exit_at_end"] and sys.stderr.isatty():
         session.note(options, "at the end, waiting for new records; -o start reads all")
     _run(consumer, printer)
 
 
-def _shown(options: Options, how: dict[str, Any]) -> Callable[[Record, int], bytes]:
+def _output_format(options: Options, how: dict[str, Any]) -> Callable[[Record, int], bytes]:
     if options.output in ("json", "ndjson"):
         without = ("key", "value", "headers") if how["meta_only"] else ()
 
@@ -129,7 +129,7 @@ def _shown(options: Options, how: dict[str, Any]) -> Callable[[Record, int], byt
     return formatter(_META if how["meta_only"] else how["form"], how["key"], how["value"])
 
 
-def _places(
+def _partitions(
     asked: _krust.Client, options: Options, names: tuple[str, ...], only: str | None
 ) -> Iterator[tuple[str, int]]:
     chosen = session.numbers(only) if only else None
@@ -146,7 +146,7 @@ def _places(
             yield name, partition
 
 
-def _assign(
+def _assignments(
     asked: _krust.Client,
     places: Sequence[Place],
     how: tuple[offset_range.OffsetRange, bool, bool],

@@ -39,7 +39,7 @@ WITHOUT_MEMBERS = ("Empty", DEAD)
 CONSUMER = "consumer"
 MOMENT_S = 2.0
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 class Group(NamedTuple):
@@ -139,7 +139,7 @@ class Coordinators:
         more = {"history": group.get("krust_history"), "type": CONSUMER}
         return Group(*fields, group["assignor_name"], members, epoch=group["group_epoch"], **more)
 
-    def committed(self, group_id: str) -> dict[Place, int]:
+    def committed(self, group_id: str) -> dict[PartitionKey, int]:
         """All committed offsets of a group."""
         version = newest_at(self.client, self.of(group_id), OFFSET_FETCH, BY_NAME)
         one = {"group_id": group_id, "topics": None}
@@ -154,7 +154,7 @@ class Coordinators:
             if not partition["error_code"] and partition["committed_offset"] >= 0
         }
 
-    def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, int]:
+    def commit(self, group_id: str, offsets: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
         """Commit without membership. Returns partition -> error code."""
         body = commit_body(group_id, offsets.items(), MemberIdentity())
         version = newest_at(self.client, self.of(group_id), OFFSET_COMMIT, BY_NAME)
@@ -165,7 +165,7 @@ class Coordinators:
             for partition in topic["partitions"]
         }
 
-    def existing(self, places: Iterable[Place]) -> list[Place]:
+    def existing(self, places: Iterable[PartitionKey]) -> list[PartitionKey]:
         """The partitions among these that exist and have a leader."""
         wanted = list(places)
         names = sorted({topic for topic, _ in wanted})
@@ -179,15 +179,15 @@ class Coordinators:
         }
         return [place for place in wanted if place in there]
 
-    def offsets(self, places: Sequence[Place], timestamp: int) -> dict[Place, int]:
+    def offsets(self, places: Sequence[PartitionKey], timestamp: int) -> dict[PartitionKey, int]:
         """The offsets of existing partitions at a time: LATEST, EARLIEST, milliseconds."""
         moments = [(topic, partition, timestamp) for topic, partition in places]
         found = self.client.list_offsets(moments) if moments else []
         return {(topic, partition): offset for topic, partition, _, offset, _ in found}
 
-    def written(self, first: Mapping[Place, int]) -> dict[Place, int]:
+    def written(self, first: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
         """The timestamps of the records at these offsets that can be read in a moment."""
-        found: dict[Place, int] = {}
+        found: dict[PartitionKey, int] = {}
         if not first:
             return found
         small = session.properties(self._options, max_partition_fetch_bytes=1)
@@ -210,7 +210,7 @@ class Coordinators:
         return session.refused(GROUP_ID_NOT_FOUND, text, hint=hint)
 
 
-def stopped(group: Group) -> None:
+def require_no_members(group: Group) -> None:
     """Raise if the group has members, because they would overwrite the offsets."""
     if group.state not in WITHOUT_MEMBERS or group.members:
         text = f"group {group.group_id!r} is {group.state} and has {len(group.members)} members"

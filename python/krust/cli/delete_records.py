@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 END = -1
 
 
-class Cut(NamedTuple):
+class DeletedRange(NamedTuple):
     """The records of a partition before `offset`; END: all."""
 
     topic: str
@@ -55,7 +55,7 @@ def delete_records(options: Options, places: tuple[str, ...], file: Path | None)
         raise click.UsageError(f"{topic}:{partition} is named twice")
     session.confirm(options, f"Delete records of {counted(len(cuts), 'partition')}?")
     asked = session.client(options)
-    many = session.Many(len(cuts))
+    many = session.ItemResults(len(cuts))
     rows: list[dict[str, object]] = []
     for topic in dict.fromkeys(cut.topic for cut in cuts):
         wanted = [cut for cut in cuts if cut.topic == topic]
@@ -72,10 +72,10 @@ def delete_records(options: Options, places: tuple[str, ...], file: Path | None)
                 rows.append({**place, "start_offset": answer["low_watermark"]})
     if rows:
         output.rows(options, ("topic", "partition", "start_offset"), rows)
-    many.leave()
+    many.raise_failure()
 
 
-def _ask(asked: _krust.Client, options: Options, topic: str, cuts: list[Cut]) -> list[Any]:
+def _ask(asked: _krust.Client, options: Options, topic: str, cuts: list[DeletedRange]) -> list[Any]:
     """The responses of the leaders, or the error of a partition without a leader."""
     described = session.topics(asked, [topic], options.bootstrap)[topic]
     leader = {one["partition_index"]: one["leader_id"] for one in described["partitions"]}
@@ -105,21 +105,24 @@ def _ask(asked: _krust.Client, options: Options, topic: str, cuts: list[Cut]) ->
     return [found.get(cut.partition, unled.get(cut.partition)) for cut in cuts]
 
 
-def _read(text: str) -> Cut:
+def _read(text: str) -> DeletedRange:
     """Read TOPIC:PARTITION:OFFSET."""
     topic, _, rest = text.partition(":")
     partition, colon, offset = rest.partition(":")
     known = offset.isdecimal() or offset in ("end", str(END))
     if not (topic and colon and partition.isdecimal() and known):
         raise click.BadParameter(f"{text!r} is not TOPIC:PARTITION:OFFSET; write orders:0:100")
-    return Cut(topic, int(partition), int(offset) if offset.isdecimal() else END)
+    return DeletedRange(topic, int(partition), int(offset) if offset.isdecimal() else END)
 
 
-def _read_file(file: Path) -> list[Cut]:
+def _read_file(file: Path) -> list[DeletedRange]:
     """Read the JSON file of Kafka's tool."""
     try:
         content = json.loads(file.read_bytes())
-        cuts = [Cut(one["topic"], one["partition"], one["offset"]) for one in content["partitions"]]
+        cuts = [
+            DeletedRange(one["topic"], one["partition"], one["offset"])
+            for one in content["partitions"]
+        ]
         version = content.get("version", 1)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise click.BadParameter(f"{file}: {_why(error)}", param_hint="--file") from None

@@ -21,9 +21,9 @@ from krust.words import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.cli.coordinator import Group, Place
+    from krust.cli.coordinator import Group, PartitionKey
     from krust.cli.options import Options
-    from krust.cli.zookeeper import OldGroups
+    from krust.cli.zookeeper import ZooKeeperGroups
 
 _PARTITION = (
     *("topic", "partition", "committed", "end", "lag", "lag_time"),
@@ -58,18 +58,18 @@ def describe(
     A group in ZooKeeper is shown too.
     """
     asked = Coordinators(options)
-    old = zookeeper.found(options, asked.client, connect)
+    old = zookeeper.open_groups(options, asked.client, connect)
     while True:
-        many = session.Many(len(names))
+        many = session.ItemResults(len(names))
         described: list[dict[str, Any]] = []
         for name in names:
             with many.item():
-                described += _described(asked, old, name, lag_only=lag_only)
+                described += _group_documents(asked, old, name, lag_only=lag_only)
         if watch is not None:
             click.clear()  # does nothing without a terminal
         _show(options, described, members=members, past=past)
         if watch is None:
-            many.leave()
+            many.raise_failure()
             return
         time.sleep(watch)
 
@@ -77,7 +77,7 @@ def describe(
 def _show(
     options: Options, described: Sequence[dict[str, Any]], *, members: bool, past: bool
 ) -> None:
-    columns, look = (_MEMBER, _who) if members else (_PARTITION, _what)
+    columns, look = (_MEMBER, _member_columns) if members else (_PARTITION, _describe_state)
     if options.output in ("json", "ndjson"):
         output.rows(options, (), described)
     elif options.output == "csv":
@@ -92,8 +92,8 @@ def _show(
                 click.echo(line)
 
 
-def _described(
-    asked: Coordinators, old: OldGroups | None, name: str, *, lag_only: bool
+def _group_documents(
+    asked: Coordinators, old: ZooKeeperGroups | None, name: str, *, lag_only: bool
 ) -> list[dict[str, Any]]:
     """The group in Kafka and the group in ZooKeeper, as far as they exist."""
     found = []
@@ -101,14 +101,14 @@ def _described(
         group = None if keeper is None else keeper.describe(name)
         committed = {} if keeper is None else keeper.committed(name)
         if group is not None and (group.state != DEAD or committed):
-            found.append(_shown(asked, group, committed, lag_only=lag_only))
+            found.append(_kafka_document(asked, group, committed, lag_only=lag_only))
     if not found:
         raise asked.missing(name)
     return found
 
 
-def _shown(
-    asked: Coordinators, group: Group, committed: Mapping[Place, int], *, lag_only: bool
+def _kafka_document(
+    asked: Coordinators, group: Group, committed: Mapping[PartitionKey, int], *, lag_only: bool
 ) -> dict[str, Any]:
     owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
     places = sorted({*committed, *owner})
@@ -162,14 +162,14 @@ def _title(group: Mapping[str, Any]) -> str:
     return "   ".join([*parts, f"lag {group['lag']:,}{about}"])
 
 
-def _what(group: Mapping[str, Any]) -> list[dict[str, object]]:
+def _describe_state(group: Mapping[str, Any]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = group["partitions"]
     times = (row["lag_ms"] for row in group["partitions"])
     spans = (None if one is None else history.span(one) for one in times)
     return [{**row, "lag_time": span} for row, span in zip(rows, spans, strict=True)]
 
 
-def _who(group: Mapping[str, Any]) -> list[dict[str, object]]:
+def _member_columns(group: Mapping[str, Any]) -> list[dict[str, object]]:
     return [
         {
             "member": member["member_id"],
@@ -182,7 +182,7 @@ def _who(group: Mapping[str, Any]) -> list[dict[str, object]]:
     ]
 
 
-def _short(assigned: Sequence[Place] | None) -> str | None:
+def _short(assigned: Sequence[PartitionKey] | None) -> str | None:
     if assigned is None:
         return None
     topics: dict[str, list[str]] = {}

@@ -55,19 +55,19 @@ def describe(options: Options, /, names: tuple[str, ...], everything: bool, **wa
         return
     if not names:
         raise click.UsageError("which topic? Or a filter, such as --under-replicated")
-    many = session.Many(len(names))
+    many = session.ItemResults(len(names))
     described = []
     for name in names:
         with many.item():
             topic = session.topics(asked, [name], options.bootstrap)[name]
-            described.append(_described(asked, topic, everything=everything))
+            described.append(_topic_document(asked, topic, everything=everything))
     if options.output in ("table", "wide"):
         for topic in described:
             _print_topic(topic)
     else:
         columns = ("name", "topic_id", "internal", "min_isr", "partitions", "config")
         output.rows(options, columns, described)
-    many.leave()
+    many.raise_failure()
 
 
 def _list(
@@ -82,22 +82,24 @@ def _list(
         topics = [one for one in session.metadata(asked)["topics"] if not one["error_code"]]
     found = [
         each
-        for each in replica_health.look(asked, topics)
+        for each in replica_health.partition_health(asked, topics)
         if any(is_wanted(each) for is_wanted in filters)
     ]
     rows = [{"topic": each.topic, **each.row(), "status": each.words()} for each in found]
     columns = ("topic", "partition", "leader", "replicas", "isr", "min_isr")
-    output.rows(options, (*columns, *_said(rows), "status"), rows)
+    output.rows(options, (*columns, *_count_line(rows), "status"), rows)
 
 
-def _said(rows: Sequence[Mapping[str, Any]], names: Sequence[str] = _SOMETIMES) -> list[str]:
+def _count_line(rows: Sequence[Mapping[str, Any]], names: Sequence[str] = _SOMETIMES) -> list[str]:
     return [name for name in names if any(row[name] for row in rows)]
 
 
-def _described(asked: _krust.Client, topic: dict[str, Any], *, everything: bool) -> dict[str, Any]:
+def _topic_document(
+    asked: _krust.Client, topic: dict[str, Any], *, everything: bool
+) -> dict[str, Any]:
     led = [p["partition_index"] for p in topic["partitions"] if p["leader_id"] >= 0]
     offsets = offsets_of(asked, topic["name"], led)
-    found = replica_health.look(asked, [topic])
+    found = replica_health.partition_health(asked, [topic])
     partitions = [
         {
             **each.row(),
@@ -126,8 +128,8 @@ def _print_topic(topic: dict[str, Any]) -> None:
     if topic["internal"]:
         words.append("internal")
     click.echo("  ".join(words))
-    columns = ["partition", "leader", "leader_epoch", "replicas", "isr", *_said(partitions)]
-    columns += ["start_offset", "end_offset", *_said(partitions, ["status"])]
+    columns = ["partition", "leader", "leader_epoch", "replicas", "isr", *_count_line(partitions)]
+    columns += ["start_offset", "end_offset", *_count_line(partitions, ["status"])]
     output.table(columns, partitions)
     if topic["config"]:
         settings = [{"setting": key, "value": value} for key, value in topic["config"].items()]

@@ -80,7 +80,7 @@ def command(
                 f"there are {brokers} (-n)"
             )
         config["default.replication.factor"] = str(replication_factor)
-    ready = serve.Ready(ready_file, None)
+    ready = serve.ReadyReport(ready_file, None)
     with (
         ready,
         serve.stops() as asked,

@@ -1,8 +1,8 @@
-"""`krust cluster elect`: who leads partitions.
+"""`krust cluster elect`: elects leaders of partitions.
 
-A preferred election moves leaderships to the first replica of each partition, and loses nothing. It
-is done at once. An unclean election makes a leader of a replica that may lack acknowledged records,
-and those are lost. The command shows the partitions and needs consent.
+A preferred election makes the first replica of each partition the leader, and loses no record. The
+command does that at once. An unclean election makes a replica the leader that may lack acknowledged
+records, and those are lost. The command shows the partitions first and asks for consent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 
 from krust.cli import completion, output, session
 from krust.cli import options as shared
-from krust.cli.plans import agreed
+from krust.cli.plans import confirm_plan
 from krust.cli.reassign_plan import why_unreadable
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def elect(
 ) -> None:
     """Let preferred replicas lead, of these partitions or of all.
 
-    --unclean elects where no replica in sync is alive. It shows the partitions, and needs --yes.
+    --unclean elects a replica that is not in sync if no other is alive. It shows the partitions,
+    and needs --yes.
     """
     asked = session.client(options)
     places = _places(asked, options, names)
@@ -54,7 +55,9 @@ def elect(
     is_all = not names and file is None
     if dry_run or unclean:
         rows = _candidates(asked, None if is_all else places, unclean=unclean)
-        if rows and not agreed(options, rows, dry_run, "Elect replicas that may lack records?"):
+        if rows and not confirm_plan(
+            options, rows, dry_run, "Elect replicas that may lack records?"
+        ):
             if options.output not in ("table", "wide"):
                 output.rows(options, ("topic", "partition", "leader", "replicas", "isr"), rows)
             return
@@ -82,7 +85,7 @@ def _report(options: Options, answered: Iterable[dict[str, Any]]) -> None:
         for one in answered
         for each in one["partition_result"]
     ]
-    many, rows = session.Many(len(results)), []
+    many, rows = session.ItemResults(len(results)), []
     for place, each in results:
         needed = each["error_code"] != NOT_NEEDED
         with many.item():
@@ -92,7 +95,7 @@ def _report(options: Options, answered: Iterable[dict[str, Any]]) -> None:
     if not results:
         session.note(options, "every partition is led as it should be")
     output.rows(options, ("topic", "partition", "elected"), rows)
-    many.leave()
+    many.raise_failure()
 
 
 def _candidates(

@@ -22,15 +22,15 @@ from krust.cli import (
     zookeeper,
 )
 from krust.cli import options as shared
-from krust.cli.coordinator import DEAD, Coordinators, stopped
-from krust.cli.plans import agreed, tell_moves
+from krust.cli.coordinator import DEAD, Coordinators, require_no_members
+from krust.cli.plans import confirm_plan, report_offsets
 from krust.errors import KrustError
 from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from krust.cli.coordinator import Place
+    from krust.cli.coordinator import PartitionKey
     from krust.cli.options import Options
 
 _MOVED = ("topic", "partition", "old", "new", "lag", "moved")
@@ -66,7 +66,7 @@ def list_(
 
     states = tuple(map(_state, states))
     asked = Coordinators(options)
-    old = zookeeper.found(options, asked.client, connect)
+    old = zookeeper.open_groups(options, asked.client, connect)
     rows = [
         {
             "group": group["group_id"],
@@ -124,7 +124,7 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
         raise click.UsageError("give one of --to SPEC, --to-group GROUP and --to-file FILE")
     asked = Coordinators(options)
     old = asked.committed(name)
-    stopped(asked.describe(name))
+    require_no_members(asked.describe(name))
     if how["to"] is not None:
         new = _by_spec(asked, how["to"], _places(asked, options, topics, old))
     else:
@@ -143,18 +143,18 @@ def seek(options: Options, /, name: str, topics: tuple[str, ...], **how: Any) ->
         text = f'topic "{gone[0][0]}" has no partition {gone[0][1]}'
         raise session.refused(session.UNKNOWN_TOPIC, text)
     rows = _plan(asked, old, new)
-    done = agreed(
+    done = confirm_plan(
         options, rows, how["dry_run"], f"Move {counted(len(rows), 'offset')} of group {name}?"
     )
     failed = asked.commit(name, new) if done else {}
-    tell_moves(options, _MOVED, rows, failed, done=done)
+    report_offsets(options, _MOVED, rows, failed, done=done)
 
 
 def _places(
-    asked: Coordinators, options: Options, topics: Iterable[str], known: Iterable[Place]
-) -> list[Place]:
+    asked: Coordinators, options: Options, topics: Iterable[str], known: Iterable[PartitionKey]
+) -> list[PartitionKey]:
     """The partitions that `--topic` names; without it, those with commits."""
-    chosen: list[Place] = []
+    chosen: list[PartitionKey] = []
     for text in topics:
         name, partitions = session.partitions_of(text)
         topic = session.topics(asked.client, [name], options.bootstrap)[name]
@@ -163,7 +163,9 @@ def _places(
     return chosen if topics else asked.existing(known)
 
 
-def _by_spec(asked: Coordinators, text: str, places: Sequence[Place]) -> dict[Place, int]:
+def _by_spec(
+    asked: Coordinators, text: str, places: Sequence[PartitionKey]
+) -> dict[PartitionKey, int]:
     try:
         wanted = offset_range.parse(text, int(time.time() * 1000))
     except offset_range.SpecError as error:
@@ -184,11 +186,11 @@ def _by_spec(asked: Coordinators, text: str, places: Sequence[Place]) -> dict[Pl
     return new
 
 
-def _read(lines: Iterable[str]) -> dict[Place, int]:
+def _read(lines: Iterable[str]) -> dict[PartitionKey, int]:
     """Lines of `TOPIC PARTITION OFFSET`, separated by blanks or commas. Empty lines and lines with
     # are skipped.
     """
-    found: dict[Place, int] = {}
+    found: dict[PartitionKey, int] = {}
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].replace(",", " ").split()
         if not words:
@@ -202,7 +204,7 @@ def _read(lines: Iterable[str]) -> dict[Place, int]:
 
 
 def _plan(
-    asked: Coordinators, old: Mapping[Place, int], new: Mapping[Place, int]
+    asked: Coordinators, old: Mapping[PartitionKey, int], new: Mapping[PartitionKey, int]
 ) -> list[dict[str, Any]]:
     ends = asked.offsets(list(new), _krust.LATEST)
     return [
@@ -232,7 +234,7 @@ def delete(options: Options, names: tuple[str, ...], dry_run: bool) -> None:
         group, offsets = asked.describe(name), asked.committed(name)
         if group.state == DEAD and not offsets:
             raise asked.missing(name)
-        stopped(group)
+        require_no_members(group)
         return {"group": name, "state": group.state, "offsets": len(offsets)}
 
     def act(row: dict[str, Any]) -> None:
@@ -291,12 +293,12 @@ def _plan_and_act(
 ) -> None:
     """Show a row for each item, and after confirmation do each item."""
     (plan, act), (dry_run, question, column) = steps, how
-    many = session.Many(len(items))
+    many = session.ItemResults(len(items))
     rows: list[dict[str, Any]] = []
     for item in items:
         with many.item():
             rows.append(plan(item))
-    done = bool(rows) and agreed(options, rows, dry_run, question)
+    done = bool(rows) and confirm_plan(options, rows, dry_run, question)
     for row in rows:
         row[column] = False
         with many.item():
@@ -305,4 +307,4 @@ def _plan_and_act(
                 row[column] = True
     if rows and (done or options.output not in ("table", "wide")):
         output.rows(options, list(rows[0]), rows)
-    many.leave()
+    many.raise_failure()

@@ -43,7 +43,7 @@ def metadata_problems(directories: Iterable[str]) -> list[dict[str, object]]:
     ]
 
 
-class Bad(NamedTuple):
+class BadPosition(NamedTuple):
     """The first position of a partition without a good batch."""
 
     file: Path
@@ -160,27 +160,29 @@ def shape(partition: Path) -> dict[str, object]:
     }
 
 
-def first_bad(partition: Path) -> Bad | None:
+def first_bad(partition: Path) -> BadPosition | None:
     """The first bad position of the log. Nothing behind it can be trusted."""
     end = 0
     for file in segments(partition):
         base = int(file.stem)
         if base < end:
-            return Bad(file, 0, end, f"begins at {base}, below the end of the segment before")
+            return BadPosition(
+                file, 0, end, f"begins at {base}, below the end of the segment before"
+            )
         end = base
         at = 0
         for batch in batches(file):
             if not is_good(batch):
                 problem = str(batch.get("problem", "wrong checksum"))
-                return Bad(file, int(batch.get("position", at)), end, problem)
+                return BadPosition(file, int(batch.get("position", at)), end, problem)
             if batch["base_offset"] < end and batch["magic"] == 2:
-                return Bad(file, int(batch["position"]), end, "an offset falls")
+                return BadPosition(file, int(batch["position"]), end, "an offset falls")
             end = batch["last_offset"] + 1
             at = batch["position"] + batch["size_bytes"]
     return None
 
 
-def lost_end(partition: Path) -> Bad | None:
+def lost_end(partition: Path) -> BadPosition | None:
     """The end of a whole log if the checkpoints prove that it was longer. A broker serves such a
     log and appends nothing, so that no offset is used twice.
     """
@@ -193,7 +195,7 @@ def lost_end(partition: Path) -> Bad | None:
     if end >= point or (high is not None and high <= end):
         return None
     problem = f"the log ends too early: offsets {end} to {point - 1} are lost"
-    return Bad(last, last.stat().st_size, end, problem)
+    return BadPosition(last, last.stat().st_size, end, problem)
 
 
 def compacted(partition: Path) -> dict[str, object]:

@@ -27,13 +27,13 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 _COPY = 1 << 20
 
 
-def plan(bad: logfacts.Bad) -> list[tuple[Path, int]]:
+def plan(bad: logfacts.BadPosition) -> list[tuple[Path, int]]:
     """The files to cut and their positions: the bad file and all later ones."""
     later = [file for file in logfacts.segments(bad.file.parent) if file.stem > bad.file.stem]
     return [(bad.file, bad.position), *((file, 0) for file in later)]
 
 
-def repair(bad: logfacts.Bad) -> list[Path]:
+def repair(bad: logfacts.BadPosition) -> list[Path]:
     """Cut the log at the bad position. Returns the side files."""
     folder = bad.file.absolute().parent
     with locked(folder.parent):

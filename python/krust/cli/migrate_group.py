@@ -12,15 +12,15 @@ import click
 
 from krust.cli import completion, session, zookeeper
 from krust.cli import options as shared
-from krust.cli.coordinator import Coordinators, stopped
-from krust.cli.plans import agreed, tell_moves
+from krust.cli.coordinator import Coordinators, require_no_members
+from krust.cli.plans import confirm_plan, report_offsets
 from krust.errors import KrustError
 from krust.words import counted
 
 if TYPE_CHECKING:
-    from krust.cli.coordinator import Place
+    from krust.cli.coordinator import PartitionKey
     from krust.cli.options import Options
-    from krust.cli.zookeeper import OldGroups
+    from krust.cli.zookeeper import ZooKeeperGroups
 
 _COLUMNS = ("topic", "partition", "old", "new", "moved")
 
@@ -44,13 +44,13 @@ def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_ru
     dual.commit.enabled of its members.
     """
     asked = Coordinators(options)
-    old = zookeeper.found(options, asked.client, connect)
+    old = zookeeper.open_groups(options, asked.client, connect)
     if old is None:
         raise KrustError(
             f"no ZooKeeper is known to {options.bootstrap}", hint="name it: --zookeeper HOSTS"
         )
     for keeper in (asked, old):
-        stopped(keeper.describe(name))
+        require_no_members(keeper.describe(name))
     in_kafka, in_zookeeper = asked.committed(name), old.committed(name)
     now, come = (in_kafka, in_zookeeper) if to == "kafka" else (in_zookeeper, in_kafka)
     if not now and not come:
@@ -64,16 +64,16 @@ def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_ru
         if (topic, partition) in there and offset > now.get((topic, partition), -1)
     ]
     question = f"Move {counted(len(rows), 'offset')} of group {name} to {to}?"
-    done = bool(rows) and agreed(options, rows, dry_run, question)
+    done = bool(rows) and confirm_plan(options, rows, dry_run, question)
     failed = _moved(asked, old, name, to, rows) if done else {}
     if not rows and options.output in ("table", "wide"):
         session.note(options, f"group {name!r} is at least as far in {to} already")
-    tell_moves(options, _COLUMNS, rows, failed, done=done)
+    report_offsets(options, _COLUMNS, rows, failed, done=done)
 
 
 def _moved(
-    asked: Coordinators, old: OldGroups, name: str, to: str, rows: list[dict[str, Any]]
-) -> dict[Place, int]:
+    asked: Coordinators, old: ZooKeeperGroups, name: str, to: str, rows: list[dict[str, Any]]
+) -> dict[PartitionKey, int]:
     """Store the new offsets. Returns partition -> error code."""
     new = {(row["topic"], row["partition"]): row["new"] for row in rows}
     if to == "kafka":
@@ -82,5 +82,5 @@ def _moved(
     return {}
 
 
-def _listed(places: list[Place]) -> str:
+def _listed(places: list[PartitionKey]) -> str:
     return ", ".join(f"{topic}:{partition}" for topic, partition in places)

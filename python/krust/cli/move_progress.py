@@ -1,9 +1,9 @@
-"""Follows partitions that move until they are where they should be: for `krust cluster reassign`.
+"""Follows reassignments until all have ended, for `krust cluster reassign`.
 
     moving   12 of 40 partitions  [########------------]  41%  3.4 GB of 8.2 GB  120 MB/s  eta 40s
 
-Partitions are done when ListPartitionReassignments no longer lists them; bytes are those of the new
-replicas on their brokers (DescribeLogDirs), beside the leaders' when the move began.
+A partition is done when ListPartitionReassignments no longer lists it. The bytes are those of the
+new replicas on their brokers (DescribeLogDirs), of the leaders' bytes when the move began.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     from krust import _krust
     from krust.cli.options import Options
-    from krust.cli.replica_health import Place
+    from krust.cli.replica_health import PartitionKey
 
 BAR = 20
 _BETWEEN_S = 0.5
 _PATIENCE_S = 60.0
 """how long nobody may be the controller, or answer"""
-_TOLD_S = 10.0
+_LOG_EVERY_S = 10.0
 """between two lines where no terminal is"""
 
 
-class Copy(NamedTuple):
-    """What has to be copied of a partition."""
+class PartitionCopy(NamedTuple):
+    """The copies that a partition needs."""
 
     added: Sequence[int]
     """the brokers that get it"""
@@ -42,7 +42,9 @@ class Copy(NamedTuple):
     """of its leader's replica"""
 
 
-def follow(options: Options, asked: _krust.Client, copies: Mapping[Place, Copy]) -> None:
+def follow(
+    options: Options, asked: _krust.Client, copies: Mapping[PartitionKey, PartitionCopy]
+) -> None:
     """Return when none of these partitions moves any more, and show how far it is.
 
     raises  KrustError: no broker answers for a minute
@@ -67,7 +69,7 @@ def follow(options: Options, asked: _krust.Client, copies: Mapping[Place, Copy])
                 seen.popleft()
             if not left and len(seen) == 1 and not total:
                 return
-            if line.terminal or not left or heard - told >= _TOLD_S:
+            if line.terminal or not left or heard - told >= _LOG_EVERY_S:
                 told = heard
                 line.write(progress_line(len(copies) - len(left), len(copies), total, seen))
             if not left:
@@ -78,8 +80,8 @@ def follow(options: Options, asked: _krust.Client, copies: Mapping[Place, Copy])
 
 
 def _missing(
-    asked: _krust.Client, copies: Mapping[Place, Copy], left: set[Place]
-) -> dict[Place, int]:
+    asked: _krust.Client, copies: Mapping[PartitionKey, PartitionCopy], left: set[PartitionKey]
+) -> dict[PartitionKey, int]:
     """The bytes that new replicas still lack."""
     brokers = {broker for place in left for broker in copies[place].added}
     sizes = replica_sizes(asked, brokers, left) if brokers else {}

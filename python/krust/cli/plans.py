@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
 
 
-def agreed(options: Options, rows: Sequence[dict[str, Any]], dry_run: bool, question: str) -> bool:
+def confirm_plan(
+    options: Options, rows: Sequence[dict[str, Any]], dry_run: bool, question: str
+) -> bool:
     """Show the plan. Returns whether to carry it out: with `--yes`, or after yes on a terminal."""
     if options.yes and not dry_run:
         return True
@@ -26,7 +28,7 @@ def agreed(options: Options, rows: Sequence[dict[str, Any]], dry_run: bool, ques
     return False
 
 
-def tell_moves(
+def report_offsets(
     options: Options,
     columns: Sequence[str],
     rows: Sequence[dict[str, Any]],
@@ -35,7 +37,7 @@ def tell_moves(
     done: bool,
 ) -> None:
     """Report the result of each offset: (topic, partition) -> error code."""
-    many = session.Many(len(rows))
+    many = session.ItemResults(len(rows))
     for row in rows:
         code = failed.get((row["topic"], row["partition"]), 0)
         with many.item():
@@ -43,4 +45,4 @@ def tell_moves(
         row["moved"] = done and not code
     if done or options.output not in ("table", "wide"):
         output.rows(options, columns, rows)
-    many.leave()
+    many.raise_failure()

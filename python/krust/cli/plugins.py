@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 Plugin = TypeVar("Plugin")
 
 
-def show(options: Options, plugins: Plugins[Plugin]) -> None:
+def list_plugins(options: Options, plugins: Plugins[Plugin]) -> None:
     """List the plug-ins: built-in ones, and those of installed packages."""
     columns = ("name", "source", "place", "about")
     rows = [{column: getattr(one, column) for column in columns} for one in plugins.known()]
     output.rows(options, columns, rows)
 
 
-def chosen(plugins: Plugins[Plugin], name: str, parameters: Parameters | None = None) -> Plugin:
+def find_plugin(
+    plugins: Plugins[Plugin], name: str, parameters: Parameters | None = None
+) -> Plugin:
     """The plug-in of a name. Its module may be in the working directory, as for `python -m`."""
     sys.path.insert(0, "")
     try:
@@ -39,7 +41,7 @@ def chosen(plugins: Plugins[Plugin], name: str, parameters: Parameters | None = 
 
 
 @contextmanager
-def blamed(name: str, rule: type[Exception]) -> Iterator[None]:
+def call_plugin(name: str, rule: type[Exception]) -> Iterator[None]:
     """Call a plug-in. Exit 9: it breaks a rule. Its exception is shown with a traceback."""
     try:
         yield

@@ -1,9 +1,10 @@
-"""`krust cluster reassign`: which brokers have partitions.
+"""`krust cluster reassign`: moves partitions to other brokers.
 
-The wanted replicas are named (`orders:0=1,2,3`, or a file in the JSON of kafka-reassign-partitions)
-or planned: spread over brokers (`--to`), shared with new ones (`--add`), taken off others
-(`--remove`), with another replication factor (`-r`). The plan is shown with the bytes it copies;
-after --yes it is done and followed to its end. Without any of it the moves under way are listed.
+The user names the new replicas (`orders:0=1,2,3`, or a file in the JSON of
+kafka-reassign-partitions), or krust plans them: spread over brokers (`--to`), moved to new brokers
+(`--add`) or away from others (`--remove`), with another replication factor (`-r`). The command
+shows the plan with the bytes that it copies. With --yes it starts the moves and follows them to
+their end. Without arguments it lists the moves under way.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import click
 
 from krust.cli import completion, move_progress, output, reassign_plan, session
 from krust.cli import options as shared
-from krust.cli.move_progress import Copy
-from krust.cli.plans import agreed
-from krust.cli.replica_health import Move, ongoing_moves
-from krust.cli.throttles import Moving, throttle, unthrottle
+from krust.cli.move_progress import PartitionCopy
+from krust.cli.plans import confirm_plan
+from krust.cli.replica_health import OngoingMove, ongoing_moves
+from krust.cli.throttles import MovingPartition, throttle, unthrottle
 from krust.words import counted, size
 
 if TYPE_CHECKING:
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
     from krust import _krust
     from krust.cli.options import Options
-    from krust.cli.reassign_plan import Change
-    from krust.cli.replica_health import Place
+    from krust.cli.reassign_plan import ReplicaChange
+    from krust.cli.replica_health import PartitionKey
 
 NO_REASSIGNMENT = 85
 """error code NO_REASSIGNMENT_IN_PROGRESS"""
 _COLUMNS = ("topic", "partition", "from", "to", "bytes")
 
 
-class How(NamedTuple):
-    """What `reassign` does beside the plan."""
+class ReassignOptions(NamedTuple):
+    """How `reassign` carries out a plan."""
 
     rate: int | None
     """bytes a second that no broker may exceed"""
@@ -89,21 +90,21 @@ def reassign(
     save: Path | None,
     **planned: Any,
 ) -> None:
-    """Move partitions to other brokers, the preferred leader first; without any: list moves.
+    """Move partitions to other brokers, the preferred leader first; without arguments: list moves.
 
-    The plan shows what each partition has, gets, and how many bytes that copies; --yes does it.
-    Ctrl-C ends the watching, not the moves.
+    The plan shows the replicas of each partition before and after, and the bytes that are copied.
+    --yes carries it out. Ctrl-C ends only this command; the moves continue.
     """
-    wanted = reassign_plan.Wanted(moves, file, **planned)
+    wanted = reassign_plan.WantedReplicas(moves, file, **planned)
     asks = [wanted.is_given, watch, bool(given_up) or cancel_all, is_unthrottled]
     if sum(asks) > 1:
         raise click.UsageError("plan moves, or --watch, --cancel or --unthrottle them: one at once")
     asked = session.client(options)
     if wanted.is_given:
-        changes = reassign_plan.changes(options, asked, wanted)
+        changes = reassign_plan.planned_changes(options, asked, wanted)
         if save is not None:
             reassign_plan.save(save, changes)
-        _carry_out(options, asked, changes, How(rate, not no_wait, dry_run))
+        _carry_out(options, asked, changes, ReassignOptions(rate, not no_wait, dry_run))
     elif given_up or cancel_all:
         _cancel(options, asked, given_up, dry_run=dry_run)
     elif watch:
@@ -114,20 +115,22 @@ def reassign(
         _list(options, ongoing_moves(asked))
 
 
-def _carry_out(options: Options, asked: _krust.Client, changes: Sequence[Change], how: How) -> None:
-    """Show the plan; with the user's consent send it and follow it."""
+def _carry_out(
+    options: Options, asked: _krust.Client, changes: Sequence[ReplicaChange], how: ReassignOptions
+) -> None:
+    """Show the plan. If the user agrees, send it and follow it."""
     rows = [each.row() for each in changes]
     if not rows:
         session.note(options, "every partition is where it should be")
         output.rows(options, _COLUMNS, rows)
         return
     session.note(options, _summary(changes))
-    if not agreed(options, rows, how.dry_run, "Move these partitions?"):
+    if not confirm_plan(options, rows, how.dry_run, "Move these partitions?"):
         if options.output not in ("table", "wide"):
             output.rows(options, _COLUMNS, rows)
         return
     moving = [
-        Moving(each.topic, each.partition, each.before, each.added)
+        MovingPartition(each.topic, each.partition, each.before, each.added)
         for each in changes
         if each.added
     ]
@@ -137,7 +140,9 @@ def _carry_out(options: Options, asked: _krust.Client, changes: Sequence[Change]
     refused = _send(options, asked, places)
     started = [each for each in changes if (each.topic, each.partition) not in refused]
     if how.is_followed:
-        copies = {(each.topic, each.partition): Copy(each.added, each.bytes) for each in started}
+        copies = {
+            (each.topic, each.partition): PartitionCopy(each.added, each.bytes) for each in started
+        }
         _follow(options, asked, copies, is_throttled=how.rate is not None)
         if how.rate is not None:
             _unthrottle(options, asked, moving)
@@ -146,8 +151,8 @@ def _carry_out(options: Options, asked: _krust.Client, changes: Sequence[Change]
     _report(options, asked, changes, refused, is_over=how.is_followed)
 
 
-def _summary(changes: Sequence[Change]) -> str:
-    """What a plan comes to."""
+def _summary(changes: Sequence[ReplicaChange]) -> str:
+    """The totals of a plan."""
     received: dict[int, int] = {}
     for each in changes:
         for broker in each.added:
@@ -162,9 +167,9 @@ def _summary(changes: Sequence[Change]) -> str:
 
 
 def _send(
-    options: Options, asked: _krust.Client, wanted: Mapping[Place, Sequence[int] | None]
-) -> dict[Place, dict[str, Any]]:
-    """Order it; returns the answers that refuse a partition."""
+    options: Options, asked: _krust.Client, wanted: Mapping[PartitionKey, Sequence[int] | None]
+) -> dict[PartitionKey, dict[str, Any]]:
+    """Request the reassignments. Returns the answers that refuse a partition."""
     topics: dict[str, list[dict[str, object]]] = {}
     for (name, number), replicas in wanted.items():
         one: dict[str, object] = {"partition_index": number, "replicas": replicas}
@@ -185,7 +190,7 @@ def _send(
 def _follow(
     options: Options,
     asked: _krust.Client,
-    copies: dict[Place, Copy],
+    copies: dict[PartitionKey, PartitionCopy],
     *,
     is_throttled: bool = False,
 ) -> None:
@@ -201,8 +206,8 @@ def _follow(
         raise
 
 
-def _unthrottle(options: Options, asked: _krust.Client, moving: Sequence[Moving]) -> None:
-    """Take throttles away, unless other moves need those of the brokers."""
+def _unthrottle(options: Options, asked: _krust.Client, moving: Sequence[MovingPartition]) -> None:
+    """Remove the throttles. Those of brokers stay while other moves need them."""
     brokers = {broker for each in moving for broker in (*each.sources, *each.added)}
     if ongoing_moves(asked):
         session.note(options, "other moves are under way; their brokers stay throttled")
@@ -213,14 +218,14 @@ def _unthrottle(options: Options, asked: _krust.Client, moving: Sequence[Moving]
 def _report(
     options: Options,
     asked: _krust.Client,
-    changes: Sequence[Change],
-    refused: dict[Place, dict[str, Any]],
+    changes: Sequence[ReplicaChange],
+    refused: dict[PartitionKey, dict[str, Any]],
     *,
     is_over: bool,
 ) -> None:
-    """What became of each partition."""
+    """Report the result of each partition."""
     now = reassign_plan.replicas_now(asked, changes, options.timeout_ms) if is_over else {}
-    many, done = session.Many(len(changes)), []
+    many, done = session.ItemResults(len(changes)), []
     for each in changes:
         place = (each.topic, each.partition)
         with many.item():
@@ -234,13 +239,13 @@ def _report(
             done.append({**each.row(), "moved": is_over})
     if done:
         output.rows(options, _COLUMNS, done)
-    many.leave()
+    many.raise_failure()
 
 
 def _cancel(
     options: Options, asked: _krust.Client, given_up: Sequence[str], *, dry_run: bool
 ) -> None:
-    """Give moves up: each partition is again where it was."""
+    """Cancel moves: each partition gets the replicas from before its move."""
     ongoing = ongoing_moves(asked)
     wanted = _named(options, asked, ongoing, given_up) if given_up else list(ongoing)
     if not wanted:
@@ -255,26 +260,29 @@ def _cancel(
             move = ongoing[place]
             row["from"] = list(move.replicas)
             row["to"] = [broker for broker in move.replicas if broker not in move.adding]
-    if not agreed(options, rows, dry_run, "Give these moves up?"):
+    if not confirm_plan(options, rows, dry_run, "Give these moves up?"):
         if options.output not in ("table", "wide"):
             output.rows(options, _COLUMNS[:4], rows)
         return
     refused = _send(options, asked, dict.fromkeys(wanted))
-    many, done = session.Many(len(rows)), []
+    many, done = session.ItemResults(len(rows)), []
     for row, place in zip(rows, wanted, strict=True):
         with many.item():
             session.check(refused.get(place, {"error_code": 0}), f"{place[0]}:{place[1]}")
             done.append(row)
     if done:
         output.rows(options, _COLUMNS[:4], done)
-    many.leave()
+    many.raise_failure()
 
 
 def _named(
-    options: Options, asked: _krust.Client, ongoing: Iterable[Place], given_up: Sequence[str]
-) -> list[Place]:
-    """The partitions that --cancel names; a topic stands for those of it that move."""
-    found: list[Place] = []
+    options: Options,
+    asked: _krust.Client,
+    ongoing: Iterable[PartitionKey],
+    given_up: Sequence[str],
+) -> list[PartitionKey]:
+    """The partitions that --cancel names; a topic stands for its partitions that move."""
+    found: list[PartitionKey] = []
     for text in given_up:
         name, chosen = session.partitions_of(text)
         session.topics(asked, [name], options.bootstrap)
@@ -293,7 +301,9 @@ def _watch(options: Options, asked: _krust.Client) -> None:
         _list(options, ongoing)
         return
     sizes = reassign_plan.leader_sizes(asked, ongoing)
-    copies = {place: Copy(move.adding, sizes.get(place, 0)) for place, move in ongoing.items()}
+    copies = {
+        place: PartitionCopy(move.adding, sizes.get(place, 0)) for place, move in ongoing.items()
+    }
     _follow(options, asked, copies)
     _list(options, ongoing)
 
@@ -310,7 +320,7 @@ def _unthrottle_all(options: Options, asked: _krust.Client) -> None:
     output.rows(options, ("topic",), [{"topic": name} for name in throttled])
 
 
-def _list(options: Options, ongoing: dict[Place, Move]) -> None:
+def _list(options: Options, ongoing: dict[PartitionKey, OngoingMove]) -> None:
     rows = [
         {
             "topic": name,

@@ -1,4 +1,4 @@
-"""What `krust cluster reassign` is to change, from its arguments and the cluster as it is."""
+"""Plans the changes of `krust cluster reassign` from its arguments and the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from krust.cli import session
 from krust.cli.log_sizes import replica_sizes
 from krust.cli.output import to_json
-from krust.cli.replica_plans import Assignment, Targets, TooFewBrokersError, planned
+from krust.cli.replica_plans import Assignment, PlanTargets, TooFewBrokersError, plan_replicas
 from krust.cli.throttles import FOLLOWERS, LEADERS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from krust import _krust
     from krust.cli.options import Options
-    from krust.cli.replica_health import Place
+    from krust.cli.replica_health import PartitionKey
     from krust.cli.replica_plans import Replicas
 
 INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT = 38, 39
@@ -28,7 +28,7 @@ _TOPIC = 2
 _BETWEEN_S = 0.05
 
 
-class Wanted(NamedTuple):
+class WantedReplicas(NamedTuple):
     """The arguments that say which brokers partitions should have."""
 
     moves: Sequence[tuple[str, str]]
@@ -53,8 +53,8 @@ class Wanted(NamedTuple):
         return bool(self.moves) or self.file is not None or self.is_planned
 
 
-class Change(NamedTuple):
-    """Other replicas for a partition."""
+class ReplicaChange(NamedTuple):
+    """The replicas of a partition before and after a reassignment."""
 
     topic: str
     partition: int
@@ -69,7 +69,7 @@ class Change(NamedTuple):
         return [broker for broker in self.after if broker not in self.before]
 
     def row(self) -> dict[str, Any]:
-        """The fields that are printed; `bytes` is what is copied in all."""
+        """The fields that are printed; `bytes` counts all copies."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -79,7 +79,9 @@ class Change(NamedTuple):
         }
 
 
-def changes(options: Options, asked: _krust.Client, wanted: Wanted) -> list[Change]:
+def planned_changes(
+    options: Options, asked: _krust.Client, wanted: WantedReplicas
+) -> list[ReplicaChange]:
     """The changes that the arguments ask for, in order.
 
     raises  KafkaError: there is no such topic or broker, or there are too few brokers
@@ -104,15 +106,15 @@ def changes(options: Options, asked: _krust.Client, wanted: Wanted) -> list[Chan
         }
     sizes = leader_sizes(asked, [p for p, r in after.items() if set(r) - set(before.get(p, ()))])
     return [
-        Change(*place, before.get(place, ()), replicas, sizes.get(place, 0))
+        ReplicaChange(*place, before.get(place, ()), replicas, sizes.get(place, 0))
         for place, replicas in after.items()
     ]
 
 
 def _planned(
-    options: Options, asked: _krust.Client, wanted: Wanted
-) -> tuple[dict[Place, Replicas], dict[Place, Replicas]]:
-    """The replicas of the partitions in question, now and as planned."""
+    options: Options, asked: _krust.Client, wanted: WantedReplicas
+) -> tuple[dict[PartitionKey, Replicas], dict[PartitionKey, Replicas]]:
+    """The partitions that the arguments name, with their replicas now and as planned."""
     found = session.metadata(asked)
     racks = {int(broker["node_id"]): broker.get("rack") for broker in found["brokers"]}
     if wanted.topics:
@@ -131,14 +133,14 @@ def _planned(
         raise click.UsageError("a broker is either added or removed")
     has = {broker for each in partitions for broker in each.replicas}
     allowed = to or (has | added if wanted.add is not None else has | racks.keys()) - removed
-    targets = Targets(
+    targets = PlanTargets(
         {broker: racks.get(broker) for broker in allowed},
         frozenset(allowed & racks.keys()),
         frozenset(to or added),
         wanted.replication_factor,
     )
     try:
-        plan = planned(partitions, targets)
+        plan = plan_replicas(partitions, targets)
     except TooFewBrokersError as error:
         raise session.refused(INVALID_REPLICATION_FACTOR, str(error)) from None
     places = [(each.topic, each.partition) for each in partitions]
@@ -159,7 +161,7 @@ def _assignments(topics: Iterable[Mapping[str, Any]]) -> list[Assignment]:
     ]
 
 
-def leader_sizes(asked: _krust.Client, places: Collection[Place]) -> dict[Place, int]:
+def leader_sizes(asked: _krust.Client, places: Collection[PartitionKey]) -> dict[PartitionKey, int]:
     """The bytes of partitions on their leaders."""
     if not places:
         return {}
@@ -175,9 +177,9 @@ def leader_sizes(asked: _krust.Client, places: Collection[Place]) -> dict[Place,
 
 
 def replicas_now(
-    asked: _krust.Client, wanted: Sequence[Change], patience_ms: int
-) -> dict[Place, Replicas]:
-    """The replicas that partitions have; waits a while for those wanted, as news take a moment."""
+    asked: _krust.Client, wanted: Sequence[ReplicaChange], patience_ms: int
+) -> dict[PartitionKey, Replicas]:
+    """The replicas that partitions have. Waits a moment for the wanted ones: metadata is late."""
     names = list(dict.fromkeys(each.topic for each in wanted))
     deadline = time.monotonic() + patience_ms / 1000
     while True:
@@ -207,8 +209,8 @@ def throttled_topics(asked: _krust.Client, names: Sequence[str]) -> list[str]:
     ]
 
 
-def save(path: Path, wanted: Sequence[Change]) -> None:
-    """Write a plan as kafka-reassign-partitions reads it, and beside it the way back."""
+def save(path: Path, wanted: Sequence[ReplicaChange]) -> None:
+    """Write a plan as kafka-reassign-partitions reads it, and a second file that undoes it."""
     for file, replicas in (
         (path, [each.after for each in wanted]),
         (path.with_name(path.name + ".back"), [each.before for each in wanted]),
@@ -220,9 +222,9 @@ def save(path: Path, wanted: Sequence[Change]) -> None:
         file.write_text(to_json({"version": 1, "partitions": partitions}) + "\n")
 
 
-def _read_file(file: Path) -> dict[Place, Replicas]:
+def _read_file(file: Path) -> dict[PartitionKey, Replicas]:
     """Read the JSON of kafka-reassign-partitions."""
-    found: dict[Place, Replicas] = {}
+    found: dict[PartitionKey, Replicas] = {}
     try:
         content = json.loads(file.read_bytes())
         if content.get("version", 1) != 1:
@@ -240,7 +242,7 @@ def _read_file(file: Path) -> dict[Place, Replicas]:
 
 
 def why_unreadable(error: Exception) -> str:
-    """What is wrong with a file that should be Kafka's JSON."""
+    """Why a file is not valid JSON of Kafka's tool."""
     if isinstance(error, OSError):
         return str(error.strerror)
     if type(error) is ValueError:
@@ -248,7 +250,7 @@ def why_unreadable(error: Exception) -> str:
     return f"no JSON of Kafka's ({type(error).__name__}: {error})"
 
 
-def _named(argument: tuple[str, str]) -> tuple[Place, Replicas]:
+def _named(argument: tuple[str, str]) -> tuple[PartitionKey, Replicas]:
     """Read TOPIC:P=BROKER,.."""
     text, brokers = argument
     name, chosen = session.partitions_of(text)

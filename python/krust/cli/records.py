@@ -228,8 +228,8 @@ def _base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-READ = frozenset({"key", "value", "headers", "partition", "timestamp_ms"})
-TOLD = frozenset({"topic", "offset", "timestamp_type"})
+INPUT_FIELDS = frozenset({"key", "value", "headers", "partition", "timestamp_ms"})
+OUTPUT_ONLY_FIELDS = frozenset({"topic", "offset", "timestamp_type"})
 """Fields that only `consume` writes into a record's object."""
 
 
@@ -237,8 +237,8 @@ def from_object(found: object) -> dict[str, Any]:
     """The record of an object of the input. FormatError: an unknown field."""
     if not isinstance(found, dict):
         raise FormatError(f"a record is a JSON object, not {str(found)[:60]!r}")
-    if unknown := sorted(found.keys() - READ - TOLD):
-        known = ", ".join(sorted(READ))
+    if unknown := sorted(found.keys() - INPUT_FIELDS - OUTPUT_ONLY_FIELDS):
+        known = ", ".join(sorted(INPUT_FIELDS))
         raise FormatError(f"no field {unknown[0]!r} in a record; its fields are {known}")
     for header in found.get("headers") or ():
         if isinstance(header, dict) and (unknown := sorted(header.keys() - {"key", "value"})):

@@ -32,7 +32,7 @@ class StoppedEarly(Exception):  # noqa: N818 (no error: somebody asked for it)
     """A signal asked to stop before the broker had started."""
 
 
-class Watch:
+class RecoveryProgress:
     """Shows the progress of a start. A start that has to stop ends with StoppedEarly.
 
     stop   returns the reason to stop; None: there is none

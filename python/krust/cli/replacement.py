@@ -1,9 +1,8 @@
 """`krust cluster replace-plan`: the checked steps from a Kafka cluster on a ZooKeeper to krust, and
 back.
 
-The plan follows from the cluster as it is: brokers of the kind that is wanted are done, the others
-come next, the controller last. So the command is run before each step, and shows what is left. It
-changes nothing.
+The command reads the cluster: brokers of the wanted kind are done, the others come next, the
+controller last. Run it before each step; it shows the steps that are left. It changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from krust.cli import options as shared
 from krust.cli import output, session
 from krust.cli.exits import Exit
 from krust.cli.replacement_checks import PROBLEM, findings, may_go_on
-from krust.cli.replacement_facts import KAFKA, KRUST, facts
+from krust.cli.replacement_facts import KAFKA, KRUST, read_cluster
 from krust.words import counted
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _ELECT = "krust cluster elect -b {bootstrap}"
 _PLAN = "krust cluster replace-plan -b {bootstrap} --zookeeper {zookeeper} --next{back}"
 
 
-class Step(NamedTuple):
+class BrokerReplacement(NamedTuple):
     """The replacement of one broker."""
 
     node: int
@@ -54,11 +53,11 @@ class Step(NamedTuple):
 def replace_plan(options: Options, zookeeper: str | None, is_back: bool, is_next: bool) -> None:
     """Check a cluster of Kafka 3.9 and ZooKeeper, and print the steps to replace its brokers.
 
-    Each broker is stopped and started as krust (--back: as Kafka) on the same data directories.
-    Run it again before each broker: exit 9 if something has to be mended first, else 0. Nothing is
-    changed.
+    Each step stops a broker and starts it as krust (--back: as Kafka) on the same data directories.
+    Run the command again before each broker. Exit 9: a problem has to be fixed first. It changes
+    nothing.
     """
-    known = facts(options, zookeeper)
+    known = read_cluster(options, zookeeper)
     found = findings(known)
     steps = _steps(known, KAFKA if is_back else KRUST)
     if is_next:
@@ -73,14 +72,14 @@ def replace_plan(options: Options, zookeeper: str | None, is_back: bool, is_next
         session.sys_exit(Exit.PROBLEMS)
 
 
-def _steps(known: ClusterFacts, wanted: str) -> list[Step]:
+def _steps(known: ClusterFacts, wanted: str) -> list[BrokerReplacement]:
     """A step for each broker of the other kind, the controller's last."""
     left = [each for each in known.brokers if each.kind != wanted]
     left.sort(key=lambda each: (each.node == known.controller, each.node))
     return [_step(known, each, wanted) for each in left]
 
 
-def _step(known: ClusterFacts, broker: BrokerFacts, wanted: str) -> Step:
+def _step(known: ClusterFacts, broker: BrokerFacts, wanted: str) -> BrokerReplacement:
     words = {
         "bootstrap": ",".join(f"{each.host}:{each.port}" for each in known.brokers),
         "zookeeper": known.zookeeper,
@@ -100,7 +99,7 @@ def _step(known: ClusterFacts, broker: BrokerFacts, wanted: str) -> Step:
         (_ELECT.format(**words), "its preferred partitions are led by it again"),
     ]
     address = f"{broker.host}:{broker.port}"
-    return Step(broker.node, address, broker.kind, wanted, directories, actions)
+    return BrokerReplacement(broker.node, address, broker.kind, wanted, directories, actions)
 
 
 def _start_krust(known: ClusterFacts, broker: BrokerFacts) -> str:
@@ -112,9 +111,13 @@ def _start_krust(known: ClusterFacts, broker: BrokerFacts) -> str:
 
 
 def _print(
-    known: ClusterFacts, found: Sequence[Finding], steps: Sequence[Step], *, whole: bool
+    known: ClusterFacts,
+    found: Sequence[Finding],
+    steps: Sequence[BrokerReplacement],
+    *,
+    whole: bool,
 ) -> None:
-    """The checks, the first step, and the others in a line each, or whole too."""
+    """Print the checks, the first step, and the other steps, in a line each or in full."""
     kinds = [each.kind for each in known.brokers]
     click.echo(
         f"cluster {known.cluster_id}  ZooKeeper {known.zookeeper}  "
@@ -139,7 +142,7 @@ def _print(
 
 
 def _document(
-    known: ClusterFacts, found: Sequence[Finding], steps: Sequence[Step]
+    known: ClusterFacts, found: Sequence[Finding], steps: Sequence[BrokerReplacement]
 ) -> dict[str, Any]:
     return {
         "cluster_id": known.cluster_id,

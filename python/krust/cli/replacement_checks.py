@@ -1,9 +1,9 @@
 """Whether a broker of a cluster may be replaced now: the checks of `krust cluster replace-plan`.
 
-problem  replacing a broker would cost records, writes or clients: it has to be mended first
-warning  something stops working, or works otherwise; the operator decides
-ok       nothing to say
-Pure: from facts to findings.
+problem  replacing a broker now would cost records, writes or clients: fix it first
+warning  a feature stops working, or works differently; the operator decides
+ok       the check found no problem
+Pure: from `ClusterFacts` to findings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HARMLESS = frozenset({"zookeeper.connect", "broker.id", "node.id", "log.dirs", 
 
 
 class Finding(NamedTuple):
-    """The outcome of a check."""
+    """The result of a check."""
 
     check: str
     status: str
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 
 def findings(facts: ClusterFacts) -> list[Finding]:
-    """The outcome of each check, in the order in which to mend."""
+    """The result of each check, in the order in which to fix them."""
     return [Finding(name, *(check(facts) or (OK, well))) for name, check, well in _CHECKS]
 
 

@@ -1,6 +1,6 @@
-"""What `krust cluster replace-plan` knows of a cluster: read from its brokers and its ZooKeeper.
+"""Reads what `krust cluster replace-plan` checks, from a cluster's brokers and its ZooKeeper.
 
-Nothing is written. A broker that does not answer has an `error` instead of settings.
+It writes nothing. A broker that does not answer has an `error` instead of settings.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import _krust
 from krust.cli import replica_health, session
-from krust.cli.brokers import BROKER, Directory, directory
+from krust.cli.brokers import BROKER, LogDirBytes, log_dir_of
 from krust.cli.describe_topic import is_own, offsets_of
 from krust.cli.internal import decoded
 from krust.cli.zookeeper import configured_connect
@@ -51,7 +51,7 @@ class BrokerFacts(NamedTuple):
     """all, with their defaults"""
     own: frozenset[str]
     """those that its file sets"""
-    directories: Sequence[Directory]
+    directories: Sequence[LogDirBytes]
     list_offsets: int
     """its newest version of ListOffsets, which tells Kafka's releases apart"""
     endpoints: Sequence[tuple[str, str, str]]
@@ -85,8 +85,8 @@ class ClusterFacts(NamedTuple):
     zookeeper_cluster_id: str | None
 
 
-def facts(options: Options, zookeeper: str | None) -> ClusterFacts:
-    """Ask everybody.
+def read_cluster(options: Options, zookeeper: str | None) -> ClusterFacts:
+    """Ask all brokers and the ZooKeeper.
 
     raises  KrustError: no broker or no ZooKeeper answers, or there is none
     """
@@ -111,7 +111,7 @@ def facts(options: Options, zookeeper: str | None) -> ClusterFacts:
             connect,
             int(found.get("controller_id", -1)),
             brokers,
-            replica_health.look(asked, topics),
+            replica_health.partition_health(asked, topics),
             _topic_settings(asked, [str(topic["name"]) for topic in topics]),
             *_transactional_ids(asked, options, topics),
             _features(tree),
@@ -176,7 +176,7 @@ def _broker(
         frozenset(
             each["name"] for each in described["configs"] if each.get("config_source") == _STATIC
         ),
-        [directory(each) for each in dirs],
+        [log_dir_of(each) for each in dirs],
         versions.get(LIST_OFFSETS, -1),
         endpoints,
     )

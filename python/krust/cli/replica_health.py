@@ -1,14 +1,15 @@
-"""What the replicas of a partition are in, as `kafka-topics` counts it: for `krust topic describe`
-and `krust cluster health`.
+"""The health of partitions' replicas, as `kafka-topics` counts it: for `krust topic describe` and
+`krust cluster health`.
 
-    under-replicated  fewer replicas are in sync than the partition has, those not counted that a
-                      reassignment adds
-    at min ISR        as many are in sync as acks=all needs: one more loss, and it is refused
-    under min ISR     fewer are: acks=all is refused now
+    under-replicated  fewer replicas are in sync than the partition has; replicas that a
+                      reassignment adds do not count
+    at min ISR        exactly as many are in sync as acks=all needs: after one more loss it is
+                      refused
+    under min ISR     fewer are in sync: acks=all is refused now
     unavailable       the partition has no leader
 
-acks=all needs min.insync.replicas, or all replicas where there are fewer. `kafka-topics` compares
-with the setting alone; brokers count as here.
+acks=all needs min.insync.replicas, or all replicas if there are fewer. `kafka-topics` compares with
+the setting alone; brokers count as this module does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from krust import _krust
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 """A topic and a partition."""
 
 TOPIC = 2
@@ -33,7 +34,7 @@ MIN_ISR = "min.insync.replicas"
 _TOPICS_AT_ONCE = 500
 
 
-class Move(NamedTuple):
+class OngoingMove(NamedTuple):
     """A reassignment that is under way."""
 
     replicas: tuple[int, ...]
@@ -43,7 +44,7 @@ class Move(NamedTuple):
 
 
 class PartitionHealth(NamedTuple):
-    """A partition's replicas, and what they are in."""
+    """A partition's replicas, and which of them are in sync."""
 
     topic: str
     partition: int
@@ -75,12 +76,12 @@ class PartitionHealth(NamedTuple):
 
     @property
     def is_unavailable(self) -> bool:
-        """Whether nobody leads it."""
+        """Whether it has no leader."""
         return self.leader < 0
 
     @property
     def lacking(self) -> tuple[int, ...]:
-        """The replicas that are not in sync, those not counted that a reassignment adds."""
+        """The replicas that are not in sync, without those that a reassignment adds."""
         expected = set(self.replicas) - set(self.adding)
         return tuple(sorted(expected - set(self.isr)))
 
@@ -103,7 +104,7 @@ class PartitionHealth(NamedTuple):
         }
 
     def words(self) -> str:
-        """What is wrong, the worst alone; "": nothing."""
+        """The worst problem in words; "": there is none."""
         if self.is_unavailable:
             return "no leader"
         if self.is_under_min_isr:
@@ -115,7 +116,7 @@ class PartitionHealth(NamedTuple):
 
 def partitions(
     topics: Iterable[Mapping[str, Any]],
-    moves: Mapping[Place, Move],
+    moves: Mapping[PartitionKey, OngoingMove],
     min_isr: Mapping[str, int],
 ) -> list[PartitionHealth]:
     """The partitions of topics, as a Metadata answer has them, in order."""
@@ -124,7 +125,7 @@ def partitions(
         name = topic["name"]
         needed = min_isr.get(name)
         for each in topic["partitions"]:
-            move = moves.get((name, each["partition_index"]), Move((), (), ()))
+            move = moves.get((name, each["partition_index"]), OngoingMove((), (), ()))
             replicas = tuple(each["replica_nodes"])
             found.append(
                 PartitionHealth(
@@ -143,7 +144,7 @@ def partitions(
     return found
 
 
-def ongoing_moves(asked: _krust.Client) -> dict[Place, Move]:
+def ongoing_moves(asked: _krust.Client) -> dict[PartitionKey, OngoingMove]:
     """The reassignments that are under way.
 
     raises  KafkaError: the broker is too old to say (before 2.4), or nobody is the controller
@@ -151,7 +152,7 @@ def ongoing_moves(asked: _krust.Client) -> dict[Place, Move]:
     answer = asked.request("ListPartitionReassignments", {"topics": None})
     session.check(answer, "reassignments")
     return {
-        (topic["name"], each["partition_index"]): Move(
+        (topic["name"], each["partition_index"]): OngoingMove(
             tuple(each["replicas"]),
             tuple(each["adding_replicas"]),
             tuple(each["removing_replicas"]),
@@ -162,7 +163,7 @@ def ongoing_moves(asked: _krust.Client) -> dict[Place, Move]:
 
 
 def min_isr(asked: _krust.Client, names: Sequence[str]) -> dict[str, int]:
-    """How many replicas in sync acks=all needs; a topic that nobody may look into is left out."""
+    """How many in-sync replicas acks=all needs, by topic, without topics that may not be read."""
     found = {}
     for first in range(0, len(names), _TOPICS_AT_ONCE):
         resources = [
@@ -176,12 +177,14 @@ def min_isr(asked: _krust.Client, names: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def look(asked: _krust.Client, topics: Sequence[Mapping[str, Any]]) -> list[PartitionHealth]:
-    """The partitions of topics of a Metadata answer, with what else brokers say of them.
+def partition_health(
+    asked: _krust.Client, topics: Sequence[Mapping[str, Any]]
+) -> list[PartitionHealth]:
+    """The health of the partitions in a Metadata answer. Asks for reassignments and min ISR too.
 
-    A broker that is too old for a question, or does not answer it, costs that answer alone.
+    If a broker is too old for one of these questions, or does not answer it, that field is unknown.
     """
-    moves: dict[Place, Move] = {}
+    moves: dict[PartitionKey, OngoingMove] = {}
     needed: dict[str, int] = {}
     with suppress(KrustError):
         moves = ongoing_moves(asked)

@@ -1,12 +1,12 @@
-"""Which brokers should have the replicas of partitions: plans for `krust cluster reassign`.
+"""Plans which brokers get the replicas of partitions, for `krust cluster reassign`.
 
 A plan moves as few replicas as it can:
-    1  a replica stays where it is, if that broker may have it and the factor allows it
-    2  what is missing goes to the broker with the fewest replicas, on another rack if there is one
+    1  a replica stays on its broker, if that broker may have it and the factor allows it
+    2  a missing replica goes to the broker with the fewest replicas, on another rack if possible
     3  replicas move from brokers with many to `receivers` with few, until those differ by one
-    4  the order of replicas changes, which moves no data, so that about as many partitions prefer
-       one broker as their leader as any other
-Racks count where every broker has one. Nothing here asks a broker.
+    4  the order of replicas changes, which moves no data, so that each broker is the preferred
+       leader of about the same number of partitions
+Racks count if every broker has one. Pure: nothing here asks a broker.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Assignment(NamedTuple):
     isr: Replicas
 
 
-class Targets(NamedTuple):
-    """Where replicas may be."""
+class PlanTargets(NamedTuple):
+    """The brokers that may have replicas, and the replication factor."""
 
     brokers: Mapping[int, str | None]
     """those that may keep replicas, with their racks"""
@@ -50,7 +50,7 @@ class TooFewBrokersError(ValueError):
         super().__init__(f"a partition with {needed} replicas needs {needed} brokers of: {names}")
 
 
-def planned(partitions: Sequence[Assignment], targets: Targets) -> list[Replicas]:
+def plan_replicas(partitions: Sequence[Assignment], targets: PlanTargets) -> list[Replicas]:
     """The replicas that each partition should have, in the order given.
 
     raises  TooFewBrokersError
@@ -61,7 +61,7 @@ def planned(partitions: Sequence[Assignment], targets: Targets) -> list[Replicas
 class _Plan:
     """The replicas of all partitions while they are decided."""
 
-    def __init__(self, partitions: Sequence[Assignment], targets: Targets) -> None:
+    def __init__(self, partitions: Sequence[Assignment], targets: PlanTargets) -> None:
         self._partitions = partitions
         self._targets = targets
         racks = targets.brokers.values()

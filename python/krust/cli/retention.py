@@ -48,7 +48,7 @@ def command() -> None:
 @click.pass_obj
 def policies(options: Options) -> None:
     """List policies: built-in ones, and those of installed packages."""
-    plugins.show(options, POLICIES)
+    plugins.list_plugins(options, POLICIES)
 
 
 @command.command()
@@ -88,7 +88,7 @@ def check(
     from krust.cli.serve import configure
 
     config = configure(file=file, pairs=pairs)
-    topics = Topics(config, directory, name, limits)
+    topics = TopicSettings(config, directory, name, limits)
     usage = shutil.disk_usage(directory)
     disk = Disk(usage.free if free is None else free, usage.total)
     now_ms = time.time_ns() // 1_000_000
@@ -96,8 +96,8 @@ def check(
     gone: dict[tuple[str, int], int] = {}
     for policy_name in dict.fromkeys(each.policy for each in found if each.ruled):
         ruled = [each.candidate for each in found if each.ruled and each.policy == policy_name]
-        policy = plugins.chosen(POLICIES, str(policy_name), topics.parameters)
-        with plugins.blamed(policy.name, ExpiryError):
+        policy = plugins.find_plugin(POLICIES, str(policy_name), topics.parameters)
+        with plugins.call_plugin(policy.name, ExpiryError):
             answer = policy.expired(disk, ruled, now_ms)
             validate(ruled, answer)
         gone |= answer
@@ -109,7 +109,7 @@ def check(
     session.note(options, "nothing is changed")
 
 
-def _row(found: Found, by_policy: int, now_ms: int) -> dict[str, object]:
+def _row(found: PartitionPolicy, by_policy: int, now_ms: int) -> dict[str, object]:
     """The row of a partition: what its policy and the core delete."""
     candidate = found.candidate
     by_core = found.limits.deletes and found.policy is None
@@ -126,7 +126,7 @@ def _row(found: Found, by_policy: int, now_ms: int) -> dict[str, object]:
     }
 
 
-class Found(NamedTuple):
+class PartitionPolicy(NamedTuple):
     """A partition and its policy."""
 
     candidate: Partition
@@ -141,7 +141,7 @@ class Found(NamedTuple):
         return self.policy is not None and self.limits.deletes
 
 
-class Topics:
+class TopicSettings:
     """The settings of topics, read from the metadata of a data directory with the broker's code."""
 
     def __init__(
@@ -163,7 +163,7 @@ class Topics:
     def _config(self, path: str) -> dict[str, str]:
         return dict(EntityConfig.decode(self._data.get(path, b"")).config)
 
-    def partition(self, path: Path) -> Found:
+    def partition(self, path: Path) -> PartitionPolicy:
         """The partition in `path`, as a broker would describe it to a policy."""
         name, _, number = logfacts.owner(path).rpartition("-")
         topic = Topic(name, "", (), self._config(znodes.topic_config(name)))
@@ -183,7 +183,7 @@ class Topics:
         )
         policy = self._policy or policy_of(name, values, self._rules)
         log_start = max(marks["log_start"] or 0, segments[0].base_offset)
-        return Found(candidate, policy, limits, log_start)
+        return PartitionPolicy(candidate, policy, limits, log_start)
 
 
 def _segments(files: list[Path]) -> tuple[Segment, ...]:

@@ -25,7 +25,7 @@ import click
 from krust import config as settings
 from krust import foreign
 from krust.cli import options
-from krust.cli.recovering import StoppedEarly, Watch
+from krust.cli.recovering import RecoveryProgress, StoppedEarly
 from krust.errors import ConfigError, KrustError, ServerError
 
 if TYPE_CHECKING:
@@ -166,11 +166,11 @@ def command(
         log_to_stderr(log_level)
         for notice in config.notices:
             logging.getLogger("krust.config").warning(notice)
-        ready = Ready(ready_file, ready_fd)
+        ready = ReadyReport(ready_file, ready_fd)
         _run(config, ready, stdin_too=exit_on_stdin_close, quiet=talk.quiet, adopt=adopt)
 
 
-class Ready(NamedTuple):
+class ReadyReport(NamedTuple):
     """Where to report that clients can connect."""
 
     file: Path | None
@@ -195,7 +195,7 @@ class Ready(NamedTuple):
                 text = f"cannot write --ready-fd {self.descriptor}: {error.strerror}"
                 raise ServerError(text) from None
 
-    def __enter__(self) -> Ready:
+    def __enter__(self) -> ReadyReport:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -204,11 +204,11 @@ class Ready(NamedTuple):
             self.file.unlink(missing_ok=True)
 
 
-def _run(config: Config, ready: Ready, *, stdin_too: bool, quiet: bool, adopt: bool) -> None:
+def _run(config: Config, ready: ReadyReport, *, stdin_too: bool, quiet: bool, adopt: bool) -> None:
     """Serve until asked to stop."""
     began = time.monotonic()
     with ready, stops(stdin_too=stdin_too) as asked:
-        watch = Watch(asked.early, quiet=quiet)
+        watch = RecoveryProgress(asked.early, quiet=quiet)
         try:
             with _started(config, watch, adopt=adopt) as broker:
                 watch.end()
@@ -291,7 +291,7 @@ def configure(
 
 
 @contextmanager
-def _started(config: Config, watch: Watch, *, adopt: bool) -> Iterator[Broker]:
+def _started(config: Config, watch: RecoveryProgress, *, adopt: bool) -> Iterator[Broker]:
     """A running broker. A failed start is one ServerError."""
     from krust.server import Broker
 
@@ -307,7 +307,7 @@ def _started(config: Config, watch: Watch, *, adopt: bool) -> Iterator[Broker]:
         broker.stop()
 
 
-class Asked:
+class StopRequest:
     """Waits for a reason to stop."""
 
     def __init__(self, pipe: tuple[int, int], *, stdin_too: bool) -> None:
@@ -343,7 +343,7 @@ class Asked:
 
 
 @contextmanager
-def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
+def stops(*, stdin_too: bool = False) -> Iterator[StopRequest]:
     """Handle signals, and yield the object that waits for a reason to stop.
 
     After the first signal the default handlers are restored, so a second signal ends the process
@@ -372,7 +372,7 @@ def stops(*, stdin_too: bool = False) -> Iterator[Asked]:
 
     sys.unraisablehook = tell
     try:
-        yield Asked((reader, writer), stdin_too=stdin_too)
+        yield StopRequest((reader, writer), stdin_too=stdin_too)
     finally:
         sys.unraisablehook = previous_hook
         signal.set_wakeup_fd(-1)

@@ -118,7 +118,7 @@ def numbers(text: str) -> list[int]:
     return chosen
 
 
-class Many:
+class ItemResults:
     """The results of many items. Each error is reported at once, and the other items continue.
 
     The error of a single item is the command's. If some of many fail, the exit code is 8; if all
@@ -141,7 +141,7 @@ class Many:
                 if error.hint:
                     click.echo(f"  {error.hint}", err=True)
 
-    def leave(self) -> None:
+    def raise_failure(self) -> None:
         """Raise if items failed."""
         if not self._errors:
             return

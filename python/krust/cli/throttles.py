@@ -26,7 +26,7 @@ LEADERS = "leader.replication.throttled.replicas"
 FOLLOWERS = "follower.replication.throttled.replicas"
 
 
-class Moving(NamedTuple):
+class MovingPartition(NamedTuple):
     """A partition and the brokers between which it moves."""
 
     topic: str
@@ -35,8 +35,8 @@ class Moving(NamedTuple):
     added: Sequence[int]
 
 
-def throttle(asked: _krust.Client, moving: Sequence[Moving], rate: int) -> None:
-    """Let no broker send or take more than `rate` bytes a second for these moves.
+def throttle(asked: _krust.Client, moving: Sequence[MovingPartition], rate: int) -> None:
+    """Limit what each broker sends and receives for these moves to `rate` bytes a second.
 
     raises  KafkaError: a broker refuses; then nothing is throttled
     """
@@ -59,7 +59,7 @@ def throttle(asked: _krust.Client, moving: Sequence[Moving], rate: int) -> None:
 
 
 def unthrottle(asked: _krust.Client, topics: Iterable[str], brokers: Iterable[int]) -> None:
-    """Take the throttles of topics and brokers away; one that has none stays as it is.
+    """Remove the throttles of topics and brokers, where there are any.
 
     raises  KafkaError: a broker refuses
     """
@@ -71,6 +71,6 @@ def unthrottle(asked: _krust.Client, topics: Iterable[str], brokers: Iterable[in
 
 
 def _live(asked: _krust.Client, brokers: Iterable[int]) -> list[int]:
-    """Those that can be told."""
+    """The brokers that are alive, and so can change their settings."""
     live = {int(broker["node_id"]) for broker in session.metadata(asked, [])["brokers"]}
     return sorted(live & set(brokers))

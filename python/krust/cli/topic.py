@@ -60,14 +60,16 @@ def list_(options: Options, pattern: str | None, internal: bool) -> None:
         nodes = [int(broker["node_id"]) for broker in answer["brokers"]]
         for (name, _, _), size in replica_sizes(asked, nodes).items():
             sizes[name] = sizes.get(name, 0) + size
-        ends = _ends(asked, found)
+        ends = _end_offsets(asked, found)
         for row in rows:
             row |= {"bytes": sizes.get(row["name"]), "end_offsets": ends[row["name"]]}
         columns += ["bytes", "end_offsets"]
     output.rows(options, [*columns, "internal"] if internal else columns, rows)
 
 
-def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, list[int | None]]:
+def _end_offsets(
+    asked: _krust.Client, found: Sequence[dict[str, Any]]
+) -> dict[str, list[int | None]]:
     """The end offset of each partition, in order; None: it has no leader."""
     places = [
         (topic["name"], partition["partition_index"], _krust.LATEST)
@@ -107,8 +109,8 @@ def _ends(asked: _krust.Client, found: Sequence[dict[str, Any]]) -> dict[str, li
 @click.pass_obj
 def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     """Create topics. Returns when they have leaders."""
-    wanted = [_named(text, how["partitions"]) for text in names]
-    assignments = _assigned(names, how)
+    wanted = [_partitions_named(text, how["partitions"]) for text in names]
+    assignments = _assignment_of(names, how)
     configs = [{"name": key, "value": value} for key, value in how["configs"]]
     body = {
         "topics": [
@@ -126,7 +128,7 @@ def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     }
     asked = session.client(options)
     answer = asked.request("CreateTopics", body)
-    many = session.Many(len(wanted))
+    many = session.ItemResults(len(wanted))
     rows: list[dict[str, Any]] = []
     for topic in answer["topics"]:
         existed = topic["error_code"] == TOPIC_ALREADY_EXISTS
@@ -135,12 +137,12 @@ def create(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
                 session.note(options, f'topic "{topic["name"]}" exists already')
                 continue
             session.check(topic, f'topic "{topic["name"]}"')
-            rows.append(_created(topic, dict(wanted)[topic["name"]]))
+            rows.append(_created_row(topic, dict(wanted)[topic["name"]]))
     if rows:
         output.rows(options, ("name", "partitions", "replicas", "topic_id"), rows)
     if not how["dry_run"]:
         _wait_for_leaders(options, asked, rows)
-    many.leave()
+    many.raise_failure()
 
 
 def _wait_for_leaders(options: Options, asked: _krust.Client, rows: list[dict[str, Any]]) -> None:
@@ -152,14 +154,14 @@ def _wait_for_leaders(options: Options, asked: _krust.Client, rows: list[dict[st
             session.note(options, f'topic "{row["name"]}" has no leaders yet')
 
 
-def _named(text: str, partitions: int) -> tuple[str, int]:
+def _partitions_named(text: str, partitions: int) -> tuple[str, int]:
     name, colon, count = text.partition(":")
     if colon and not count.isdecimal():
         raise click.BadParameter(f"{text!r} is not TOPIC:PARTITIONS")
     return name, int(count) if colon else partitions
 
 
-def _assigned(names: Sequence[str], how: dict[str, Any]) -> list[dict[str, Any]]:
+def _assignment_of(names: Sequence[str], how: dict[str, Any]) -> list[dict[str, Any]]:
     """The replicas of each partition that the command line names."""
     if not how["assign"]:
         return []
@@ -176,7 +178,7 @@ def _assigned(names: Sequence[str], how: dict[str, Any]) -> list[dict[str, Any]]
     ]
 
 
-def _created(topic: dict[str, Any], asked: int) -> dict[str, Any]:
+def _created_row(topic: dict[str, Any], asked: int) -> dict[str, Any]:
     partitions = topic.get("num_partitions", -1)
     replicas = topic.get("replication_factor", -1)
     return {
@@ -203,7 +205,7 @@ def delete(options: Options, names: tuple[str, ...], if_exists: bool) -> None:
         "topic_names": list(names),
         "timeout_ms": options.timeout_ms,
     }
-    many = session.Many(len(names))
+    many = session.ItemResults(len(names))
     gone = []
     for answer in asked.request("DeleteTopics", body)["responses"]:
         with many.item():
@@ -216,7 +218,7 @@ def delete(options: Options, names: tuple[str, ...], if_exists: bool) -> None:
             gone.append({"name": answer["name"], "deleted": True})
     if gone:
         output.rows(options, ("name", "deleted"), gone)
-    many.leave()
+    many.raise_failure()
 
 
 @command.command()
@@ -236,7 +238,7 @@ def alter(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     if not changes and how["partitions"] is None:
         raise click.UsageError("nothing to change; give -c KEY=VALUE, -d KEY or -p COUNT")
     asked = session.client(options)
-    many = session.Many(len(names))
+    many = session.ItemResults(len(names))
     done: list[dict[str, object]] = []
     for name in names:
         with many.item():
@@ -244,11 +246,13 @@ def alter(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
             if changes:
                 alter_configs(asked, (TOPIC, name), changes, dry_run=how["dry_run"])
             if how["partitions"] is not None:
-                _grow(asked, name, how["partitions"], (options.timeout_ms, how["dry_run"]))
+                _add_partitions(
+                    asked, name, how["partitions"], (options.timeout_ms, how["dry_run"])
+                )
             done.append({"name": name, "altered": not how["dry_run"]})
     if done:
         output.rows(options, ("name", "altered"), done)
-    many.leave()
+    many.raise_failure()
 
 
 def alter_configs(
@@ -278,7 +282,7 @@ def alter_configs(
     session.check(answer, f"settings of {name or 'the cluster'}")
 
 
-def _grow(asked: _krust.Client, name: str, count: int, how: tuple[int, bool]) -> None:
+def _add_partitions(asked: _krust.Client, name: str, count: int, how: tuple[int, bool]) -> None:
     timeout_ms, dry_run = how
     body = {
         "topics": [{"name": name, "count": count, "assignments": None}],
@@ -302,7 +306,7 @@ def _grow(asked: _krust.Client, name: str, count: int, how: tuple[int, bool]) ->
 def offsets(options: Options, names: tuple[str, ...]) -> None:
     """Show the first and the end offset of each partition."""
     asked = session.client(options)
-    many = session.Many(len(names))
+    many = session.ItemResults(len(names))
     rows: list[dict[str, object]] = []
     for text in names:
         name, chosen = session.partitions_of(text)
@@ -325,4 +329,4 @@ def offsets(options: Options, names: tuple[str, ...]) -> None:
                 rows.append(place | span)
     columns = ("topic", "partition", "start_offset", "end_offset", "offsets")
     output.rows(options, columns, rows)
-    many.leave()
+    many.raise_failure()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from krust import _krust
-    from krust.cli.coordinator import Place
+    from krust.cli.coordinator import PartitionKey
     from krust.cli.options import Options
 
 ZOOKEEPER = "zookeeper"
@@ -41,7 +41,7 @@ option = click.option(
 )
 
 
-class OldGroups:
+class ZooKeeperGroups:
     """The groups of one ZooKeeper."""
 
     def __init__(self, options: Options, connect: str, timeout_ms: int) -> None:
@@ -71,7 +71,7 @@ class OldGroups:
         folder = znodes.consumer_members(name)
         ids = self._tree.children(folder) if there else ()
         nodes = self._tree.read(f"{folder}/{each}" for each in ids)
-        owned: dict[str, list[Place]] = {each: [] for each in ids}
+        owned: dict[str, list[PartitionKey]] = {each: [] for each in ids}
         for place, thread in self._owners(name).items():
             owned.setdefault(thread.rpartition("-")[0], []).append(place)
         members = []
@@ -90,16 +90,16 @@ class OldGroups:
         state = self._state(ids) if there else DEAD
         return Group(name, NOWHERE, state, "", "range", members, type=ZOOKEEPER)
 
-    def committed(self, name: str) -> dict[Place, int]:
+    def committed(self, name: str) -> dict[PartitionKey, int]:
         """All offsets of a group."""
         places = self._places(znodes.consumer_offsets(name))
         return {(*place,): at for place, at in sorted(self._tree.offsets(name, places).items())}
 
-    def commit(self, name: str, offsets: Mapping[Place, int]) -> None:
+    def commit(self, name: str, offsets: Mapping[PartitionKey, int]) -> None:
         """Store offsets."""
         self._tree.commit(name, {TopicPartition(*place): at for place, at in offsets.items()})
 
-    def _owners(self, name: str) -> dict[Place, str]:
+    def _owners(self, name: str) -> dict[PartitionKey, str]:
         paths = {
             znodes.consumer_owner(name, *place): (*place,)
             for place in self._places(znodes.consumer_owners(name))
@@ -121,17 +121,19 @@ class OldGroups:
         return "Stable" if ids else "Empty"
 
 
-def found(options: Options, asked: _krust.Client, named: str | None) -> OldGroups | None:
+def open_groups(
+    options: Options, asked: _krust.Client, named: str | None
+) -> ZooKeeperGroups | None:
     """The groups of the ZooKeeper; None: there is none, or an unnamed one does not answer."""
     if named == NONE:
         return None
     if named is not None:
-        return OldGroups(options, named, options.timeout_ms)
+        return ZooKeeperGroups(options, named, options.timeout_ms)
     connect = configured_connect(asked)
     if connect is None:
         return None
     try:
-        return OldGroups(options, connect, min(options.timeout_ms, MOMENT_MS))
+        return ZooKeeperGroups(options, connect, min(options.timeout_ms, MOMENT_MS))
     except KrustError as error:
         session.note(options, f"groups in the ZooKeeper {connect} are not shown: {error}")
         return None

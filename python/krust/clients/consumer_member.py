@@ -81,7 +81,7 @@ class ConsumerMembership(Membership):
             return self._is_member()
 
     def send_leave(self, coordinator: CoordinatorClient) -> None:
-        """Tell the group, after `leave`; not answered is gone as well, a session later."""
+        """Tell the group, after `leave`. Without an answer the session expires later."""
         if self.identity.generation >= 0:
             epoch = LEAVE_EPOCH if self.config.instance_id is None else LEAVE_STATIC_EPOCH
             coordinator.ask("ConsumerGroupHeartbeat", self._body() | {"member_epoch": epoch})

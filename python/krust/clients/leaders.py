@@ -1,4 +1,4 @@
-"""The leaders of a topic's partitions, as a broker knows them. It may learn of a new topic late."""
+"""The leaders of a topic's partitions, as a broker knows them. It may know a new topic late."""
 
 from __future__ import annotations
 

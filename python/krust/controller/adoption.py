@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
     from krust.controller.state import Steps, Transactions
-    from krust.metadata.store import Done, Operation
+    from krust.metadata.store import ListResult, Operation
 
 NOTHING_DELETED = ASSUMED
 """Settings of a topic under which no record is deleted."""
@@ -78,7 +78,7 @@ def adopt_at_start(state: ControllerState, on_disk: Sequence[LogOnDisk]) -> Step
 
 def adopt(
     state: ControllerState, on_disk: Iterable[LogOnDisk], *, unknown_too: bool = True
-) -> Generator[Transactions, list[Done], None]:
+) -> Generator[Transactions, list[ListResult], None]:
     """Add unknown topics to the tree, then lead the partitions whose only replica is here.
 
     unknown_too  False: topics on disk that the tree does not know were deleted while this broker
@@ -124,7 +124,7 @@ def lead_local_partitions(
     state: ControllerState,
     disk: Mapping[tuple[str, int], LogOnDisk],
     except_topics: Collection[str] = (),
-) -> Generator[Transactions, list[Done], None]:
+) -> Generator[Transactions, list[ListResult], None]:
     """Make this broker the leader of every partition whose only replica it has.
 
     disk   the logs that were found, by topic and partition

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.state import ControllerState, Partition, Steps, Transactions
-    from krust.metadata.store import Done
+    from krust.metadata.store import ListResult
 
 FIRST_MS = 5_000
 
@@ -53,7 +53,9 @@ def balance(state: ControllerState) -> Steps:
             state.for_jobs.outdated |= yield from brokers.write_states(state, [(topic, moved)])
 
 
-def _unbalanced_brokers(state: ControllerState) -> Generator[Transactions, list[Done], set[int]]:
+def _unbalanced_brokers(
+    state: ControllerState,
+) -> Generator[Transactions, list[ListResult], set[int]]:
     """The brokers that lead too few of the partitions whose first replica they have."""
     own, lost = Counter[int](), Counter[int]()
     pace = Pace()

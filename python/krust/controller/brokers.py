@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Set
 
     from krust.controller.state import Transactions
-    from krust.metadata.store import Done
+    from krust.metadata.store import ListResult
 
 _LISTED = 5
 """partitions that a line in the log names"""
@@ -74,7 +74,7 @@ NO_RETURNED = ReturnedBrokers()
 
 def read_live_brokers(
     state: ControllerState,
-) -> Generator[Transactions, list[Done], ReturnedBrokers]:
+) -> Generator[Transactions, list[ListResult], ReturnedBrokers]:
     """Read the live brokers. Returns those that were registered again since the last call.
 
     This broker counts as alive in any case.
@@ -206,7 +206,7 @@ def without_stale_leaders(
 
 def elect_missing_leaders(
     state: ControllerState, names: Iterable[str], returned: ReturnedBrokers = NO_RETURNED
-) -> Generator[Transactions, list[Done], set[str]]:
+) -> Generator[Transactions, list[ListResult], set[str]]:
     """Elect leaders where the leader is gone or a new one is possible, in slices.
 
     returns  the topics that have to be read again
@@ -253,7 +253,7 @@ class PartitionStateBatch(Generic[RespT]):
 
     def write(
         self, state: ControllerState
-    ) -> Generator[Transactions, list[Done], list[tuple[RespT, Code]]]:
+    ) -> Generator[Transactions, list[ListResult], list[tuple[RespT, Code]]]:
         """Write all states. Returns the results of those that were not written, each with the
         reason: INVALID_UPDATE_VERSION, or NOT_CONTROLLER if the store is not available.
 
@@ -283,7 +283,7 @@ def write_states(
     state: ControllerState,
     wanted: list[tuple[Topic, dict[int, Partition]]],
     returned: ReturnedBrokers = NO_RETURNED,
-) -> Generator[Transactions, list[Done], set[str]]:
+) -> Generator[Transactions, list[ListResult], set[str]]:
     """Write partition states, one transaction a topic. Returns the topics that had other states.
 
     returned  brokers that may have lost records: their elections are counted and logged
@@ -335,7 +335,7 @@ def _log_risks(
 
 def _create_parents(
     state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
-) -> Generator[Transactions, list[Done], None]:
+) -> Generator[Transactions, list[ListResult], None]:
     """Create the parent nodes of new states."""
     above = []
     for topic, other in wanted:

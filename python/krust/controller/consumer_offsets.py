@@ -15,7 +15,7 @@ from krust.controller.state import refused_code
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, number
-from krust.metadata.store import Create, Done, Node, Read, Refusal, SetData, is_path
+from krust.metadata.store import Create, ListResult, Node, Read, Refusal, SetData, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -123,7 +123,7 @@ def _refusal_of(state: ControllerState, group: str, name: str, partition: int) -
 
 def _write_offsets(
     group: str, data: dict[_TopicPartition, bytes]
-) -> Generator[Transactions, list[Done], dict[_TopicPartition, Code]]:
+) -> Generator[Transactions, list[ListResult], dict[_TopicPartition, Code]]:
     """Set the data of nodes. Create those that are missing, and their parents."""
     paths = {place: znodes.consumer_offset(group, *place) for place in data}
     done = yield [[SetData(paths[place], data[place])] for place in data]
@@ -143,7 +143,7 @@ def _write_offsets(
 
 def _read_offsets(
     state: ControllerState, group: str, places: list[_TopicPartition]
-) -> Generator[Transactions, list[Done], dict[_TopicPartition, tuple[Code, int]]]:
+) -> Generator[Transactions, list[ListResult], dict[_TopicPartition, tuple[Code, int]]]:
     paths = {place: znodes.consumer_offset(group, *place) for place in places}
     done = yield [[Read(paths[place])] for place in places]
     found: dict[_TopicPartition, tuple[Code, int]] = {}

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         UpdateMetadataRequest,
         UpdateMetadataResponse,
     )
-    from krust.metadata.store import Done
+    from krust.metadata.store import ListResult
 
     _ControlRequest = (
         Request[LeaderAndIsrRequest] | Request[UpdateMetadataRequest] | Request[StopReplicaRequest]
@@ -234,7 +234,7 @@ def _endpoints(broker: UpdateMetadataBroker) -> Iterator[Endpoint]:
 
 def _new_topic_settings(
     state: ControllerState, request: Request[LeaderAndIsrRequest] | Request[UpdateMetadataRequest]
-) -> Generator[Transactions, list[Done], dict[str, ConfigEntity] | None]:
+) -> Generator[Transactions, list[ListResult], dict[str, ConfigEntity] | None]:
     """Read the settings of topics that are new to this broker. None: the store is not available."""
     new = []
     for name, topic_id, partitions in _topics(request.message):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from krust.messages.allocate_producer_ids import AllocateProducerIdsRequest
     from krust.messages.alter_partition import AlterPartitionRequest
     from krust.messages.create_topics import CreateTopicsRequest
-    from krust.metadata.store import Done, Operation, SessionChanged, Watched
+    from krust.metadata.store import ListResult, Operation, SessionChanged, WatchFired
 
 _NOT_CONTROLLER_TEXT = "This is not the correct controller for this cluster."
 
@@ -73,7 +73,7 @@ class _StartedPolicy:
     def __init__(
         self,
         ticket: int | None,
-        steps: Generator[Transactions, list[Done], Any],
+        steps: Generator[Transactions, list[ListResult], Any],
         request: Request[Any] | None = None,
         term: int | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class _StartedPolicy:
         self.steps = steps
         self.request = request
         self.term = term
-        self.answers: list[Done | None] = []
+        self.answers: list[ListResult | None] = []
         self.open = 0
 
 
@@ -136,7 +136,7 @@ class Controller:
         return self._finished(outcome)
 
     def run(
-        self, ticket: int | None, steps: Generator[Transactions, list[Done], Any]
+        self, ticket: int | None, steps: Generator[Transactions, list[ListResult], Any]
     ) -> ControllerOutcome:
         """Run the runtime's own steps after those before them and after the running job.
 
@@ -193,7 +193,7 @@ class Controller:
             return registration.register_again(self.state, own_registration)
         return self._cluster.recover(own_registration)
 
-    def on_transaction_done(self, done: Done) -> ControllerOutcome:
+    def on_transaction_done(self, done: ListResult) -> ControllerOutcome:
         """The store answered one transaction."""
         outcome = ControllerOutcome()
         if not isinstance(done.token, int) or done.token not in self._places:
@@ -208,7 +208,7 @@ class Controller:
             self._step(waiting, outcome)
         return self._finished(outcome)
 
-    def on_store_event(self, event: Watched | SessionChanged, now_ms: int) -> ControllerOutcome:
+    def on_store_event(self, event: WatchFired | SessionChanged, now_ms: int) -> ControllerOutcome:
         """A watch fired, or the session is in another state."""
         if self._cluster is not None:
             self._cluster.now_ms = now_ms

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.state import ControllerState, Transactions
-    from krust.metadata.store import Done
+    from krust.metadata.store import ListResult
 
 _ATTEMPTS = 20
 
@@ -32,7 +32,7 @@ class RetryLaterError(Exception):
     """The store refused a read or write. The running job ends, and starts again later."""
 
 
-def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[Done], bool]:
+def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[ListResult], bool]:
     """Become the controller if there is none. Returns whether this broker is it.
 
     raises  RetryLaterError: the store does not say which broker is the controller

@@ -46,7 +46,7 @@ from krust.metadata.store import (
     Read,
     Refusal,
     SessionState,
-    Watched,
+    WatchFired,
 )
 
 if TYPE_CHECKING:
@@ -142,9 +142,9 @@ class ControllerJobs:
 
     # Events.
 
-    def on_store_event(self, event: Watched | SessionChanged) -> None:
+    def on_store_event(self, event: WatchFired | SessionChanged) -> None:
         """A watch fired, or the session is in another state."""
-        if isinstance(event, Watched):
+        if isinstance(event, WatchFired):
             above = event.path.rpartition("/")[0]
             job = self._watches.get(event.path) or self._watches.get(above)
             if job == "topics" and event.path != znodes.TOPICS:

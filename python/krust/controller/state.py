@@ -20,7 +20,16 @@ from krust.controller.quotas import Buckets
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import Assignment, PartitionState
-from krust.metadata.store import LARGEST, Check, Create, Done, Operation, Refusal, SetData, size
+from krust.metadata.store import (
+    LARGEST,
+    Check,
+    Create,
+    ListResult,
+    Operation,
+    Refusal,
+    SetData,
+    size,
+)
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
@@ -36,9 +45,9 @@ ReqT = TypeVar("ReqT")
 RespT = TypeVar("RespT")
 
 Transactions = list[list[Operation]]
-Policy = Generator[Transactions, list[Done], RespT]
+Policy = Generator[Transactions, list[ListResult], RespT]
 """Yields transactions, is sent their answers, returns a response."""
-Steps = Generator[Transactions, list[Done], None]
+Steps = Generator[Transactions, list[ListResult], None]
 """The same, without a response."""
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -96,7 +105,7 @@ def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
 
 def write_all(
     planned: list[list[list[Operation]]],
-) -> Generator[Transactions, list[Done], list[Refusal | None]]:
+) -> Generator[Transactions, list[ListResult], list[Refusal | None]]:
     """Write lists of transactions. Returns for each list the reason of its failure, or None."""
     refused: list[Refusal | None] = [None] * len(planned)
     step = 0

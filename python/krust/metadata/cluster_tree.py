@@ -1,6 +1,6 @@
 """The metadata tree of one cluster, as a transfer between two stores reads it.
 
-It holds what was read at one moment; nothing here writes to a store.
+It is a copy of one moment; nothing here writes to a store.
 Threads: any; the tree does not change.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ClusterTree(NamedTuple):
-    """The persistent nodes of a tree, and who runs on it."""
+    """The persistent nodes of a tree, and the brokers that run on it."""
 
     name: str
     """for messages"""
@@ -27,13 +27,13 @@ class ClusterTree(NamedTuple):
 
     @property
     def cluster_id(self) -> str | None:
-        """None: no cluster has been here. BadZnodeError: it cannot be read."""
+        """The cluster's id; None: the tree has no cluster. BadZnodeError: it cannot be read."""
         data = self.nodes.get(znodes.CLUSTER_ID)
         return None if data is None else ClusterId.decode(data).id
 
     @property
     def epoch(self) -> int:
-        """How often somebody became the controller. BadZnodeError: it cannot be read."""
+        """The controller epoch. BadZnodeError: it cannot be read."""
         data = self.nodes.get(znodes.CONTROLLER_EPOCH)
         return 0 if data is None else number(data)
 

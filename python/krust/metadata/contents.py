@@ -6,7 +6,7 @@ order and ignores unknown ones. It reads every older version that a Kafka has wr
 
 The bytes may come from any client of the ZooKeeper. `decode` returns a value whose fields have
 their types and bounds, or raises BadZnodeError with the reason.
-Not promised: that a value is consistent with other nodes.
+Not checked: whether a value is consistent with other nodes.
 """
 
 from __future__ import annotations

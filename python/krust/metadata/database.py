@@ -33,11 +33,11 @@ _META = "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER)"
 _NODE = """CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY, data BLOB, czxid INTEGER,
     mzxid INTEGER, version INTEGER, cversion INTEGER) WITHOUT ROWID"""
 _SIDE_FILES = ("", "-wal", "-shm")
-ASIDE = ".damaged"
+DAMAGED_SUFFIX = ".damaged"
 BLANK = "it is empty"
 
 
-class Contents(NamedTuple):
+class TreeContents(NamedTuple):
     """A whole tree."""
 
     zxid: int
@@ -51,7 +51,7 @@ class Contents(NamedTuple):
         return sum(self.sums.values())
 
 
-EMPTY = Contents(0, (), {})
+EMPTY = TreeContents(0, (), {})
 
 
 class BadDatabaseError(Exception):
@@ -93,7 +93,7 @@ class Database:
         self.file.close()
 
 
-def create(path: Path, contents: Contents) -> Database:
+def create(path: Path, contents: TreeContents) -> Database:
     """Create the file. It is complete and synced before it gets its name.
 
     raises  UnwritableError: it cannot be created
@@ -125,7 +125,7 @@ def create(path: Path, contents: Contents) -> Database:
         raise UnwritableError(str(error)) from None
 
 
-def read(path: Path) -> tuple[Database, Contents]:
+def read(path: Path) -> tuple[Database, TreeContents]:
     """Open the file and read all of it. BadDatabaseError: it is damaged."""
     import sqlite3
 
@@ -153,7 +153,7 @@ def set_aside(path: Path) -> None:
     for end in _SIDE_FILES:
         part = path.with_name(f"{path.name}{end}")
         if part.exists():
-            part.replace(path.with_name(f"{path.name}{ASIDE}{end}"))
+            part.replace(path.with_name(f"{path.name}{DAMAGED_SUFFIX}{end}"))
 
 
 def remove(path: Path) -> None:
@@ -162,7 +162,7 @@ def remove(path: Path) -> None:
         path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
 
 
-def _contents(file: sqlite3.Connection) -> Contents:
+def _contents(file: sqlite3.Connection) -> TreeContents:
     meta = dict(file.execute("SELECT name, value FROM meta"))
     form, zxid = meta.get("format"), meta.get("zxid")
     if form not in (_FIRST, FORMAT):
@@ -184,7 +184,7 @@ def _contents(file: sqlite3.Connection) -> Contents:
         meta.get("total") != whole or meta.get("seal") != rows.seal(form, zxid, whole)
     ):
         raise BadDatabaseError("it is damaged: its checksum is that of other contents")
-    return Contents(zxid, found, sums)
+    return TreeContents(zxid, found, sums)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -60,8 +60,8 @@ class Difference(NamedTuple):
         """The old and the new data as texts. Of settings, those that differ."""
         old, new = _settings(self.path, self.old), _settings(self.path, self.new or b"")
         if old is None or new is None:
-            gone = "(removed)" if self.new is None else _shown(self.new)
-            return _shown(self.old), gone
+            gone = "(removed)" if self.new is None else _as_text(self.new)
+            return _as_text(self.old), gone
         names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
         before = ", ".join(f"{name}={old[name]}" for name in names if name in old)
         after = ", ".join(f"{name}={new.get(name, '(removed)')}" for name in names)
@@ -81,7 +81,7 @@ def differences(source: ClusterTree, target: ClusterTree, written: Written) -> l
         if path in idle:
             continue
         if new is None or not _same(path, old, new):
-            foreign = written.get(path) != crc32(old) and not _follows(path, old, new)
+            foreign = written.get(path) != crc32(old) and not _is_derived(path, old, new)
             found.append(Difference(path, old, new, foreign))
     return sorted(found, key=lambda each: not each.foreign)
 
@@ -145,7 +145,7 @@ def subject(path: str) -> str:
     return path
 
 
-def _follows(path: str, old: bytes, new: bytes | None) -> bool:
+def _is_derived(path: str, old: bytes, new: bytes | None) -> bool:
     """Whether the new data of a node follows from the source's logs."""
     if path in _COUNTED or path == znodes.PRODUCER_IDS or (path.count("/") == 1 and not old):
         return new is not None
@@ -193,6 +193,6 @@ def _slashes(path: str) -> list[int]:
     return [at for at, letter in enumerate(path) if letter == "/" and at]
 
 
-def _shown(data: bytes) -> str:
+def _as_text(data: bytes) -> str:
     text = data.decode(errors="replace")
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

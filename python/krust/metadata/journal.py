@@ -41,7 +41,7 @@ _HEADER, _PART, _MORE, _CHANGE = 1, 2, 3, 4
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
-class Copy(NamedTuple):
+class JournalCopy(NamedTuple):
     """The part of a file that is whole."""
 
     zxid: int | None
@@ -70,7 +70,7 @@ class _Record(NamedTuple):
     size: int
 
 
-def read(path: Path) -> Copy:
+def read(path: Path) -> JournalCopy:
     """Check a whole file. OSError: it cannot be read."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -98,9 +98,9 @@ def nodes(path: Path, end: int) -> dict[str, Row]:
     return found
 
 
-def _check(file: BinaryIO) -> tuple[bool, Copy]:
+def _check(file: BinaryIO) -> tuple[bool, JournalCopy]:
     """Whether the file ends after a whole change, and which part of it is whole."""
-    found = Copy(None, 0, 0, 0, 0, 0, "it is empty")
+    found = JournalCopy(None, 0, 0, 0, 0, 0, "it is empty")
     missing, header, last, open_change = 0, None, 0, True
     while (record := _next(file)) is not None and record.before == last:
         last = record.checksum
@@ -116,7 +116,9 @@ def _check(file: BinaryIO) -> tuple[bool, Copy]:
         if not open_change:
             zxid = max(record.zxid, found.newest)
             end = file.tell()
-            found = Copy(record.zxid, record.total, zxid, end, found.snapshot or end, last, None)
+            found = JournalCopy(
+                record.zxid, record.total, zxid, end, found.snapshot or end, last, None
+            )
     return not open_change, found
 
 
@@ -177,7 +179,7 @@ class Journal:
         """Whether it has so many changes that a new snapshot is due."""
         return self._size - self._snapshot > max(_ROLL, 4 * self._snapshot)
 
-    def resume(self, copy: Copy) -> None:
+    def resume(self, copy: JournalCopy) -> None:
         """Append after what `read` returned, which is the whole file. OSError: that fails."""
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         self._size, self._last, self._snapshot = copy.end, copy.last, copy.snapshot

@@ -25,8 +25,8 @@ from krust.metadata.store import (
     Create,
     Created,
     Delete,
-    Done,
     Exists,
+    ListResult,
     Node,
     Operation,
     Query,
@@ -34,7 +34,7 @@ from krust.metadata.store import (
     Result,
     Stat,
     StoreEvent,
-    Watched,
+    WatchFired,
     Write,
     fault,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.metadata.rows import Row
-    from krust.metadata.saved import Saved, Setup
+    from krust.metadata.saved import SavedTree, TreeFiles
 
 _log = logging.getLogger("krust.metadata")
 
@@ -82,10 +82,10 @@ class _RefusedError(Exception):
 class Tree:
     """A tree of znodes that sessions share. `path`: its file; None: memory only.
 
-    raises  ServerError: the files are not whole (`saved.Saved`)
+    raises  ServerError: the files are not whole (`saved.SavedTree`)
     """
 
-    def __init__(self, path: Path | Setup | None = None) -> None:
+    def __init__(self, path: Path | TreeFiles | None = None) -> None:
         self.zxid = 0
         self._nodes = {"/": _Znode(b"", 0)}
         self._sessions: list[LocalStore] = []
@@ -265,7 +265,7 @@ class Tree:
         trace.add(undo, path, above)
         trace.seen += [(Change.DELETED, path), (Change.CHILDREN, above)]
 
-    def _load(self, saved: Saved) -> None:
+    def _load(self, saved: SavedTree) -> None:
         """Load the saved tree."""
         contents, self.zxid = saved.taken(), saved.zxid
         for row in sorted(contents.rows):  # parents sort before their children
@@ -322,7 +322,7 @@ class LocalStore:
             self._unsaved.append(len(self._events))
         else:
             results = tuple(map(self._query, cast("Sequence[Query]", operations)))
-        self._events.append(Done(token, results))
+        self._events.append(ListResult(token, results))
 
     def events(self) -> list[StoreEvent]:
         """Commit, then return the events. After a failed commit the outcome is UNKNOWN."""
@@ -331,8 +331,8 @@ class LocalStore:
         events, self._events = self._events, []
         for place in [] if saved else unsaved:
             done = events[place]
-            if isinstance(done, Done) and done.refused is None:
-                events[place] = Done(done.token, (Refusal.UNKNOWN,) * len(done.results))
+            if isinstance(done, ListResult) and done.refused is None:
+                events[place] = ListResult(done.token, (Refusal.UNKNOWN,) * len(done.results))
         return events
 
     @property
@@ -354,10 +354,10 @@ class LocalStore:
         watches = self._children if change is Change.CHILDREN else self._nodes
         if path in watches:
             watches.remove(path)
-            self._events.append(Watched(change, path))
+            self._events.append(WatchFired(change, path))
         if change is Change.DELETED and path in self._children:
             self._children.remove(path)
-            self._events.append(Watched(change, path))
+            self._events.append(WatchFired(change, path))
 
     def _query(self, operation: Query) -> Result:
         result = self._tree.query(operation)
@@ -367,8 +367,8 @@ class LocalStore:
         return result
 
 
-def _opened(path: Path | Setup) -> Saved:
+def _opened(path: Path | TreeFiles) -> SavedTree:
     """The files of a tree. Their modules are not loaded for a temporary tree."""
-    from krust.metadata.saved import Saved, Setup, setup
+    from krust.metadata.saved import SavedTree, TreeFiles, tree_files
 
-    return Saved(path if isinstance(path, Setup) else setup(path))
+    return SavedTree(path if isinstance(path, TreeFiles) else tree_files(path))

@@ -9,7 +9,7 @@ found. It is refused if a file proves that there was a newer change than krust c
 can be read, or if all files are missing although krust served the directory. With `adopt` the start
 continues with what there is. A replaced database is kept beside the new one (`.damaged`).
 Threads: the tree's thread.
-Not promised: that the loss of the same change in all files at once is noticed.
+Not promised: krust does not notice if all files lose the same change at once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust.errors import ServerError
 from krust.metadata import database, rows
-from krust.metadata.database import BLANK, BadDatabaseError, Contents, Database, UnwritableError
-from krust.metadata.journal import Copy, Journal, nodes, read
+from krust.metadata.database import BLANK, BadDatabaseError, Database, TreeContents, UnwritableError
+from krust.metadata.journal import Journal, JournalCopy, nodes, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ partitions that have no directory"""
 _log = logging.getLogger("krust.metadata")
 
 
-class Source(NamedTuple):
+class TreeFile(NamedTuple):
     """A file that may have the tree."""
 
     name: str
@@ -57,7 +57,7 @@ class Source(NamedTuple):
         return f"{self.name}: {'; '.join(filter(None, (self.fault, where)))}"
 
 
-class Choice(NamedTuple):
+class FileChoice(NamedTuple):
     """The file that has the tree, by its index among the sources; -1: none, the tree is empty."""
 
     place: int
@@ -65,7 +65,7 @@ class Choice(NamedTuple):
     """why acknowledged changes may be missing in it"""
 
 
-def choose(sources: Sequence[Source], known: str | None) -> Choice:
+def choose(sources: Sequence[TreeFile], known: str | None) -> FileChoice:
     """Choose the file that has the tree. The database comes first.
 
     known   the proof that there was metadata; None: there is no proof
@@ -74,31 +74,33 @@ def choose(sources: Sequence[Source], known: str | None) -> Choice:
     if not whole:
         there = [each for each in sources if each.there]
         if known is None and all(each.fault == BLANK for each in there):
-            return Choice(-1)
-        return Choice(-1, "nothing of it can be read" if there else "all of it is missing")
+            return FileChoice(-1)
+        return FileChoice(-1, "nothing of it can be read" if there else "all of it is missing")
     best = max(whole, key=lambda index: (_zxid(sources[index]), not sources[index].fault, -index))
     chosen = sources[best]
     newest = max(each.newest for each in sources)
     if newest > _zxid(chosen):
-        return Choice(
+        return FileChoice(
             best, f"there was a change {newest}, and none can be read above {chosen.zxid}"
         )
     if chosen.fault is not None:
-        return Choice(
+        return FileChoice(
             best, f"it can be read up to change {chosen.zxid}, and there may be later ones"
         )
     for index in whole:
         other = sources[index]
         if other.zxid == chosen.zxid and other.total != chosen.total:
-            return Choice(best, f"{chosen.name} and {other.name} differ at change {chosen.zxid}")
-    return Choice(best)
+            return FileChoice(
+                best, f"{chosen.name} and {other.name} differ at change {chosen.zxid}"
+            )
+    return FileChoice(best)
 
 
-def _zxid(source: Source) -> int:
+def _zxid(source: TreeFile) -> int:
     return -1 if source.zxid is None else source.zxid
 
 
-class Setup(NamedTuple):
+class TreeFiles(NamedTuple):
     """The files of a tree, and what is known before they are read."""
 
     path: Path
@@ -113,18 +115,18 @@ class Setup(NamedTuple):
     """whether to continue with what there is"""
 
 
-def setup(path: Path) -> Setup:
+def tree_files(path: Path) -> TreeFiles:
     """A database and its journal, of which nothing is known."""
-    return Setup(path, (path.with_suffix(JOURNAL),))
+    return TreeFiles(path, (path.with_suffix(JOURNAL),))
 
 
-class Saved:
+class SavedTree:
     """The open files of a tree.
 
     raises  ServerError: acknowledged changes are missing, or the files cannot be written
     """
 
-    def __init__(self, how: Setup) -> None:
+    def __init__(self, how: TreeFiles) -> None:
         self._path = how.path
         self._sums: dict[str, int] = {}
         """path -> checksum of the saved row"""
@@ -157,7 +159,7 @@ class Saved:
         for path in how.others:
             path.unlink(missing_ok=True)
 
-    def _recovered(self, path: Path, copy: Copy, source: Source) -> Contents:
+    def _recovered(self, path: Path, copy: JournalCopy, source: TreeFile) -> TreeContents:
         """The tree of a journal."""
         try:
             tree = nodes(path, copy.end)
@@ -174,9 +176,9 @@ class Saved:
             path,
             source,
         )
-        return Contents(copy.zxid or 0, list(tree.values()), rows.checksums(tree.values()))
+        return TreeContents(copy.zxid or 0, list(tree.values()), rows.checksums(tree.values()))
 
-    def _begin(self, contents: Contents, source: Source | None) -> None:
+    def _begin(self, contents: TreeContents, source: TreeFile | None) -> None:
         """Write the contents into a new database.
 
         source  the database that is replaced
@@ -198,7 +200,7 @@ class Saved:
         self.zxid, self._total = contents.zxid, contents.total
         self._sums = dict(contents.sums)
 
-    def _meet(self, journal: Journal, copy: Copy | None, contents: Contents) -> None:
+    def _meet(self, journal: Journal, copy: JournalCopy | None, contents: TreeContents) -> None:
         """Make a journal the same as the database."""
         if copy is None:
             if contents.zxid:
@@ -218,7 +220,7 @@ class Saved:
         if contents.zxid:
             self._roll(journal, contents.rows, len(contents.rows))
 
-    def taken(self) -> Contents:
+    def taken(self) -> TreeContents:
         """The saved tree. It can be taken once."""
         contents, self._contents = self._contents, database.EMPTY
         return contents
@@ -275,7 +277,7 @@ class Saved:
             journal.close()
 
 
-def peek(path: Path) -> Contents | None:
+def peek(path: Path) -> TreeContents | None:
     """The tree of a database that another process may have open. Writes nothing. None: there is no
     readable database.
     """
@@ -302,14 +304,14 @@ def verify(path: Path) -> list[str]:
     return wrong
 
 
-def _keep_copies(found: Iterable[tuple[Path, Copy | None]]) -> None:
+def _keep_copies(found: Iterable[tuple[Path, JournalCopy | None]]) -> None:
     """Keep damaged journals under another name, for a repair by hand."""
     import shutil
 
     for path, copy in found:
         if copy is not None and copy.fault is not None:
             with suppress(OSError):
-                shutil.copyfile(path, path.with_name(f"{path.name}{database.ASIDE}"))
+                shutil.copyfile(path, path.with_name(f"{path.name}{database.DAMAGED_SUFFIX}"))
 
 
 def _lost(journal: Journal, error: OSError) -> None:
@@ -320,7 +322,7 @@ def _lost(journal: Journal, error: OSError) -> None:
     )
 
 
-def _copied(path: Path) -> tuple[Contents, Source]:
+def _copied(path: Path) -> tuple[TreeContents, TreeFile]:
     """The contents of a database, read from a copy, because sqlite cannot read without writing."""
     import shutil
     import tempfile
@@ -336,43 +338,43 @@ def _copied(path: Path) -> tuple[Contents, Source]:
     return contents, source
 
 
-def _database(path: Path) -> tuple[Database | None, Contents, Source]:
+def _database(path: Path) -> tuple[Database | None, TreeContents, TreeFile]:
     """Open the database."""
     if not path.exists():
-        return None, database.EMPTY, Source(path.name, None, fault=_MISSING, there=False)
+        return None, database.EMPTY, TreeFile(path.name, None, fault=_MISSING, there=False)
     try:
         opened, contents = database.read(path)
     except BadDatabaseError as error:
-        return None, database.EMPTY, Source(path.name, None, fault=str(error))
+        return None, database.EMPTY, TreeFile(path.name, None, fault=str(error))
     if not contents.rows:
         opened.close()
-        return None, contents, Source(path.name, None, fault=BLANK)
-    source = Source(path.name, contents.zxid, contents.total, contents.zxid)
+        return None, contents, TreeFile(path.name, None, fault=BLANK)
+    source = TreeFile(path.name, contents.zxid, contents.total, contents.zxid)
     return opened, contents, source
 
 
-def _copy(path: Path) -> tuple[Path, Copy | None]:
+def _copy(path: Path) -> tuple[Path, JournalCopy | None]:
     """Check a journal; None: it does not exist."""
     try:
         return path, read(path)
     except FileNotFoundError:
         return path, None
     except OSError as error:
-        return path, Copy(None, 0, 0, 0, 0, 0, f"it cannot be read: {error.strerror}")
+        return path, JournalCopy(None, 0, 0, 0, 0, 0, f"it cannot be read: {error.strerror}")
 
 
-def _source(path: Path, copy: Copy | None) -> Source:
+def _source(path: Path, copy: JournalCopy | None) -> TreeFile:
     name = str(path)
     if copy is None:
-        return Source(name, None, fault=_MISSING, there=False)
-    return Source(name, copy.zxid or None, copy.total, copy.newest, copy.fault)
+        return TreeFile(name, None, fault=_MISSING, there=False)
+    return TreeFile(name, copy.zxid or None, copy.total, copy.newest, copy.fault)
 
 
-def _listed(sources: Iterable[Source]) -> str:
+def _listed(sources: Iterable[TreeFile]) -> str:
     return "; ".join(str(each) for each in sources if each.fault or each.there)
 
 
-def _refusal(how: Setup, sources: Sequence[Source], choice: Choice) -> ServerError:
+def _refusal(how: TreeFiles, sources: Sequence[TreeFile], choice: FileChoice) -> ServerError:
     """The error of a start: the damage, what would be lost, and what to do."""
     shown = sources[: 1 + len(how.copies)]
     because = f" ({how.known})" if how.known else ""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
 
-    from krust.metadata.saved import Setup
+    from krust.metadata.saved import TreeFiles
     from krust.metadata.store import Operation, StoreEvent
 
 
@@ -27,7 +27,7 @@ _EXPIRY = (SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED)
 class SharedTree:
     """A `Tree` behind a lock. `path`: its file; None: memory only."""
 
-    def __init__(self, path: Path | Setup | None = None) -> None:
+    def __init__(self, path: Path | TreeFiles | None = None) -> None:
         self.lasting = path is not None
         self._tree = Tree(path)
         self._lock = threading.RLock()

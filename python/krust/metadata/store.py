@@ -177,7 +177,7 @@ class Refusal(Enum):
 Result = Created | Stat | Node | tuple[str, ...] | None | Refusal
 
 
-class Done(NamedTuple):
+class ListResult(NamedTuple):
     """The answers to one list of operations, in its order."""
 
     token: Hashable
@@ -204,7 +204,7 @@ class Change(Enum):
     CHILDREN = "children"
 
 
-class Watched(NamedTuple):
+class WatchFired(NamedTuple):
     """A watch fired. It has to be set again to fire again."""
 
     change: Change
@@ -229,7 +229,7 @@ class SessionChanged(NamedTuple):
     state: SessionState
 
 
-StoreEvent = Done | Watched | SessionChanged
+StoreEvent = ListResult | WatchFired | SessionChanged
 
 
 class Store(Protocol):
@@ -240,7 +240,7 @@ class Store(Protocol):
         """The number of the session, never 0. It changes after EXPIRED and CONNECTED."""
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
-        """Submit operations. `events` will return exactly one Done with this token."""
+        """Submit operations. `events` will return exactly one ListResult with this token."""
 
     def events(self) -> list[StoreEvent]:
         """The events since the last call. Never waits."""

@@ -1,14 +1,15 @@
-"""Tells from the tree whether a list of writes was made whose answer was lost.
+"""Finds out from the tree whether a list of writes was made, if the answer was lost.
 
-The caller has waited until the list cannot arrive any more: the connection is back (a server that
+The caller has waited until the list can no longer arrive: the connection is back (a server that
 takes over a session fences the one before), and the tree was read after a `sync`.
 
-Each write gives evidence. A list is made as a whole, so one write that shows that it was made, or
-that it was not, decides for all. If two writes contradict each other, or if no write shows
-anything, the outcome is unknown. The evidence: changes since the submission of the list have a
-zxid larger than `before`; an ephemeral node names its session; no version is given twice.
-Not promised: to tell this change from the same change that another client made at the same time. A
-list that checks a version which only one broker can have (`/controller_epoch`) has no such rival.
+Each write gives evidence. The store makes a list as a whole, so one write that shows that it was
+made, or that it was not, decides for all. If two writes contradict each other, or if no write shows
+anything, the outcome is unknown. The evidence: changes since the submission of the list have a zxid
+larger than `before`; an ephemeral node names its session; a node never has the same version twice.
+Not promised: another client may have made the same change at the same time, and then this module
+takes that change for ours. A list that checks a version which only one broker can have
+(`/controller_epoch`) has no such rival.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class Lost(NamedTuple):
+class UnansweredWrites(NamedTuple):
     """A list of writes without an answer."""
 
     operations: Sequence[Write]
@@ -42,8 +43,8 @@ class Lost(NamedTuple):
     """the session that submitted it; 0: it has ended"""
 
 
-def answer(lost: Lost, now: Mapping[str, Result]) -> tuple[Result, ...]:
-    """The answer that was lost; NO_SESSION: the list was not made; UNKNOWN: the tree shows neither.
+def find_answer(lost: UnansweredWrites, now: Mapping[str, Result]) -> tuple[Result, ...]:
+    """The lost answer; NO_SESSION: the list was not made; UNKNOWN: the tree does not show it.
 
     now   path -> Node or NO_NODE, as read now
     """
@@ -57,7 +58,7 @@ def answer(lost: Lost, now: Mapping[str, Result]) -> tuple[Result, ...]:
     return (Refusal.UNKNOWN,) * count
 
 
-def _evidence(lost: Lost, place: int, now: Mapping[str, Result]) -> bool | None:
+def _evidence(lost: UnansweredWrites, place: int, now: Mapping[str, Result]) -> bool | None:
     """Whether one write shows that the list was made; None: it shows nothing."""
     operation = lost.operations[place]
     found = now.get(operation.path)
@@ -76,7 +77,9 @@ def _evidence(lost: Lost, place: int, now: Mapping[str, Result]) -> bool | None:
     return _set(operation, lost, node)
 
 
-def _made(operation: Create, lost: Lost, node: Node | None, later: list[Write]) -> bool | None:
+def _made(
+    operation: Create, lost: UnansweredWrites, node: Node | None, later: list[Write]
+) -> bool | None:
     if operation.ephemeral and not lost.session:
         return None
     if node is None:
@@ -90,7 +93,7 @@ def _made(operation: Create, lost: Lost, node: Node | None, later: list[Write]) 
     return node.data == operation.data and not node.stat.ephemeral
 
 
-def _set(operation: SetData, lost: Lost, node: Node | None) -> bool | None:
+def _set(operation: SetData, lost: UnansweredWrites, node: Node | None) -> bool | None:
     if node is None:
         return None
     if node.stat.mzxid <= lost.before:

@@ -1,4 +1,4 @@
-"""Where the znodes are, as Kafka 3.9 has them; what stands in them is in `contents.py`."""
+"""The paths of znodes, as Kafka 3.9 has them. `contents.py` has the contents of the nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG = "/config"
 GROUP_CONFIGS = "/config/groups"
-"""krust's own: made with the first setting of a group"""
+"""krust's own node: it is created with the first setting of a group"""
 CONFIG_CHANGES = "/config/changes"
 CHANGES = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
@@ -47,56 +47,56 @@ PERSISTENT = (
     "/latest_producer_id_block",
     "/log_dir_event_notification",
 )
-"""The nodes that stand before anything else, parents first."""
+"""The nodes that are created before all others, parents first."""
 
 
 def consumer_offsets(group: str) -> str:
-    """Where a group of before Kafka 0.9 keeps its offsets, by topic."""
+    """The parent of the offsets of a group from before Kafka 0.9, one node a topic."""
     return f"/consumers/{group}/offsets"
 
 
 def consumer_offset(group: str, topic: str, partition: int) -> str:
-    """Where a group of before Kafka 0.9 keeps how far it has read."""
+    """The node with a committed offset of a group from before Kafka 0.9."""
     return f"/consumers/{group}/offsets/{topic}/{partition}"
 
 
 def consumer_members(group: str) -> str:
-    """Where the members of such a group are."""
+    """The parent of the members of such a group."""
     return f"/consumers/{group}/ids"
 
 
 def consumer_member(group: str, member: str) -> str:
-    """Where one of them says what it reads."""
+    """The node of one member, with its subscription."""
     return f"/consumers/{group}/ids/{member}"
 
 
 def consumer_owners(group: str) -> str:
-    """Where it stands who reads what, by topic."""
+    """The parent of the owners of a group's partitions, one node a topic."""
     return f"/consumers/{group}/owners"
 
 
 def consumer_owner(group: str, topic: str, partition: int) -> str:
-    """Where the reader of a partition has its name."""
+    """The node with the member that owns a partition."""
     return f"{consumer_owners(group)}/{topic}/{partition}"
 
 
 def topic(name: str) -> str:
-    """Where a topic's assignment stands."""
+    """The node with a topic's assignment."""
     return f"{TOPICS}/{name}"
 
 
 def topic_config(name: str) -> str:
-    """Where a topic's settings stand."""
+    """The node with a topic's settings."""
     return f"{TOPIC_CONFIGS}/{name}"
 
 
 def broker_config(entity: str) -> str:
-    """Where a broker's dynamic settings stand; DEFAULT_ENTITY: those of all."""
+    """The node with a broker's dynamic settings; DEFAULT_ENTITY: those of all brokers."""
     return f"{BROKER_CONFIGS}/{entity}"
 
 
 def group_config(group: str) -> str:
-    """Where a group's settings stand."""
+    """The node with a group's settings."""
     return f"{GROUP_CONFIGS}/{group_part(group)}"
 
 
@@ -106,7 +106,7 @@ def group_part(group: str) -> str:
 
 
 def state(name: str, partition: int) -> str:
-    """Where the leader and ISR of a partition stand."""
+    """The node with the leader and ISR of a partition."""
     return f"{TOPICS}/{name}/partitions/{partition}/state"
 
 

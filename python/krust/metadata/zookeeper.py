@@ -35,8 +35,8 @@ from krust.metadata.store import (
     Create,
     Created,
     Delete,
-    Done,
     Exists,
+    ListResult,
     Node,
     Operation,
     Query,
@@ -48,7 +48,7 @@ from krust.metadata.store import (
     SetData,
     Stat,
     StoreEvent,
-    Watched,
+    WatchFired,
     Write,
     fault,
     size,
@@ -144,7 +144,7 @@ class ZooKeeperStore:
         self._protect = ensemble.protect
         self._wake = wake
         self._clock = clock
-        self._arrived: deque[_Answered | _ConnectionChanged | Watched | Done] = deque()
+        self._arrived: deque[_Answered | _ConnectionChanged | WatchFired | ListResult] = deque()
         self._tokens: dict[_Submitted, Hashable] = {}
         self._lost: list[_Submitted] = []
         self._state = SessionState.CONNECTED
@@ -200,7 +200,7 @@ class ZooKeeperStore:
             wrong = Refusal.NO_SESSION
         if wrong is not None or not operations:
             refused = () if wrong is None else (wrong,) * len(operations)
-            self._arrived.append(Done(token, refused))
+            self._arrived.append(ListResult(token, refused))
             return
         asked = _Submitted(operations, self._clock())
         self._tokens[asked] = token
@@ -212,7 +212,7 @@ class ZooKeeperStore:
         while self._arrived:
             events += self._take(self._arrived.popleft())
         if not self._open:
-            return [each for each in events if isinstance(each, Done)]
+            return [each for each in events if isinstance(each, ListResult)]
         now = self._clock()
         expired = self._state is SessionState.EXPIRED
         if not (expired or self._overdue) and now - self._heard > self.timeout_s:
@@ -262,7 +262,7 @@ class ZooKeeperStore:
         change = _CHANGES.get(event.type)
         if change is not None:
             path = event.path.removeprefix(self._root) or "/"
-            self._arrived.append(Watched(change, path))
+            self._arrived.append(WatchFired(change, path))
             self._wake()
 
     def _answered(self, asked: _Submitted, place: int, answer: Any) -> None:
@@ -327,18 +327,20 @@ class ZooKeeperStore:
                 request.check(path, each.version)
         return request.commit_async()
 
-    def _take(self, news: _Answered | _ConnectionChanged | Watched | Done) -> Iterator[StoreEvent]:
+    def _take(
+        self, news: _Answered | _ConnectionChanged | WatchFired | ListResult
+    ) -> Iterator[StoreEvent]:
         """The events of one arrival."""
-        if isinstance(news, Done):
+        if isinstance(news, ListResult):
             yield news
-        elif isinstance(news, Watched):
+        elif isinstance(news, WatchFired):
             yield from self._fired(news)
         elif isinstance(news, _ConnectionChanged):
             yield from self._change_session_state(news)
         else:
             yield from self._answer(news)
 
-    def _fired(self, watched: Watched) -> Iterator[StoreEvent]:
+    def _fired(self, watched: WatchFired) -> Iterator[StoreEvent]:
         """The event of a watch; it comes after the answer to the list that set it."""
         for asked in self._tokens:
             places = zip(asked.operations, asked.results, strict=True)
@@ -392,7 +394,7 @@ class ZooKeeperStore:
         if asked.settles is not None:
             yield from self._settled(asked, asked.settles)
         elif asked in self._tokens:
-            yield Done(self._tokens.pop(asked), tuple(asked.results))
+            yield ListResult(self._tokens.pop(asked), tuple(asked.results))
             yield from asked.late
 
     def _settle(self, asked: _Submitted) -> None:
@@ -414,7 +416,9 @@ class ZooKeeperStore:
         now = dict(zip(paths, lookup.results, strict=True))
         writes = [each for each in asked.operations if isinstance(each, Write)]
         session = asked.session if asked.session == self.session else 0
-        results = unknown_writes.answer(unknown_writes.Lost(writes, asked.before, session), now)
+        results = unknown_writes.find_answer(
+            unknown_writes.UnansweredWrites(writes, asked.before, session), now
+        )
         asked.results = list(results)
         yield from self._report(asked)
 

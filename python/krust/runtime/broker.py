@@ -33,7 +33,7 @@ from krust.controller.state import (
     Request,
 )
 from krust.errors import KrustError, ServerError
-from krust.metadata.store import Done, Refusal, SessionChanged
+from krust.metadata.store import ListResult, Refusal, SessionChanged
 from krust.runtime import continuity, identity, isr, metadata, provenance, replica_moves
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
@@ -413,7 +413,7 @@ class Runtime:
         self._store_events += self._store.events()
         while self._store_events:
             each = self._store_events.popleft()
-            if isinstance(each, Done):
+            if isinstance(each, ListResult):
                 self._perform(self._controller.on_transaction_done(each))
                 if Refusal.UNKNOWN in each.results:
                     self._recovery.outcome_unknown()
@@ -514,7 +514,7 @@ class Runtime:
         _log.error("deciding %s failed", request.api, exc_info=error)
         return failed_response(request, error)
 
-    def _run(self, steps: Generator[Transactions, list[Done], Any]) -> None:
+    def _run(self, steps: Generator[Transactions, list[ListResult], Any]) -> None:
         """Run steps of a start to their end."""
         answer = self._wait_for_answer(self._controller.run(self._own_ticket(), steps))
         if isinstance(answer, Exception):

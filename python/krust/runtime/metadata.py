@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from krust.config import Config
     from krust.metadata.local import Tree
-    from krust.metadata.saved import Setup
+    from krust.metadata.saved import TreeFiles
     from krust.metadata.shared import SharedTree
     from krust.metadata.store import Store
     from krust.metadata.zookeeper import ZooKeeperStore
@@ -84,7 +84,7 @@ def open_metadata(
         return _in_zookeeper(_ensemble(config, connect), folders[0] if folders else None, wake)
     from krust.metadata.local import Tree
 
-    tree = memory or Tree(open_files(folders, adopt=adopt) if folders else None)
+    tree = memory or Tree(tree_files(folders, adopt=adopt) if folders else None)
     store = tree.session()
 
     def close() -> None:
@@ -95,13 +95,13 @@ def open_metadata(
     return OpenMetadata(store, name, close, lambda: None, lambda: None, tree.hold, tree.release)
 
 
-def open_files(folders: Sequence[Path], *, adopt: bool = False) -> Setup:
+def tree_files(folders: Sequence[Path], *, adopt: bool = False) -> TreeFiles:
     """The files with the metadata of a lone broker."""
-    from krust.metadata.saved import Setup
+    from krust.metadata.saved import TreeFiles
 
     copies = tuple(folder / JOURNAL for folder in folders)
     known = provenance.served_by_krust(folders)
-    return Setup(folders[0] / FILE, copies[:_COPIES], copies[_COPIES:], known, adopt)
+    return TreeFiles(folders[0] / FILE, copies[:_COPIES], copies[_COPIES:], known, adopt)
 
 
 def open_beside(config: Config, wake: Callable[[], None]) -> Store:

@@ -26,7 +26,7 @@ from krust.metadata.store import (
     Children,
     Create,
     Delete,
-    Done,
+    ListResult,
     Node,
     Read,
     Refusal,
@@ -238,21 +238,21 @@ class _OpenStore:
                     hint="stop the programs that use it, and repeat this",
                 )
 
-    def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[Done]:
+    def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[ListResult]:
         """Submit lists. Returns their answers, in their order."""
-        found: list[Done] = []
+        found: list[ListResult] = []
         for begin in range(0, len(lists), _MAX_PENDING):
             found += self._answers(lists[begin : begin + _MAX_PENDING])
         return found
 
-    def _answers(self, lists: Sequence[Sequence[Operation]]) -> list[Done]:
+    def _answers(self, lists: Sequence[Sequence[Operation]]) -> list[ListResult]:
         for token, operations in enumerate(lists):
             self._store.submit(operations, token)
-        found: dict[object, Done] = {}
+        found: dict[object, ListResult] = {}
         while len(found) < len(lists):
             self._woken.clear()
             for event in self._store.events():
-                if isinstance(event, Done):
+                if isinstance(event, ListResult):
                     found[event.token] = event
                 elif isinstance(event, SessionChanged) and event.state in _GONE:
                     raise ServerError(f"{self._name} does not answer any more", hint=_HINT)
@@ -265,7 +265,7 @@ _GONE = (SessionState.OVERDUE, SessionState.EXPIRED)
 _HINT = "look at the store, and do this again"
 
 
-def _child_names(done: Done, place: int = 0) -> tuple[str, ...]:
+def _child_names(done: ListResult, place: int = 0) -> tuple[str, ...]:
     """The children in an answer; empty: there is no such node."""
     found = done.results[place]
     return () if isinstance(found, Refusal) else cast("tuple[str, ...]", found)
@@ -279,7 +279,7 @@ def _open_files(config: Config, *, replaced: bool = False) -> Iterator[_OpenStor
     """
     from krust.metadata.local import Tree
 
-    kept = metadata.open_files(config.log_dirs())
+    kept = metadata.tree_files(config.log_dirs())
     tree = Tree(kept._replace(known=None, adopt=True) if replaced else kept)
     try:
         yield _OpenStore(tree.session(), str(kept.path), threading.Event())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from krust.cli.brokers import NOBODY, View
+from krust.cli.brokers import NO_BROKER, ClusterState
 from krust.cli.replica_health import PartitionHealth
 from krust.errors import KafkaError, UnreachableError
 
@@ -46,11 +46,11 @@ def partition(
     return PartitionHealth("t", number, leader, 0, replicas, isr, (), (), (), min_isr)
 
 
-def view(each: Brokers, *partitions: PartitionHealth, controller: int = 1) -> View:
-    made: Any = object.__new__(View)
+def view(each: Brokers, *partitions: PartitionHealth, controller: int = 1) -> ClusterState:
+    made: Any = object.__new__(ClusterState)
     made._each, made.controller, made.partitions = each, controller, partitions
     made.brokers = [{"node_id": 1}, {"node_id": 2}]
-    found: View = made
+    found: ClusterState = made
     return found
 
 
@@ -69,7 +69,7 @@ def test_a_healthy_cluster_has_no_problems() -> None:
     assert view(Brokers(WELL), partition(1, (1, 2), (2, 1))).notices() == []
 
 
-@pytest.mark.parametrize(("controller", "controller_error"), [(NOBODY, 0), (1, 41)])
+@pytest.mark.parametrize(("controller", "controller_error"), [(NO_BROKER, 0), (1, 41)])
 def test_a_missing_controller_is_a_problem(controller: int, controller_error: int) -> None:
     [(problem, _)] = problems(Brokers(WELL, controller_error), controller=controller)
     assert problem == "no controller"

@@ -110,7 +110,7 @@ def test_a_second_interrupt_during_the_first_message_prints_no_traceback() -> No
     code = (
         "import krust.cli, signal, os\n"
         "def outcome(args):\n    os.kill(os.getpid(), signal.SIGINT)\n    input()\n"
-        "krust.cli._outcome = outcome\nkrust.cli.main([])\n"
+        "krust.cli._run_command = outcome\nkrust.cli.main([])\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (130, "")

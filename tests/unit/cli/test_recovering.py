@@ -10,7 +10,7 @@ import pty
 
 import pytest
 
-from krust.cli.recovering import LINE_S, QUIET_S, StoppedEarly, Watch
+from krust.cli.recovering import LINE_S, QUIET_S, RecoveryProgress, StoppedEarly
 from krust.server import Recovery
 
 HALF = Recovery(12, 64, 340_000_000, 2_048_000_000)
@@ -24,8 +24,8 @@ class Hand:
         self.now = 100.0
         self.reason: str | None = None
 
-    def watch(self, *, quiet: bool = False) -> Watch:
-        return Watch(lambda: self.reason, quiet=quiet, clock=lambda: self.now)
+    def watch(self, *, quiet: bool = False) -> RecoveryProgress:
+        return RecoveryProgress(lambda: self.reason, quiet=quiet, clock=lambda: self.now)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from krust.cli import main, replacement
-from krust.cli.brokers import Directory
+from krust.cli.brokers import LogDirBytes
 from krust.cli.replacement_checks import PROBLEM, WARNING, findings, may_go_on
 from krust.cli.replacement_facts import KAFKA, KRUST, BrokerFacts, ClusterFacts
 from krust.cli.replica_health import PartitionHealth
@@ -24,7 +24,7 @@ SETTINGS: dict[str, str | None] = {
 
 
 def broker(node: int, kind: str = KAFKA, **more: Any) -> BrokerFacts:
-    directory = Directory(f"/data/{node}", 0, 5, 10**12)
+    directory = LogDirBytes(f"/data/{node}", 0, 5, 10**12)
     settings = {**SETTINGS, **more.pop("settings", {})}
     own = frozenset(more.pop("own", ()))
     made = BrokerFacts(node, f"host{node}", 9092, kind, settings, own, [directory], 9, PLAIN)
@@ -98,7 +98,7 @@ def with_broker(**more: Any) -> ClusterFacts:
         (cluster(partitions=[partition(removing=(3,))]), "changes", "partitions move: t:0"),
         (cluster(deletions=["old"]), "changes", "topics are being deleted: old"),
         (
-            with_broker(directories=[Directory("/data/3", 56, 0, -1)]),
+            with_broker(directories=[LogDirBytes("/data/3", 56, 0, -1)]),
             "directories",
             "log directories are offline: broker 3 /data/3",
         ),
@@ -190,7 +190,7 @@ def test_long_lists_are_shortened() -> None:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     def ran(known: ClusterFacts, *args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(replacement, "facts", lambda options, zookeeper: known)
+        monkeypatch.setattr(replacement, "read_cluster", lambda options, zookeeper: known)
         with pytest.raises(SystemExit) as left:
             main(["cluster", "replace-plan", *args])
         code = left.value.code

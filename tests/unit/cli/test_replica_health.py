@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from krust.cli import replica_health
-from krust.cli.replica_health import Move, PartitionHealth
+from krust.cli.replica_health import OngoingMove, PartitionHealth
 from krust.errors import KafkaError
 
 
@@ -17,7 +17,7 @@ def metadata(**more: Any) -> dict[str, Any]:
     return {"isr_nodes": [1, 2, 3], **partition, **more}
 
 
-def health(move: Move | None = None, min_isr: int = 2, **more: Any) -> PartitionHealth:
+def health(move: OngoingMove | None = None, min_isr: int = 2, **more: Any) -> PartitionHealth:
     topics = [{"name": "t", "partitions": [metadata(**more)]}]
     moves = {} if move is None else {("t", 0): move}
     [found] = replica_health.partitions(topics, moves, {"t": min_isr})
@@ -41,7 +41,7 @@ def test_the_isr_is_compared_with_the_replicas_and_with_min_isr(
 
 
 def test_replicas_that_a_reassignment_adds_do_not_count_as_missing() -> None:
-    moving = Move((1, 2, 3, 4), (4,), (1,))
+    moving = OngoingMove((1, 2, 3, 4), (4,), (1,))
     found = health(moving, replica_nodes=[1, 2, 3, 4])
     assert (found.is_under_replicated, found.words(), found.lacking) == (False, "moving", ())
     behind = health(moving, replica_nodes=[1, 2, 3, 4], isr_nodes=[1, 2])
@@ -64,7 +64,9 @@ def test_a_broker_too_old_for_moves_and_settings_shows_the_rest() -> None:
             raise KafkaError("too old", code=35, name="UNSUPPORTED_VERSION", retriable=False)
 
     old: Any = Old()
-    [found] = replica_health.look(old, [{"name": "t", "partitions": [metadata(isr_nodes=[1])]}])
+    [found] = replica_health.partition_health(
+        old, [{"name": "t", "partitions": [metadata(isr_nodes=[1])]}]
+    )
     assert (found.min_isr, found.is_under_min_isr, found.words()) == (
         None,
         False,

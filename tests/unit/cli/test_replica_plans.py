@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from krust.cli.replica_plans import Assignment, Replicas, Targets, TooFewBrokersError, planned
+from krust.cli.replica_plans import (
+    Assignment,
+    PlanTargets,
+    Replicas,
+    TooFewBrokersError,
+    plan_replicas,
+)
 
 
 def topic(name: str, *replicas: Replicas) -> list[Assignment]:
@@ -31,9 +37,9 @@ def targets(
     receivers: Iterable[int] = (),
     factor: int | None = None,
     dead: Iterable[int] = (),
-) -> Targets:
+) -> PlanTargets:
     racks = dict(brokers) if isinstance(brokers, Mapping) else dict.fromkeys(brokers)
-    return Targets(racks, frozenset(racks) - set(dead), frozenset(receivers), factor)
+    return PlanTargets(racks, frozenset(racks) - set(dead), frozenset(receivers), factor)
 
 
 def load(plan: Sequence[Replicas]) -> Counter[int]:
@@ -47,7 +53,7 @@ def added(partitions: Sequence[Assignment], plan: Sequence[Replicas]) -> int:
 
 def test_a_broker_that_goes_gives_its_replicas_away_and_nothing_else_moves() -> None:
     partitions = ring("t", 12, (0, 1, 2, 3), 3)
-    plan = planned(partitions, targets((0, 1, 2)))
+    plan = plan_replicas(partitions, targets((0, 1, 2)))
     assert added(partitions, plan) == 9, "as many as broker 3 had"
     assert load(plan) == {0: 12, 1: 12, 2: 12}
     changed = [each for each, after in zip(partitions, plan, strict=True) if each.replicas != after]
@@ -57,20 +63,20 @@ def test_a_broker_that_goes_gives_its_replicas_away_and_nothing_else_moves() -> 
 
 def test_a_new_broker_takes_its_share_and_no_other_broker_gets_anything() -> None:
     partitions = ring("a", 9, (0, 1, 2), 3) + ring("b", 9, (0, 1, 2), 1)
-    plan = planned(partitions, targets((0, 1, 2, 3), receivers=[3]))
+    plan = plan_replicas(partitions, targets((0, 1, 2, 3), receivers=[3]))
     assert load(plan)[3] == added(partitions, plan) == 9
     assert set(load(plan).values()) == {9}
 
 
 def test_replicas_that_are_even_stay_where_they_are() -> None:
     partitions = ring("t", 12, (0, 1, 2), 2)
-    plan = planned(partitions, targets((0, 1, 2), receivers=(0, 1, 2)))
+    plan = plan_replicas(partitions, targets((0, 1, 2), receivers=(0, 1, 2)))
     assert plan == [each.replicas for each in partitions]
 
 
 def test_more_replicas_go_to_the_emptiest_brokers_and_the_leader_stays_preferred() -> None:
     partitions = topic("t", (0,), (0,), (1,)) + topic("u", (2,))
-    plan = planned(partitions, targets((0, 1, 2), factor=2))
+    plan = plan_replicas(partitions, targets((0, 1, 2), factor=2))
     assert [after[0] for after in plan] == [0, 0, 1, 2]
     assert all(len(set(after)) == 2 for after in plan)
     assert max(load(plan).values()) - min(load(plan).values()) <= 1
@@ -81,15 +87,15 @@ def test_fewer_replicas_give_up_those_out_of_sync_first() -> None:
         Assignment("t", 0, (0, 1, 2), (0, 2)),
         Assignment("t", 1, (0, 1, 2), (1, 2)),
     ]
-    assert planned(partitions, targets((0, 1, 2), factor=2)) == [(0, 2), (1, 2)]
+    assert plan_replicas(partitions, targets((0, 1, 2), factor=2)) == [(0, 2), (1, 2)]
 
 
 def test_replicas_of_a_partition_are_on_different_racks_where_there_are_enough() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
     partitions = topic("t", *((number % 6,) for number in range(12)))
-    plan = planned(partitions, targets(racks, factor=3))
+    plan = plan_replicas(partitions, targets(racks, factor=3))
     assert all({racks[broker] for broker in replicas} == {"a", "b", "c"} for replicas in plan)
-    levelled = planned(
+    levelled = plan_replicas(
         [each._replace(replicas=after) for each, after in zip(partitions, plan, strict=True)],
         targets({**racks, 6: "a"}, receivers=[6]),
     )
@@ -100,16 +106,16 @@ def test_replicas_of_a_partition_are_on_different_racks_where_there_are_enough()
 
 def test_too_few_brokers_are_refused() -> None:
     with pytest.raises(TooFewBrokersError, match="3 replicas needs 3 brokers of: 0, 1"):
-        planned(ring("t", 1, (0, 1, 2), 3), targets((0, 1)))
+        plan_replicas(ring("t", 1, (0, 1, 2), 3), targets((0, 1)))
 
 
 def test_a_dead_broker_keeps_its_replicas_and_gets_none() -> None:
     partitions = topic("t", (2, 1), (1, 2), (0, 1))
-    plan = planned(partitions, targets((0, 1, 2, 3), dead=[2], receivers=[3]))
+    plan = plan_replicas(partitions, targets((0, 1, 2, 3), dead=[2], receivers=[3]))
     assert load(plan)[2] <= 2
     assert load(plan)[3] > 0
     with pytest.raises(TooFewBrokersError):
-        planned(topic("t", (0, 1)), targets((0, 1, 2), factor=3, dead=[2]))
+        plan_replicas(topic("t", (0, 1)), targets((0, 1, 2), factor=3, dead=[2]))
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -126,18 +132,18 @@ def test_any_plan_is_legal_even_and_stable(seed: int) -> None:
     ]
     allowed = dice.sample(brokers, dice.randint(factor, len(brokers)))
     wanted = targets(allowed, receivers=allowed)
-    plan = planned(partitions, wanted)
+    plan = plan_replicas(partitions, wanted)
     assert all(len(set(replicas)) == len(replicas) == factor for replicas in plan)
     counts = [load(plan)[broker] for broker in allowed]
     assert set(load(plan)) <= set(allowed)
     assert max(counts) - min(counts) <= 1
     again = [each._replace(replicas=after) for each, after in zip(partitions, plan, strict=True)]
-    assert planned(again, wanted) == plan
+    assert plan_replicas(again, wanted) == plan
 
 
 def test_ten_thousand_partitions_are_planned_within_seconds() -> None:
     partitions = [each for n in range(100) for each in ring(f"t{n}", 100, (0, 1, 2), 3)]
     begin = time.monotonic()
-    plan = planned(partitions, targets(range(6), receivers=range(6)))
+    plan = plan_replicas(partitions, targets(range(6), receivers=range(6)))
     assert time.monotonic() - begin < 20
     assert set(load(plan).values()) == {5000}

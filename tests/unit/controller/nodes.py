@@ -18,7 +18,7 @@ from krust.metadata.store import (
     Children,
     Create,
     Delete,
-    Done,
+    ListResult,
     Node,
     Operation,
     Read,
@@ -121,7 +121,7 @@ class Member:
         return result
 
     def take_event(self, event: StoreEvent) -> None:
-        if isinstance(event, Done):
+        if isinstance(event, ListResult):
             self.perform(self.controller.on_transaction_done(event))
         else:
             self.perform(self.controller.on_store_event(event, self.nodes.now_ms))
@@ -204,20 +204,20 @@ class Nodes:
     def write(self, *operations: Operation) -> None:
         """What a tool does."""
         self.tool.submit(list(operations), "tool")
-        (done,) = [each for each in self.tool.events() if isinstance(each, Done)]
+        (done,) = [each for each in self.tool.events() if isinstance(each, ListResult)]
         assert done.refused is None, done
         self.rest()
 
     def node(self, path: str) -> str | None:
         """What stands in a node; None: there is none."""
         self.tool.submit([Read(path)], "tool")
-        (done,) = [each for each in self.tool.events() if isinstance(each, Done)]
+        (done,) = [each for each in self.tool.events() if isinstance(each, ListResult)]
         found = done.results[0]
         return found.data.decode() if isinstance(found, Node) else None
 
     def children(self, path: str) -> list[str]:
         self.tool.submit([Children(path)], "tool")
-        (done,) = [each for each in self.tool.events() if isinstance(each, Done)]
+        (done,) = [each for each in self.tool.events() if isinstance(each, ListResult)]
         return [str(each) for each in done.results[0] or ()]  # type: ignore[union-attr]
 
 

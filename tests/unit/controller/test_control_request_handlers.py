@@ -18,7 +18,7 @@ from krust.messages import Message, RequestContext
 from krust.metadata import znodes
 from krust.metadata.contents import Endpoint
 from krust.metadata.local import Tree
-from krust.metadata.store import Create, Done, Node, Read, Refusal
+from krust.metadata.store import Create, ListResult, Node, Read, Refusal
 from tests.faults.malformed import FACTS
 
 ME, BOSS = 1, 7
@@ -48,7 +48,7 @@ class Follower:
         while not outcome.replies:
             for token, operations in outcome.submits:
                 self.store.submit(operations, token)
-            (done,) = (each for each in self.store.events() if isinstance(each, Done))
+            (done,) = (each for each in self.store.events() if isinstance(each, ListResult))
             if not self.connected:
                 done = done._replace(results=(Refusal.NO_SESSION,) * len(done.results))
             outcome = self.controller.on_transaction_done(done)
@@ -126,7 +126,7 @@ def test_partitions_on_a_failed_disk_are_answered_with_kafka_storage_error() -> 
     assert codes(follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))) == [0, 0]
     follower.request("LogDirFailed", replicas=[{"topic": "orders", "partition": 1}])
     follower.store.submit([Read(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_0000000000")], "event")
-    ((node,),) = [each.results for each in follower.store.events() if isinstance(each, Done)]
+    ((node,),) = [each.results for each in follower.store.events() if isinstance(each, ListResult)]
     assert isinstance(node, Node)
     assert json.loads(node.data) == {"version": 1, "broker": ME, "event": 1}
     answer = follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))

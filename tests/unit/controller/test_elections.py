@@ -11,7 +11,7 @@ from krust.controller.leaders import Risk
 from krust.controller.state import Partition
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
-from krust.metadata.store import Create, SetData, Watched
+from krust.metadata.store import Create, SetData, WatchFired
 from tests.unit.controller.nodes import Member, Nodes
 
 STATE = "/brokers/topics/t/partitions/0/state"
@@ -148,7 +148,7 @@ def test_a_lower_min_isr_clears_the_elr_before_a_leader_is_elected_from_it() -> 
     notice = Create(znodes.CHANGES, ConfigChange("topics/t").encode(), sequential=True)
     nodes.tool.submit([SetData(znodes.topic_config("t"), lowered), notice], "tool")
     nodes.members.pop(3).store.close()
-    heard = [each for each in nodes.leader.store.events() if isinstance(each, Watched)]
+    heard = [each for each in nodes.leader.store.events() if isinstance(each, WatchFired)]
     assert {each.path for each in heard} >= {znodes.CONFIG_CHANGES, znodes.BROKERS}
     for event in sorted(heard, key=lambda each: each.path == znodes.CONFIG_CHANGES):
         nodes.leader.take_event(event)

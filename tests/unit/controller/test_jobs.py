@@ -13,7 +13,7 @@ from krust.controller.state import ControllerState
 from krust.messages import Message
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
-from krust.metadata.store import Check, Create, Delete, Done, Operation, Refusal, SetData
+from krust.metadata.store import Check, Create, Delete, ListResult, Operation, Refusal, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 
 OF_NOBODY = {
@@ -209,7 +209,7 @@ def bounced(nodes: Nodes, patch: pytest.MonkeyPatch, reason: Refusal) -> None:
 
     def submit(operations: list[Operation], token: Any) -> None:
         if any(isinstance(each, SetData) for each in operations):
-            one.store._events.append(Done(token, (reason,) * len(operations)))
+            one.store._events.append(ListResult(token, (reason,) * len(operations)))
         else:
             taken(operations, token)
 

@@ -13,7 +13,7 @@ from krust.metadata.local import Tree
 from krust.metadata.store import (
     Create,
     Delete,
-    Done,
+    ListResult,
     Node,
     Operation,
     Read,
@@ -23,9 +23,9 @@ from krust.metadata.store import (
 )
 
 
-def run(store: Store, *operations: Operation) -> Done:
+def run(store: Store, *operations: Operation) -> ListResult:
     store.submit(operations, None)
-    (done,) = (event for event in store.events() if isinstance(event, Done))
+    (done,) = (event for event in store.events() if isinstance(event, ListResult))
     return done
 
 

@@ -20,8 +20,8 @@ from krust.errors import ServerError
 from krust.metadata import database, journal, saved
 from krust.metadata.local import Tree
 from krust.metadata.rows import Row
-from krust.metadata.saved import Setup, Source, choose, verify
-from krust.metadata.store import Create, Delete, Done, Operation, SetData, Store
+from krust.metadata.saved import TreeFile, TreeFiles, choose, verify
+from krust.metadata.store import Create, Delete, ListResult, Operation, SetData, Store
 
 PLACES = int(os.environ.get("KRUST_CORRUPTIONS", "50"))
 """in each file of each image where one bit is flipped"""
@@ -29,9 +29,9 @@ FILES = ("meta.db", "meta.db-wal", "meta.journal")
 CONFIG = b'{"version":1,"config":{"retention.ms":"86400000"}}'
 
 
-def run(store: Store, *operations: Operation) -> Done:
+def run(store: Store, *operations: Operation) -> ListResult:
     store.submit(operations, None)
-    (done,) = (event for event in store.events() if isinstance(event, Done))
+    (done,) = (event for event in store.events() if isinstance(event, ListResult))
     assert done.refused is None
     return done
 
@@ -70,7 +70,7 @@ def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(folder: Path, **how: object) -> dict[str, Row]:
     """What a start finds."""
-    plain = Setup(folder / "meta.db", (folder / "meta.journal",))
+    plain = TreeFiles(folder / "meta.db", (folder / "meta.journal",))
     tree = Tree(plain._replace(**how))  # type: ignore[arg-type]
     try:
         return contents(tree)
@@ -226,7 +226,7 @@ def test_a_second_log_directory_has_a_copy_as_well(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     for folder in (first, second):
         folder.mkdir()
-    both = Setup(first / "meta.db", (first / "meta.journal", second / "meta.journal"))
+    both = TreeFiles(first / "meta.db", (first / "meta.journal", second / "meta.journal"))
     tree = Tree(both)
     run(tree.session(), Create("/a", b"1"))
     wanted = contents(tree)
@@ -340,9 +340,9 @@ def test_verify_finds_each_damage_and_writes_nothing(images: Images, tmp_path: P
 ROWS = [None, 3, 4]
 
 
-def sources(*zxids: int | None) -> Iterable[Source]:
+def sources(*zxids: int | None) -> Iterable[TreeFile]:
     for number, zxid in enumerate(zxids):
-        yield Source(str(number), zxid, 0, zxid or 0, None if zxid else "bad")
+        yield TreeFile(str(number), zxid, 0, zxid or 0, None if zxid else "bad")
 
 
 @pytest.mark.parametrize("zxids", list(itertools.product(ROWS, ROWS)))
@@ -357,9 +357,11 @@ def test_the_newest_whole_file_is_chosen(zxids: tuple[int | None, int | None]) -
 
 
 def test_a_file_with_a_newer_or_different_change_is_not_trusted() -> None:
-    old = Source("db", 3, 7, 3)
-    assert choose([old, Source("copy", 2, 0, 4, "bad")], None).doubt is not None
-    assert choose([old, Source("copy", 2, 0, 3, "bad")], None).doubt is None
-    assert choose([Source("db", None, fault="bad"), Source("copy", 2, 0, 2, "bad")], None).doubt
-    assert "differ" in str(choose([old, Source("copy", 3, 8, 3)], None).doubt)
-    assert saved.setup(Path("/x/krust-metadata.db")).copies == (Path("/x/krust-metadata.journal"),)
+    old = TreeFile("db", 3, 7, 3)
+    assert choose([old, TreeFile("copy", 2, 0, 4, "bad")], None).doubt is not None
+    assert choose([old, TreeFile("copy", 2, 0, 3, "bad")], None).doubt is None
+    assert choose([TreeFile("db", None, fault="bad"), TreeFile("copy", 2, 0, 2, "bad")], None).doubt
+    assert "differ" in str(choose([old, TreeFile("copy", 3, 8, 3)], None).doubt)
+    assert saved.tree_files(Path("/x/krust-metadata.db")).copies == (
+        Path("/x/krust-metadata.journal"),
+    )

@@ -22,8 +22,8 @@ from krust.metadata.store import (
     Create,
     Created,
     Delete,
-    Done,
     Exists,
+    ListResult,
     Node,
     Operation,
     Read,
@@ -33,7 +33,7 @@ from krust.metadata.store import (
     Stat,
     Store,
     StoreEvent,
-    Watched,
+    WatchFired,
 )
 
 Sessions = Callable[[], Store]
@@ -104,7 +104,7 @@ def store(sessions: Sessions) -> Store:
 _SEEN: WeakKeyDictionary[Store, list[StoreEvent]] = WeakKeyDictionary()
 
 
-def events(store: Store, *operations: Operation) -> tuple[list[StoreEvent], Done]:
+def events(store: Store, *operations: Operation) -> tuple[list[StoreEvent], ListResult]:
     """Submit one list and wait for its answer; what came before it, and the answer."""
     seen = _SEEN.setdefault(store, [])
     token = object()
@@ -114,7 +114,7 @@ def events(store: Store, *operations: Operation) -> tuple[list[StoreEvent], Done
         for event in store.events():
             seen.append(event)
         for event in seen:
-            if isinstance(event, Done) and event.token is token:
+            if isinstance(event, ListResult) and event.token is token:
                 place = seen.index(event)
                 del seen[place]
                 return seen[:place], event
@@ -131,7 +131,7 @@ def watched(store: Store) -> list[tuple[Change, str]]:
     """The watches that have fired up to now."""
     before, _ = events(store, Exists("/"))
     _SEEN[store] = _SEEN[store][len(before) :]
-    return [(each.change, each.path) for each in before if isinstance(each, Watched)]
+    return [(each.change, each.path) for each in before if isinstance(each, WatchFired)]
 
 
 def stat(store: Store, path: str) -> Stat:
@@ -369,7 +369,7 @@ def test_a_watch_fires_before_a_later_answer(sessions: Sessions) -> None:
     ask(mine, Read("/a", watch=True))
     ask(other, SetData("/a", b""))
     before, _ = events(mine, Exists("/a"))
-    assert [type(event) for event in before] == [Watched]
+    assert [type(event) for event in before] == [WatchFired]
 
 
 def test_a_refused_multi_fires_no_watch(store: Store) -> None:
@@ -418,10 +418,10 @@ def test_a_watch_fires_after_the_answer_that_set_it(sessions: Sessions) -> None:
         before, _ = events(mine, Exists("/"))
         _SEEN[mine] = _SEEN[mine][len(before) :]
         for event in before:
-            if isinstance(event, Watched):
+            if isinstance(event, WatchFired):
                 fired += 1
-                assert event == Watched(Change.CHANGED, "/a")
-            elif isinstance(event, Done):
+                assert event == WatchFired(Change.CHANGED, "/a")
+            elif isinstance(event, ListResult):
                 assert isinstance(event.results[0], Node)
                 told = event.results[0].data
         ask(other, Exists("/"))
@@ -439,9 +439,9 @@ def test_no_change_is_lost_between_two_watches(sessions: Sessions) -> None:
     while latest != b"100" and time.monotonic() < deadline:
         other.events()
         for event in mine.events():
-            if isinstance(event, Watched):
+            if isinstance(event, WatchFired):
                 mine.submit([Read("/a", watch=True)], "read")
-            elif isinstance(event, Done) and isinstance(event.results[0], Node):
+            elif isinstance(event, ListResult) and isinstance(event.results[0], Node):
                 assert int(event.results[0].data) >= int(latest)
                 latest = event.results[0].data
     assert latest == b"100"
@@ -452,7 +452,7 @@ def test_multis_are_answered_in_the_order_of_their_submission(store: Store) -> N
     for number in range(100):
         store.submit([SetData("/a", b"", number)], number)
     _, done = events(store, Exists("/a"))
-    answered = [each for each in _SEEN[store] if isinstance(each, Done)]
+    answered = [each for each in _SEEN[store] if isinstance(each, ListResult)]
     assert [each.token for each in answered] == list(range(100))
     assert all(each.refused is None for each in answered)
     assert isinstance(done.results[0], Stat)

@@ -9,7 +9,7 @@ from krust.metadata.store import (
     Create,
     Created,
     Delete,
-    Done,
+    ListResult,
     Operation,
     Read,
     Refusal,
@@ -17,7 +17,7 @@ from krust.metadata.store import (
     SetData,
     Write,
 )
-from krust.metadata.unknown_writes import Lost, answer
+from krust.metadata.unknown_writes import UnansweredWrites, find_answer
 
 PATHS = st.sampled_from(["/a", "/b", "/c", "/a/a", "/a/b", "/b/a"])
 OUR_DATA = st.sampled_from([b"mine", b"own"])
@@ -33,9 +33,9 @@ OTHERS = st.one_of(
 )
 
 
-def run(store: LocalStore, *operations: Operation) -> Done:
+def run(store: LocalStore, *operations: Operation) -> ListResult:
     store.submit(operations, None)
-    (done,) = (each for each in store.events() if isinstance(each, Done))
+    (done,) = (each for each in store.events() if isinstance(each, ListResult))
     return done
 
 
@@ -65,7 +65,9 @@ def test_no_reported_outcome_contradicts_the_tree(
         run(other, operation)
     if expired:
         writer.close()
-    outcome = answer(Lost(lost, before, 0 if expired else session), read(other, lost))
+    outcome = find_answer(
+        UnansweredWrites(lost, before, 0 if expired else session), read(other, lost)
+    )
     deleted = any(isinstance(each, Delete) for each in lost)
     if not any(isinstance(each, Refusal) for each in outcome):
         # A node that nobody has any more counts as deleted, whoever did it.
@@ -92,7 +94,7 @@ def test_the_outcome_for_nodes_unchanged_since_is_known(
     paths = [each.path for each in lost]
     if len(set(paths)) < len(paths):
         return  # what one step did, a later one may have hidden
-    outcome = answer(Lost(lost, before, writer.session), read(writer, lost))
+    outcome = find_answer(UnansweredWrites(lost, before, writer.session), read(writer, lost))
     for reported, was in zip(outcome, answered.results, strict=True):
         assert reported == was or isinstance(was, Created)
         assert not isinstance(reported, Refusal)
@@ -100,13 +102,15 @@ def test_the_outcome_for_nodes_unchanged_since_is_known(
 
 def test_an_expired_session_leaves_the_outcome_unknown() -> None:
     made = Create("/e", b"", ephemeral=True)
-    assert answer(Lost([made], 5, 0), {"/e": Refusal.NO_NODE}) == (Refusal.UNKNOWN,)
+    assert find_answer(UnansweredWrites([made], 5, 0), {"/e": Refusal.NO_NODE}) == (
+        Refusal.UNKNOWN,
+    )
 
 
 def test_unreadable_nodes_leave_the_outcome_unknown() -> None:
-    lost = Lost([SetData("/a", b"x", 3)], 5, 1)
-    assert answer(lost, {"/a": Refusal.NOT_ALLOWED}) == (Refusal.UNKNOWN,)
+    lost = UnansweredWrites([SetData("/a", b"x", 3)], 5, 1)
+    assert find_answer(lost, {"/a": Refusal.NOT_ALLOWED}) == (Refusal.UNKNOWN,)
 
 
 def test_checks_alone_change_nothing() -> None:
-    assert answer(Lost([Check("/a", 1)], 5, 1), {}) == (Refusal.NO_SESSION,)
+    assert find_answer(UnansweredWrites([Check("/a", 1)], 5, 1), {}) == (Refusal.NO_SESSION,)

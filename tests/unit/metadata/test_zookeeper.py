@@ -24,8 +24,8 @@ from krust.metadata.store import (
     Create,
     Created,
     Delete,
-    Done,
     Exists,
+    ListResult,
     Node,
     Operation,
     Read,
@@ -36,7 +36,7 @@ from krust.metadata.store import (
     SetData,
     Stat,
     StoreEvent,
-    Watched,
+    WatchFired,
 )
 from krust.metadata.zookeeper import ZooKeeperStore, end_session, open_store
 from tests.peers import zookeeper as peer
@@ -95,8 +95,8 @@ class Party:
         return token
 
     def answer(self, token: object) -> tuple[Result, ...]:
-        done = self.until(lambda each: isinstance(each, Done) and each.token is token)
-        assert isinstance(done, Done)
+        done = self.until(lambda each: isinstance(each, ListResult) and each.token is token)
+        assert isinstance(done, ListResult)
         return done.results
 
     def turns(self, state: SessionState) -> None:
@@ -199,9 +199,9 @@ def test_a_lost_connection_removes_the_watches(
     (node,) = mine.ask(Read("/a", watch=True))
     assert isinstance(node, Node)
     assert node.data == b"1"
-    assert not any(isinstance(each, Watched) for each in mine.seen)
+    assert not any(isinstance(each, WatchFired) for each in mine.seen)
     other.ask(SetData("/a", b"2"))
-    mine.until(lambda each: each == Watched(Change.CHANGED, "/a"))
+    mine.until(lambda each: each == WatchFired(Change.CHANGED, "/a"))
     (stat,) = mine.ask(Exists("/e"))
     assert isinstance(stat, Stat)
     assert stat.owner == session
@@ -472,7 +472,7 @@ def test_a_plain_client_sees_the_same_tree(zookeeper: peer.Ensemble, chroot: str
             assert client.get(f"{chroot}/a")[0] == b"1"
             party.ask(Exists("/b", watch=True))
             client.create(f"{chroot}/b", None)
-            party.until(lambda each: each == Watched(Change.CREATED, "/b"))
+            party.until(lambda each: each == WatchFired(Change.CREATED, "/b"))
             assert data(party, "/b") == b""
     finally:
         client.stop()
@@ -527,6 +527,6 @@ def test_zookeeper_and_the_embedded_store_behave_alike(
         assert store.session
         for operations in lists:
             local.submit(operations, None)
-            (done,) = (each for each in local.events() if isinstance(each, Done))
+            (done,) = (each for each in local.events() if isinstance(each, ListResult))
             theirs = [plain(each) for each in party.ask(*operations)]
             assert theirs == [plain(each) for each in done.results], operations

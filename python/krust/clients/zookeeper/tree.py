@@ -17,8 +17,8 @@ from krust.metadata.contents import BadZnodeError, number
 from krust.metadata.store import (
     Children,
     Create,
-    Done,
     Exists,
+    ListResult,
     Node,
     Operation,
     Read,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.metadata.ensemble import Ensemble
-    from krust.metadata.store import Watched
+    from krust.metadata.store import WatchFired
 
     Place = tuple[str, int]
     Answer = tuple[Result, ...]
@@ -61,7 +61,7 @@ class Tree:
             text = f"consumers in ZooKeeper need kazoo, which is not here ({error})"
             raise ConfigError(text, hint="from the checkout: pip install '.[cluster]'") from None
         self._woken = threading.Event()
-        self._news: list[Watched | SessionChanged] = []
+        self._news: list[WatchFired | SessionChanged] = []
         self._until: float | None = None
         self._asked = 0
         self._called = False
@@ -78,13 +78,13 @@ class Tree:
         self._until = time.monotonic() + seconds
         self.wake()
 
-    def news(self, seconds: float) -> list[Watched | SessionChanged]:
+    def news(self, seconds: float) -> list[WatchFired | SessionChanged]:
         """The events; waits for the first unless `wake` was called."""
         until = time.monotonic() + seconds
         while True:
             self._woken.clear()
             called, self._called = self._called, False
-            self._news += [each for each in self.store.events() if not isinstance(each, Done)]
+            self._news += [each for each in self.store.events() if not isinstance(each, ListResult)]
             news, self._news = self._news, []
             left_s = until - time.monotonic()
             if news or called or left_s <= 0:
@@ -109,8 +109,8 @@ class Tree:
         while None in answers.values():
             self._woken.clear()
             events = self.store.events()
-            self._news += [each for each in events if not isinstance(each, Done)]
-            done = {each.token: each.results for each in events if isinstance(each, Done)}
+            self._news += [each for each in events if not isinstance(each, ListResult)]
+            done = {each.token: each.results for each in events if isinstance(each, ListResult)}
             answers |= {token: done[token] for token in answers.keys() & done.keys()}
             self._unchanged()
             if not events:

@@ -23,7 +23,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from krust.metadata.contents import Assignment, PartitionState
-from krust.metadata.store import Check, Create, Delete, Done, Node, Operation, Read, SetData
+from krust.metadata.store import Check, Create, Delete, ListResult, Node, Operation, Read, SetData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ class ControllerChecks:
 
     # Each write.
 
-    def executed(self, session: int, operations: Sequence[Operation], done: Done) -> None:
+    def executed(self, session: int, operations: Sequence[Operation], done: ListResult) -> None:
         """The server executed a list, or refused it."""
         if done.refused is not None:
             return

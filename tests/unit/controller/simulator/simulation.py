@@ -23,7 +23,7 @@ from krust.controller.state import BrokerRequest
 from krust.messages import Message
 from krust.metadata import contents, znodes
 from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
-from krust.metadata.store import Create, Delete, Done, Node, Operation, Read
+from krust.metadata.store import Create, Delete, ListResult, Node, Operation, Read
 from tests.unit.controller.simulator.broker import CLUSTER, SimulatedBroker, fresh_id
 from tests.unit.controller.simulator.checks import ControllerChecks
 from tests.unit.controller.simulator.zookeeper import SimulatedSession, SimulatedZooKeeper
@@ -121,7 +121,7 @@ class ControllerSimulation:
     def by_tool(self, session: int) -> bool:
         return session == self._tool.session
 
-    def executed(self, session: int, operations: Any, done: Done) -> None:
+    def executed(self, session: int, operations: Any, done: ListResult) -> None:
         self.checks.executed(session, operations, done)
 
     def epoch(self) -> int:
@@ -230,9 +230,9 @@ class ControllerSimulation:
         if done.refused is None:
             self.made[name] = topic_id
 
-    def _write(self, *operations: Operation) -> Done:
+    def _write(self, *operations: Operation) -> ListResult:
         self._tool.submit(list(operations), "tool")
-        (done,) = [each for each in self._tool.events() if isinstance(each, Done)]
+        (done,) = [each for each in self._tool.events() if isinstance(each, ListResult)]
         self.tool_is_writing = True
         self.checks.executed(self._tool.session, operations, done)
         self.tool_is_writing = False
