@@ -187,7 +187,8 @@ def test_krust_replaces_three_kafkas_on_their_directories_and_is_replaced_again(
                         brokers.start(number, kind)
                         brokers.wait_in_sync(TOPIC, PARTITIONS)
                 goes_on(ledger, 500)
-            until(lambda: len(ledger) >= RECORDS)
+            while len(ledger) < RECORDS:
+                goes_on(ledger, 1)
         for number in BROKERS:
             brokers.stop(number)
         same_batches(brokers)
