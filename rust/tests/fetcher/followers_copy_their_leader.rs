@@ -129,6 +129,45 @@ fn a_fetch_names_only_what_changed() {
     assert!(named[1..].iter().all(|partitions| *partitions == [1]), "{named:?}");
 }
 
+/// Broker 0 has records on its own, then broker 1 leads and appends these batches of so many
+/// records. The leader deletes what is below `start` before broker 0 follows it.
+fn deleted_past_the_divergence(own: i64, batches: &[usize], start: i64) -> Pair {
+    let mut pair = Pair::new(1, Made::default());
+    pair.nodes[0].client().produce(0, &batch(&[b"on both"])).unwrap();
+    pair.agree(1);
+    pair.nodes[1].lead_by(1, 1, 1);
+    for _ in 0..own {
+        pair.nodes[0].client().produce(0, &batch(&[b"on the first only"])).unwrap();
+    }
+    for records in batches {
+        let values = vec![b"on the second".as_slice(); *records];
+        pair.nodes[1].client().produce(0, &batch(&values)).unwrap();
+    }
+    let leader = pair.nodes[1].partition(0);
+    leader.log.raise_high_watermark(leader.log.log_end_offset());
+    leader.log.delete_records(Offset(start)).unwrap();
+    pair.epoch = 1;
+    pair.elect(1);
+    pair
+}
+
+#[test]
+fn a_follower_rejoins_whose_leader_deleted_past_where_they_diverge_within_a_batch() {
+    let pair = deleted_past_the_divergence(4, &[5, 1], 3);
+    pair.agree(7);
+    pair.nodes[1].client().produce(0, &batch(&[b"after it"])).unwrap();
+    pair.agree(8);
+}
+
+#[test]
+fn a_follower_keeps_no_record_that_its_leader_deleted_and_never_had() {
+    let pair = deleted_past_the_divergence(2, &[2, 3], 3);
+    pair.agree(6);
+    let segments = pair.nodes[0].partition(0).log.segment_summaries().unwrap();
+    let first = segments[0].base_offset;
+    assert_eq!(first, Offset(3), "a crash may forget the log start, not the segments");
+}
+
 #[test]
 fn a_follower_below_its_leaders_start_begins_there() {
     let log = LogConfig { segment_bytes: 6000, ..LogConfig::default() };

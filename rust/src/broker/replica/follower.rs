@@ -7,6 +7,8 @@
 //! Invariants: the log is truncated only to the end of the largest epoch that both logs have, as
 //!     far as both have it; nothing is appended but what the leader answered in this leader epoch
 //!     to a Fetch from the present log end.
+//!     A log that its leader has deleted whole begins anew, unless all of it is known to be
+//!     committed: nobody can tell any more where it diverged.
 //! Not promised: that the leader is alive. The fetcher repeats what is not answered.
 
 use crate::ids::{Epoch, Offset};
@@ -19,6 +21,8 @@ pub trait FollowerLog {
     fn log_end(&self) -> Offset;
     /// The offset of the first record.
     fn log_start(&self) -> Offset;
+    /// Below it are the records that are known to be committed.
+    fn high_watermark(&self) -> Offset;
     /// The epoch of the last batch; [`Epoch::NONE`] in an empty log.
     fn last_batch_epoch(&self) -> Epoch;
     /// The largest epoch up to `epoch`, and where it ends; (-1, -1) if the log has none.
@@ -32,6 +36,10 @@ impl FollowerLog for Log {
 
     fn log_start(&self) -> Offset {
         self.log_start_offset()
+    }
+
+    fn high_watermark(&self) -> Offset {
+        self.high_watermark()
     }
 
     fn last_batch_epoch(&self) -> Epoch {
@@ -238,6 +246,31 @@ impl FollowerReplica {
             self.phase = Phase::Fetch;
         }
         if to < log_end { FollowerEffect::TruncateTo(to) } else { FollowerEffect::None }
+    }
+}
+
+/// Where the log begins anew before the leader's records are appended; `None`: they continue it.
+/// `first`: the offsets of the first batch that came, if any, from first to last.
+///
+/// A leader's log may start within a batch, which comes whole. Then the follower's log begins where
+/// that batch does, because its own records from there on are no part of it.
+pub fn restart_offset(
+    log: &impl FollowerLog,
+    leader_log_start: Offset,
+    first: Option<(Offset, Offset)>,
+) -> Option<Offset> {
+    let (log_start, log_end, high_watermark) =
+        (log.log_start(), log.log_end(), log.high_watermark());
+    let is_empty = log_start == log_end;
+    match first {
+        Some((base, last)) if base < log_end && log_end <= last => {
+            let is_deleted = base < leader_log_start && high_watermark <= base;
+            (is_empty || is_deleted).then_some(base)
+        }
+        _ => {
+            let is_deleted = log_end <= leader_log_start && high_watermark < log_end;
+            (!is_empty && is_deleted).then_some(log_end)
+        }
     }
 }
 

@@ -46,6 +46,10 @@ impl FollowerLog for AbstractLog {
         Offset(0)
     }
 
+    fn high_watermark(&self) -> Offset {
+        offset_of(self.high_watermark)
+    }
+
     fn last_batch_epoch(&self) -> Epoch {
         self.records.last().map_or(Epoch::NONE, |last| Epoch(last.0))
     }

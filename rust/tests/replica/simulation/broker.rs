@@ -66,6 +66,8 @@ pub struct Broker {
     pub leader_epoch: Option<Epoch>,
     /// What its log holds, as far as the simulation knows.
     pub held: Vec<StoredRecord>,
+    /// How often its log began anew because its leader had deleted what it held.
+    pub log_restarts: u64,
     pub settings: ReplicationSettings,
     pub flushes: bool,
     distrusts_kills: bool,
@@ -93,6 +95,7 @@ impl Broker {
             machine: Machine::new(plan.records_disks(), plan.flushes),
             is_up: false,
             run: 0,
+            log_restarts: 0,
             paused_until_ms: 0,
             session: (node as u64) << 32,
             is_registered: false,

@@ -56,6 +56,7 @@ pub struct Checks {
 #[derive(Clone, Default)]
 struct CheckedLog {
     run: u64,
+    log_restarts: u64,
     /// So many records are in order.
     records: usize,
     /// The offset of the first of them.
@@ -140,8 +141,10 @@ impl Checks {
         let start = broker.held.first().map_or(end, |it| it.offset);
         let checked_end = checked.start + count(checked.records);
         let goes_on = checked.start <= start && start <= checked_end && checked_end <= end;
-        if checked.run != broker.run || !goes_on {
-            *checked = CheckedLog { run: broker.run, start, ..CheckedLog::default() };
+        let is_same = (checked.run, checked.log_restarts) == (broker.run, broker.log_restarts);
+        if !is_same || !goes_on {
+            let (run, log_restarts) = (broker.run, broker.log_restarts);
+            *checked = CheckedLog { run, log_restarts, start, ..CheckedLog::default() };
         }
         checked.records -= usize::try_from(start - checked.start).unwrap();
         checked.start = start;

@@ -1,7 +1,6 @@
 //! What goes wrong in a run, and what operators do meanwhile. Each kind has its own chance, which
 //! the seed decides; the moments at which it could happen come every 5 to 40 ms.
 
-use super::broker::Broker;
 use super::messages::{Command, ZOOKEEPER};
 use super::plan::SESSION_MS;
 use super::run::{Event, Run};
@@ -159,8 +158,7 @@ impl Run {
     }
 
     /// DeleteRecords at a leader. What producers may repeat stays: a follower that begins at the
-    /// new log start would not know it. Not simulated: a deletion past the place where another
-    /// replica's log differs. The leader then no longer knows where the earlier epoch ended.
+    /// new log start would not know it.
     fn delete_records(&mut self, node: usize) {
         let broker = &self.brokers[node];
         if !broker.is_up || broker.leader().is_none() {
@@ -169,12 +167,6 @@ impl Run {
         let newest = broker.high_watermark() - 12;
         let needed = self.clients.iter().filter_map(|it| it.oldest_needed(&broker.held));
         let before = needed.fold(newest, i64::min);
-        let last = |it: &Broker| it.record_at(before - 1).copied();
-        let own = last(broker);
-        let differs = |it: &Broker| last(it).is_some_and(|held| Some(held) != own);
-        if self.brokers.iter().any(differs) {
-            return;
-        }
         let broker = &mut self.brokers[node];
         if before > broker.held.first().map_or(i64::MAX, |it| it.offset) {
             broker.delete_records(before);

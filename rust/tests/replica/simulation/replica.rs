@@ -1,7 +1,9 @@
 //! A broker's replica of the partition: its role, and what it does with a message. The decisions
 //! are those of the real step functions, on the real log.
 
-use crate::replica::follower::{FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer};
+use crate::replica::follower::{
+    FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer, restart_offset,
+};
 use crate::replica::leader::{
     FollowerFetch, LeaderEffects, LeaderReplica, Moment, ProposalOutcome, ProposedIsr,
 };
@@ -330,7 +332,10 @@ impl Broker {
         match effect {
             FollowerEffect::None | FollowerEffect::RetryLater | FollowerEffect::Stop => {}
             FollowerEffect::Append { high_watermark, log_start } => {
-                self.append_fetched(records, (high_watermark, log_start));
+                let is_appended = self.append_fetched(records, (high_watermark, log_start));
+                if !is_appended && let Role::Follower { asked_ms, .. } = &mut self.role {
+                    *asked_ms = Some(clock_ms);
+                }
             }
             FollowerEffect::TruncateTo(offset) => {
                 let (to, dropped) = (offset.0, self.record_at(offset.0).copied());
@@ -345,6 +350,7 @@ impl Broker {
             FollowerEffect::TruncateFullyAndStartAt(offset) => {
                 if self.machine.log().truncate_fully(offset).is_ok() {
                     self.held.clear();
+                    self.log_restarts += 1;
                 }
             }
         }
@@ -354,8 +360,20 @@ impl Broker {
         }
     }
 
-    fn append_fetched(&mut self, records: &[u8], (high_watermark, start): (Offset, Offset)) {
-        self.begin_with_whole_batch(records);
+    /// Whether all was appended. If not, the follower pauses.
+    fn append_fetched(
+        &mut self,
+        records: &[u8],
+        (high_watermark, start): (Offset, Offset),
+    ) -> bool {
+        let first = Batch::parse(records).ok();
+        let first = first.map(|it| (Offset(it.base_offset()), Offset(it.last_offset())));
+        if let Some(offset) = restart_offset(&**self.machine.log(), start, first)
+            && self.machine.log().truncate_fully(offset).is_ok()
+        {
+            self.held.clear();
+            self.log_restarts += 1;
+        }
         let log = self.machine.log();
         let outcome = log.append_as_follower(records);
         let end = log.log_end_offset().0;
@@ -363,23 +381,13 @@ impl Broker {
         let new = parse(records).into_iter().filter(|it| known < it.offset && it.offset < end);
         self.held.extend(new);
         if outcome.is_err() {
-            return;
+            return false;
         }
         let reached = log.raise_high_watermark(high_watermark);
         if start > log.log_start_offset() && log.delete_records(start.min(reached)).is_ok() {
             self.forget_deleted();
         }
-    }
-
-    /// A leader's log may start within a batch, which a follower whose log is empty gets whole: its
-    /// log then begins where the batch does.
-    fn begin_with_whole_batch(&self, records: &[u8]) {
-        let (log, end) = (self.machine.log(), self.log_end());
-        let Ok(first) = Batch::parse(records) else { return };
-        let base = first.base_offset();
-        if self.log_start() == end && base < end && end <= first.last_offset() {
-            let _ = log.truncate_fully(Offset(base));
-        }
+        true
     }
 
     /// An operator deletes records below an offset, at most the high watermark.

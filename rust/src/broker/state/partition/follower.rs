@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Partition, Replica, ReplicaRole, WatchScope};
 use crate::broker::replica::follower::{
-    FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer,
+    FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer, restart_offset,
 };
 use crate::broker::state::waking::{Waker, Wakes};
 use crate::ids::{Epoch, Offset};
@@ -173,7 +173,7 @@ impl Partition {
     ) -> Result<FollowerStep, AppendError> {
         match effect {
             FollowerEffect::Append { high_watermark, log_start } => {
-                let appended = self.append_fetched(records);
+                let appended = self.append_fetched(records, log_start);
                 let high_watermark = self.log.raise_high_watermark(high_watermark);
                 appended?;
                 if log_start > self.log.log_start_offset() {
@@ -207,19 +207,22 @@ impl Partition {
         Ok(FollowerStep::Next)
     }
 
-    /// Appends batches of the leader. A leader's log may start within a batch, which a follower
-    /// whose log is empty gets whole: its log then begins where the batch does.
-    fn append_fetched(&self, records: &[u8]) -> Result<(), AppendError> {
+    /// Appends batches of the leader, whose log starts at `leader_log_start`.
+    fn append_fetched(&self, records: &[u8], leader_log_start: Offset) -> Result<(), AppendError> {
+        let first = Batch::parse(records).ok();
+        let first = first.map(|it| (Offset(it.base_offset()), Offset(it.last_offset())));
+        if let Some(offset) = restart_offset(&*self.log, leader_log_start, first) {
+            let (log_start, log_end) = (self.log.log_start_offset(), self.log.log_end_offset());
+            self.log.truncate_fully(offset)?;
+            if log_start < log_end {
+                tracing::warn!(
+                    partition = %self.name, "begins again at {offset}: its leader deleted all \
+                     that this log held, which ended at {log_end}"
+                );
+            }
+        }
         if records.is_empty() {
             return Ok(());
-        }
-        let end = self.log.log_end_offset();
-        if self.log.log_start_offset() == end
-            && let Ok(first) = Batch::parse(records)
-            && (first.base_offset()..=first.last_offset()).contains(&end.0)
-            && first.base_offset() < end.0
-        {
-            self.log.truncate_fully(Offset(first.base_offset()))?;
         }
         self.log.append_as_follower(records).map(|_| ())
     }
