@@ -1,8 +1,8 @@
-//! One directory of `log.dirs`: its lock, `meta.properties`, clean-shutdown marker, checkpoints,
-//! and its partitions (see `names`).
+//! One directory of `log.dirs`: `meta.properties`, clean-shutdown marker, checkpoints, and its
+//! partitions (see `names`). Its lock is that of `dir_lock`.
 //! Formats: `meta.properties` version 0 (Java properties: broker.id, version, cluster.id);
 //! `.kafka_cleanshutdown` JSON `{"version":0,"brokerEpoch":n}`, removed at the start, with the
-//! epoch of the registration that ended (-1: none); `.lock`, locked with fcntl as Java does.
+//! epoch of the registration that ended (-1: none).
 //! States: online -> offline on EIO or any failed sync, until the next start. Earlier writes may be
 //! lost without a trace, so nothing in the directory is acknowledged again.
 //! Threads: shared; the offline flag is an atomic, the rest short locks.
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use super::checkpoints::{CheckpointedOffsets, Checkpoints};
 use super::descriptors::Descriptors;
+use super::dir_lock::{free_lock, take_lock};
 use super::errors::StorageError;
 use super::files::{self, Disk, RealDisk};
 use super::index_cache::{INDEX_CACHE_BYTES, IndexCache};
@@ -31,10 +32,6 @@ use crate::ids::{Offset, TopicPartition};
 
 /// The clean-shutdown marker.
 pub(crate) const CLEAN: &str = ".kafka_cleanshutdown";
-const LOCK: &str = ".lock";
-
-/// `fcntl` locks do not keep out the same process, so it keeps its own list.
-static LOCKED: Mutex<Option<HashSet<PathBuf>>> = Mutex::new(None);
 
 /// How a log directory is opened.
 #[derive(Clone, Debug)]
@@ -111,7 +108,7 @@ impl LogDir {
     /// `meta.properties` against the options (writes it if there is none and the cluster is
     /// known), takes away the clean-shutdown marker, reads the checkpoints.
     pub fn open(path: &Path, options: &DirOptions) -> Result<Arc<Self>, StorageError> {
-        make_dirs(&*options.disk, path).map_err(|e| StorageError::io("make", path, e))?;
+        files::make_dirs(&*options.disk, path).map_err(|e| StorageError::io("make", path, e))?;
         let path = path.canonicalize().map_err(|e| StorageError::io("resolve", path, e))?;
         let lock = take_lock(&path)?;
         let dir = Self::found(path, options, Some(lock));
@@ -533,14 +530,10 @@ impl LogDir {
         options.cluster_id.as_deref().map_or(Ok(()), |id| self.join(id))
     }
 
-    /// The file is closed first: closing any descriptor of a file ends the process's lock on it,
-    /// also one that another broker object takes as soon as the path is off the list.
     fn unlock(&self) {
         self.handle.lock().take();
-        let Some(file) = self.lock.lock().take() else { return };
-        drop(file);
-        if let Some(locked) = &mut *LOCKED.lock() {
-            locked.remove(&self.path);
+        if let Some(file) = self.lock.lock().take() {
+            free_lock(&self.path, file);
         }
     }
 }
@@ -549,33 +542,6 @@ impl Drop for LogDir {
     fn drop(&mut self) {
         self.unlock();
     }
-}
-
-/// Makes a directory, and those above it that are not there; each is durable in the one above.
-fn make_dirs(disk: &dyn Disk, path: &Path) -> std::io::Result<()> {
-    if path.as_os_str().is_empty() || path.is_dir() {
-        return Ok(());
-    }
-    let parent = path.parent().unwrap_or_else(|| Path::new(""));
-    make_dirs(disk, parent)?;
-    disk.make_dir(path)?;
-    disk.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
-}
-
-fn take_lock(path: &Path) -> Result<File, StorageError> {
-    let locked_by_other = || StorageError::Locked(path.display().to_string().into());
-    let fail = |e| StorageError::io("lock", path, e);
-    let mut locked = LOCKED.lock();
-    let locked = locked.get_or_insert_default();
-    if locked.contains(path) {
-        return Err(locked_by_other());
-    }
-    let file = RealDisk.create(&path.join(LOCK)).map_err(fail)?;
-    if !crate::sys::try_lock(&file).map_err(fail)? {
-        return Err(locked_by_other());
-    }
-    locked.insert(path.to_owned());
-    Ok(file)
 }
 
 #[cfg(test)]

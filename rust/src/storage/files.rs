@@ -194,6 +194,17 @@ pub(crate) fn replace_derived(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io:
     disk.rename(&temporary, path)
 }
 
+/// Makes a directory, and those above it that are not there; each is durable in the one above.
+pub(crate) fn make_dirs(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or_else(|| Path::new(""));
+    make_dirs(disk, parent)?;
+    disk.make_dir(path)?;
+    disk.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
 /// Removes a file; fine if it is not there.
 pub(crate) fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     match disk.remove(path) {

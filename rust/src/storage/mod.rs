@@ -23,7 +23,8 @@
 //!              times        offsets by time          order        whether old batches are in order
 //!              indexing     indexes rebuilt from batches
 //! directories  partition_dir one partition's directory
-//!              dirs         one entry of log.dirs: lock, clean marker, checkpoints, offline
+//!              dirs         one entry of log.dirs: clean marker, checkpoints, offline
+//!              dir_lock     its lock
 //!              sync_times   number and duration of its syncs
 //!              stray        directories of partitions that are not served
 //!              progress     how far the opening of logs is
@@ -59,6 +60,7 @@ mod consistency;
 mod cut;
 mod deletion;
 mod descriptors;
+mod dir_lock;
 mod dirs;
 pub mod epochs;
 mod errors;
