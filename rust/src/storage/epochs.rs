@@ -1,5 +1,6 @@
 //! The leader epochs of one partition and the offset where each began (`leader-epoch-checkpoint`).
-//! Format: text; line 1 version `0`, line 2 the count n, then n lines `epoch start_offset`.
+//! Format: text; line 1 version `0`, line 2 the count n, then n lines `epoch start_offset`. A Kafka
+//!     creates the file empty and first writes it when an epoch begins.
 //! Invariant: epoch[i] < epoch[i+1], start_offset[i] < start_offset[i+1] <= log_end_offset.
 //! Threads: guarded by the partition's lock; readers never come here.
 //! Not promised: after a crash the file may lag behind the log; recovery rebuilds it from batches.
@@ -14,8 +15,11 @@ pub struct Epochs {
 
 impl Epochs {
     /// Reads the file's text; `None` if it is not one. Without its last newline it was cut, and so
-    /// may the last number be.
+    /// may the last number be. An empty text holds no epoch.
     pub fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::default());
+        }
         let mut lines = text.strip_suffix('\n')?.lines();
         if lines.next()?.trim() != "0" {
             return None;
@@ -135,7 +139,13 @@ mod tests {
             assert_eq!(Epochs::parse(torn), None, "{torn:?}");
         }
         let whole = "0\n1\n0 120\n";
-        (0..whole.len()).for_each(|len| assert_eq!(Epochs::parse(&whole[..len]), None, "{len}"));
+        (1..whole.len()).for_each(|len| assert_eq!(Epochs::parse(&whole[..len]), None, "{len}"));
+    }
+
+    #[test]
+    fn a_file_that_a_kafka_has_not_written_yet_holds_no_epoch() {
+        assert_eq!(Epochs::parse(""), Some(Epochs::default()));
+        assert_eq!(Epochs::parse("0\n0\n"), Some(Epochs::default()));
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub(crate) fn recover(
     found.log_start = consistency::log_start(partition_dir, request, first, epochs.as_ref());
     found.epochs_saved = epochs.is_some();
     let mut has_epochs = epochs.is_some();
+    let names_none = epochs.as_ref().is_some_and(|epochs| epochs.entries().is_empty());
     found.epochs = epochs.unwrap_or_default();
     let end = if request.clean { clean_end(&mut found)? } else { None };
     // A log that is longer than what the shutdown noted is not what it left.
@@ -76,6 +77,7 @@ pub(crate) fn recover(
             let read_whole = first_to_check(&found.segments, request.recovery_point) == 0;
             has_epochs = read_whole
                 || (has_epochs
+                    && !names_none
                     && !wrong
                     && consistency::has_right_epochs(partition_dir, &found, None));
         }

@@ -24,6 +24,7 @@ mod disk_full_refuses_and_resumes;
 mod epochs_without_a_batch;
 mod failed_fsync_takes_directory_offline;
 mod files_are_synced_before_they_are_closed;
+mod files_without_an_epoch;
 mod followers_copy_byte_for_byte;
 mod indexes_are_read_through_a_bounded_cache;
 mod indexes_of_active_segments_stay_in_files;
