@@ -9,6 +9,8 @@ KRUST_KAFKA_CLUSTER=1 also runs the test that kills brokers of either kind under
 from __future__ import annotations
 
 import os
+import shutil
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.cluster.mixed import BROKERS, KAFKA, KRUST, MixedCluster
 from tests.cluster.replicated import ConfluentWriter, Ledger
@@ -30,6 +33,7 @@ RECORDS = int(os.environ.get("KRUST_MIXED_RECORDS", "100000"))
 PARTITIONS = 6
 BURST = 40
 TOPIC = "orders"
+OLD_LOGS = Path(__file__).parent.parent / "data" / "kafka-dirs"
 SETTINGS: dict[str, object] = {
     "zookeeper.session.timeout.ms": 4000,
     "offsets.topic.num.partitions": 3,
@@ -117,14 +121,32 @@ def traffic(brokers: MixedCluster) -> Iterator[Ledger]:
     assert ledger.check(brokers.bootstrap) == []
 
 
+def batches(brokers: MixedCluster, number: int, partition: str) -> bytes:
+    """The bytes of a replica, whose broker does not run any more."""
+    logs = sorted((brokers.log_dir(number) / partition).glob("*.log"))
+    return b"".join(each.read_bytes() for each in logs)
+
+
 def same_batches(brokers: MixedCluster) -> None:
     """The replicas of each partition have the same bytes; no broker runs any more."""
     for partition in range(PARTITIONS):
-        copies = set()
-        for number in BROKERS:
-            logs = sorted((brokers.log_dir(number) / f"{TOPIC}-{partition}").glob("*.log"))
-            copies.add(b"".join(each.read_bytes() for each in logs))
+        copies = {batches(brokers, number, f"{TOPIC}-{partition}") for number in BROKERS}
         assert len(copies) == 1, partition
+
+
+def leave_old_logs(folder: Path, version: str) -> dict[str, bytes]:
+    """Put topics that an old Kafka wrote into a log directory. Returns the bytes of each."""
+    left = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(OLD_LOGS / f"kafka-{version}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    for found in (folder / f"kafka-{version}").glob("*-0"):
+        topic = f"{version}-{found.name.removesuffix('-0')}"
+        found.rename(folder / f"{topic}-0")
+        logs = sorted((folder / f"{topic}-0").glob("*.log"))
+        left[topic] = b"".join(each.read_bytes() for each in logs)
+    shutil.rmtree(folder / f"kafka-{version}")
+    return left
 
 
 def is_served_by(brokers: MixedCluster, kind: str) -> None:
@@ -192,3 +214,31 @@ def test_krust_replaces_three_kafkas_on_their_directories_and_is_replaced_again(
         for number in BROKERS:
             brokers.stop(number)
         same_batches(brokers)
+
+
+def test_krust_follows_a_kafka_whose_logs_have_the_old_message_formats(tmp_path: Path) -> None:
+    with cluster(tmp_path) as brokers:
+        left = {
+            topic: log
+            for version in ("0.8.2.2", "0.10.2.2")
+            for topic, log in leave_old_logs(brokers.log_dir(1), version).items()
+        }
+        brokers.start(1, KAFKA)
+        brokers.start(2, KRUST)
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+        topics = [NewTopic(topic, replica_assignment=[[1, 2]]) for topic in left]
+        for made in admin.create_topics(topics).values():
+            made.result(60)
+        producer = Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})
+        for topic in left:
+            brokers.wait_in_sync(topic, 1)
+            producer.produce(topic, b"of today")
+        assert producer.flush(60) == 0
+        assert [brokers.leaders(topic) for topic in left] == [[1]] * len(left)
+        for number in (2, 1):
+            brokers.stop(number)
+        for topic, log in left.items():
+            copy = batches(brokers, 2, f"{topic}-0")
+            assert copy == batches(brokers, 1, f"{topic}-0"), topic
+            assert log
+            assert copy.startswith(log), topic

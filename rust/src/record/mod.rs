@@ -25,6 +25,7 @@ pub mod legacy;
 mod lz4;
 mod record_stream;
 pub mod retain;
+pub mod stored;
 pub(crate) mod walk;
 mod xerial;
 mod zstd_frame;

@@ -1,7 +1,6 @@
 //! Directories that Apache Kafka wrote are read record by record, also after kill -9.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use krust::ids::{Offset, TopicPartition};
 use krust::record::compression::{Codec, Inflate};
@@ -9,22 +8,12 @@ use krust::record::{batch, legacy};
 use krust::storage::{DirKind, Log, LogReadRequest, inspect};
 use serde_json::Value;
 
-use crate::support::{LogFixture, append, batch as make, run};
+use crate::support::{LogFixture, append, batch as make, kafka_data, run, unpack_kafka};
 
 type Record = (i64, Option<Vec<u8>>, Option<Vec<u8>>);
 
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kafka-dirs").join(name)
-}
-
-fn unpack(name: &str, into: &Path) -> PathBuf {
-    let archive = data(&format!("{name}.tar.xz"));
-    run("tar", &["xf", archive.to_str().unwrap(), "-C", into.to_str().unwrap()]);
-    into.join(name)
-}
-
 fn json(name: &str) -> Value {
-    serde_json::from_slice(&run("xz", &["-dc", data(name).to_str().unwrap()])).unwrap()
+    serde_json::from_slice(&run("xz", &["-dc", kafka_data(name).to_str().unwrap()])).unwrap()
 }
 
 fn base64(text: &Value) -> Option<Vec<u8>> {
@@ -103,7 +92,7 @@ fn open(fixture: &mut LogFixture, topic: &str, partition: &str) -> std::sync::Ar
 fn a_directory_of_a_clean_shutdown_is_adopted() {
     for clean in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let path = unpack("kafka-3.9.1-clean", dir.path());
+        let path = unpack_kafka("kafka-3.9.1-clean", dir.path());
         if !clean {
             std::fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap();
         }
@@ -135,7 +124,7 @@ fn a_directory_of_a_clean_shutdown_is_adopted() {
 #[test]
 fn a_directory_of_a_killed_broker_has_all_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    let path = unpack("kafka-3.9.1-killed", dir.path());
+    let path = unpack_kafka("kafka-3.9.1-killed", dir.path());
     let mut fixture = LogFixture::new(&path);
     assert!(!fixture.dir.was_clean());
     let found = fixture.dir.partitions().unwrap();
@@ -193,7 +182,7 @@ fn directories_of_message_sets_are_adopted() {
     for name in ["kafka-0.8.2.2", "kafka-0.10.2.2"] {
         for clean in [true, false] {
             let dir = tempfile::tempdir().unwrap();
-            let path = unpack(name, dir.path());
+            let path = unpack_kafka(name, dir.path());
             if !clean {
                 std::fs::remove_file(path.join(".kafka_cleanshutdown")).unwrap();
                 std::fs::remove_file(path.join("recovery-point-offset-checkpoint")).unwrap();
@@ -226,7 +215,7 @@ fn directories_of_message_sets_are_adopted() {
 fn verify_finds_nothing_wrong_with_kafka_directories() {
     for name in ["kafka-0.8.2.2", "kafka-0.10.2.2", "kafka-3.9.1-clean"] {
         let scratch = tempfile::tempdir().unwrap();
-        let found = inspect::verify_directory(&unpack(name, scratch.path())).unwrap();
+        let found = inspect::verify_directory(&unpack_kafka(name, scratch.path())).unwrap();
         assert_eq!(found, [], "{name}");
     }
 }

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use krust::ids::Offset;
+use krust::ids::{Epoch, Offset};
+use krust::record::legacy;
 use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
-use krust::storage::{AppendError, StorageError};
+use krust::storage::{AppendError, Log, LogReadRequest, StorageError, inspect};
 
 use crate::support::{
-    LogFixture, append, batch, batch_of, bytes_of, expected, fill, marker, read_all, stage, value,
+    LogFixture, append, batch, batch_of, bytes_of, expected, fill, marker, read_all, stage,
+    unpack_kafka, value,
 };
 
 const ENOSPC: i32 = 28;
@@ -144,4 +146,72 @@ fn a_high_watermark_is_known_after_a_kill() {
     drop((log, fixture));
     let log = LogFixture::new(dir.path()).open();
     assert_eq!((log.high_watermark(), log.log_end_offset()), (Offset(7), Offset(10)));
+}
+
+/// All bytes of a log with messages of old formats, in one read.
+fn old_bytes(log: &Log) -> Vec<u8> {
+    let (offset, upper) = (log.log_start_offset(), log.log_end_offset());
+    let read = LogReadRequest { offset, max_bytes: usize::MAX >> 1, upper, min_one: true };
+    log.read(read).unwrap().to_vec().unwrap()
+}
+
+#[test]
+fn a_follower_copies_the_message_formats_before_batches() {
+    for name in ["kafka-0.8.2.2", "kafka-0.10.2.2"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut leader = LogFixture::new(&unpack_kafka(name, dir.path()));
+        leader.dense = false;
+        for found in leader.dir.partitions().unwrap() {
+            leader.name = found.name.clone();
+            let log = leader.open();
+            log.set_leader_epoch(Epoch(3));
+            append(&log, &batch(&[b"of today"])).unwrap();
+            let (bytes, end) = (old_bytes(&log), log.log_end_offset());
+            assert!(legacy::iter(&bytes).next().is_some_and(|it| it.is_ok()), "{name}");
+            for step in [bytes.len(), 5000] {
+                let place = dir.path().join(format!("{}-{step}", found.name));
+                let mut follower = LogFixture::new(&place);
+                (follower.dense, follower.config.segment_bytes) = (false, 16 << 10);
+                let copy = follower.open();
+                let mut done = 0;
+                while done < bytes.len() {
+                    copy.append_as_follower(&bytes[done..bytes.len().min(done + step)]).unwrap();
+                    done = old_bytes(&copy).len();
+                }
+                copy.close().unwrap();
+                assert_eq!(inspect::verify(&follower.partition()).unwrap(), []);
+                let copy = follower.open_with(false);
+                assert!(old_bytes(&copy) == bytes, "{name} {} {step}", found.name);
+                assert_eq!(copy.log_end_offset(), end);
+                assert_eq!(copy.epochs(), [(Epoch(3), Offset(end.0 - 1))]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_message_of_an_old_format_is_refused() {
+    let mut bytes = Vec::new();
+    for offset in 0..10 {
+        let message = legacy::NewMessage {
+            magic: 1,
+            offset,
+            timestamp: crate::support::NOW_MS,
+            value: Some(b"value"),
+            ..legacy::NewMessage::default()
+        };
+        legacy::put(&mut bytes, &message);
+    }
+    let size = bytes.len() / 10;
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = LogFixture::new(dir.path());
+    let copy = fixture.open();
+    bytes[size * 6 - 1] ^= 0xff;
+    assert!(matches!(copy.append_as_follower(&bytes), Err(AppendError::Corrupt(_))));
+    assert!(old_bytes(&copy) == bytes[..size * 5]);
+    bytes[size * 6 - 1] ^= 0xff;
+    let again = copy.append_as_follower(&bytes);
+    assert!(matches!(again, Err(AppendError::WrongOffset { .. })), "{again:?}");
+    assert_eq!(copy.append_as_follower(&bytes[size * 5..]).unwrap(), Offset(10));
+    assert!(old_bytes(&copy) == bytes);
 }

@@ -264,6 +264,18 @@ pub fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
+/// Where a file about Kafka's directories is.
+pub fn kafka_data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kafka-dirs").join(name)
+}
+
+/// Unpacks a log directory that a Kafka wrote; where it is.
+pub fn unpack_kafka(name: &str, into: &Path) -> PathBuf {
+    let archive = kafka_data(&format!("{name}.tar.xz"));
+    run("tar", &["xf", archive.to_str().unwrap(), "-C", into.to_str().unwrap()]);
+    into.join(name)
+}
+
 /// A record as tests of compaction see it: key and value, each perhaps null.
 pub type Pair = (Option<Vec<u8>>, Option<Vec<u8>>);
 

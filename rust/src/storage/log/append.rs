@@ -3,8 +3,7 @@
 //! Steps: check the producer's sequence, make place (roll), set base offset and epoch in a copy of
 //! the header, note index entries, producers and epochs, keep small batches and write large ones at
 //! once; commit writes what is kept with one call and shows it. A failed write takes all back to
-//! the last commit: file, indexes, producers, epochs. A follower changes no byte of what its leader
-//! sent, so consecutive batches are written from where they were received, with one call.
+//! the last commit: file, indexes, producers, epochs.
 //! Threads: all under the writer's mutex.
 
 use std::sync::Arc;
@@ -68,19 +67,14 @@ struct Ready<'b> {
     payload: &'b [u8],
 }
 
-/// Where and when a batch is appended.
-struct Place {
-    base_offset: i64,
+/// What is about to be appended, and when.
+pub(super) struct NextBatch {
+    pub last_offset: i64,
     /// Its largest timestamp.
-    timestamp: i64,
-    now_ms: i64,
-}
-
-/// What a leader sent: batches up to `noted` are in the indexes, those up to `written` in the file.
-struct Received<'b> {
-    bytes: &'b [u8],
-    written: usize,
-    noted: usize,
+    pub timestamp: i64,
+    /// Its bytes.
+    pub size: usize,
+    pub now_ms: i64,
 }
 
 impl Log {
@@ -115,8 +109,9 @@ impl Log {
         }
         let log_append_time = log_append(&config).then_some(now_ms);
         let timestamp = log_append_time.unwrap_or(validated.max_timestamp);
-        let place = Place { base_offset: writer.next_offset, timestamp, now_ms };
-        if self.must_roll(&mut writer, &config, (batch, &place))? {
+        let last_offset = writer.next_offset + i64::from(batch.header().last_offset_delta);
+        let next = NextBatch { last_offset, timestamp, size: batch.size(), now_ms };
+        if self.must_roll(&mut writer, &config, &next)? {
             self.roll(&mut writer, now_ms)?;
         }
         let patch = HeaderPatch {
@@ -186,87 +181,19 @@ impl Log {
         Ok(bounds.unwrap_or((end, Offset(end.0 - 1))))
     }
 
-    /// Appends batches as a leader sent them: offsets and epochs stay, and must continue the log.
-    /// A last batch that is cut is left out, and so is what follows a batch that is refused.
-    /// An epoch that this log began as a leader, and appended nothing in, is forgotten.
-    /// Returns the new log end.
-    pub fn append_as_follower(&self, bytes: &[u8]) -> Result<Offset, AppendError> {
-        let config = self.config.load();
-        let mut writer = self.writer.lock();
-        self.appendable()?;
-        self.write_and_publish(&mut writer)?;
-        let log_end = Offset(writer.next_offset);
-        if writer.epochs.truncate_to(log_end) {
-            writer.epochs_saved = false;
-        }
-        let mut received = Received { bytes, written: 0, noted: 0 };
-        let outcome = batch::iter(bytes)
-            .take_while(|batch| !matches!(batch, Err(RecordError::Truncated { .. })))
-            .try_for_each(|batch| {
-                let batch = batch.map_err(corrupt)?;
-                self.follow(&mut writer, &config, (&batch, &mut received))
-            });
-        self.write_received(&mut writer, &mut received)?;
-        self.write_and_publish(&mut writer)?;
-        outcome.map(|()| Offset(writer.next_offset))
-    }
-
-    fn follow(
-        &self,
-        writer: &mut Writer,
-        config: &LogConfig,
-        (batch, received): (&Batch<'_>, &mut Received<'_>),
-    ) -> Result<(), AppendError> {
-        let header = batch.header();
-        if !batch.crc_ok() {
-            return Err(AppendError::Corrupt("checksum".into()));
-        }
-        if header.base_offset < writer.next_offset {
-            let (found, log_end) = (header.base_offset, writer.next_offset);
-            return Err(AppendError::WrongOffset { found, log_end });
-        }
-        let current = writer.epochs.latest().0;
-        if header.leader_epoch < current {
-            return Err(AppendError::OldEpoch { found: header.leader_epoch, current });
-        }
-        let (base_offset, timestamp) = (header.base_offset, header.max_timestamp);
-        let place = Place { base_offset, timestamp, now_ms: self.clock.wall_ms() };
-        if self.must_roll(writer, config, (batch, &place))? {
-            self.write_received(writer, received)?;
-            self.roll(writer, place.now_ms)?;
-        }
-        self.note_batch(writer, config, (batch, header))?;
-        received.noted += batch.size();
-        Ok(())
-    }
-
-    /// Writes the batches of a leader that are noted and not written yet.
-    fn write_received(
-        &self,
-        writer: &mut Writer,
-        received: &mut Received<'_>,
-    ) -> Result<(), StorageError> {
-        let run = received.bytes.get(received.written..received.noted).unwrap_or_default();
-        received.written = received.noted;
-        match self.segments.load().last() {
-            Some(active) if !run.is_empty() => self.write_staged(writer, active, &[run]),
-            _ => Ok(()),
-        }
-    }
-
-    fn appendable(&self) -> Result<(), StorageError> {
+    pub(super) fn appendable(&self) -> Result<(), StorageError> {
         self.usable()?;
         self.damage.get().map_or(Ok(()), |damage| Err(damage.clone()))
     }
 
     /// Whether the batch does not fit into the active segment. Creates the first segment.
-    fn must_roll(
+    pub(super) fn must_roll(
         &self,
         writer: &mut Writer,
         config: &LogConfig,
-        (batch, place): (&Batch<'_>, &Place),
+        next: &NextBatch,
     ) -> Result<bool, StorageError> {
-        let Place { base_offset, timestamp, now_ms } = *place;
+        let NextBatch { last_offset, timestamp, size, now_ms } = *next;
         let active = self.segments.load().last().cloned();
         let Some(active) = active else {
             return self.first_segment(writer, now_ms).map(|()| false);
@@ -276,7 +203,6 @@ impl Log {
             writer.max = active.max_timestamp()?;
             writer.committed.max = writer.max;
         }
-        let last = base_offset + i64::from(batch.header().last_offset_delta);
         let age = match active.first_timestamp()? {
             Some(first) if first >= 0 => timestamp.saturating_sub(first),
             _ => now_ms.saturating_sub(writer.active_since_ms),
@@ -284,12 +210,12 @@ impl Log {
         let index_full = |bytes: usize, entry: u64| {
             bytes as u64 + entry > config.segment_index_bytes / entry * entry
         };
-        let full = writer.position + batch.size() as u64 > config.segment_bytes
+        let full = writer.position + size as u64 > config.segment_bytes
             || age > config.full_after_ms().saturating_sub(jitter(config, active.base_offset))
             || index_full(active.offsets.active_size(), 8)
             || index_full(active.times.active_size(), 12);
-        let no_room = last - active.base_offset > i64::from(i32::MAX)
-            || writer.position + batch.size() as u64 > i32::MAX as u64;
+        let no_room = last_offset - active.base_offset > i64::from(i32::MAX)
+            || writer.position + size as u64 > i32::MAX as u64;
         Ok((full && writer.position > 0) || no_room)
     }
 
@@ -300,7 +226,8 @@ impl Log {
         config: &LogConfig,
         (batch, ready): (&Batch<'_>, &Ready<'_>),
     ) -> Result<(), StorageError> {
-        let active = self.note_batch(writer, config, (batch, &ready.header))?;
+        let aborted = note_producer(writer, batch, &ready.header);
+        let active = self.note_batch(writer, config, (batch.size(), &ready.header, aborted))?;
         if ready.payload.len() >= LARGE {
             self.write_staged(writer, &active, &[&ready.bytes, ready.payload])
         } else {
@@ -316,21 +243,21 @@ impl Log {
         }
     }
 
-    /// Notes a batch in the indexes, producers and epochs of the active segment, which it returns.
-    /// Its bytes are to be written before anything else is.
-    fn note_batch(
+    /// Notes a batch in the indexes and epochs of the active segment, which it returns. Its bytes
+    /// are to be written before anything else is. `aborted`: the transaction that it aborts.
+    pub(super) fn note_batch(
         &self,
         writer: &mut Writer,
         config: &LogConfig,
-        (batch, header): (&Batch<'_>, &Header),
+        (size, header, aborted): (usize, &Header, Option<AbortedTxn>),
     ) -> Result<Arc<Segment>, StorageError> {
         let Some(active) = self.segments.load().last().cloned() else {
             return Err(StorageError::Closed(Arc::clone(&self.partition_dir().name)));
         };
-        let size = batch.size() as u64;
+        let size = size as u64;
         let last_offset = header.base_offset + i64::from(header.last_offset_delta);
         self.note_index(writer, config, (&active, header, last_offset));
-        if let Some(aborted) = note_producer(writer, batch, header) {
+        if let Some(aborted) = aborted {
             active.change_aborted(|list| list.push(aborted));
         }
         if writer.epochs.assign(Epoch(header.leader_epoch), Offset(header.base_offset)) {
@@ -371,7 +298,7 @@ impl Log {
 
     /// Writes what is staged and then `more`, at most two pieces. The writer's position counts both
     /// already.
-    fn write_staged(
+    pub(super) fn write_staged(
         &self,
         writer: &mut Writer,
         active: &Arc<Segment>,
@@ -505,7 +432,7 @@ fn log_append(config: &LogConfig) -> bool {
     config.timestamp_type == TimestampType::LogAppend
 }
 
-fn corrupt(error: RecordError) -> AppendError {
+pub(super) fn corrupt(error: RecordError) -> AppendError {
     AppendError::Corrupt(error.to_string().into())
 }
 
@@ -543,7 +470,12 @@ fn analyze_producer_state(
     })
 }
 
-fn note_producer(writer: &mut Writer, batch: &Batch<'_>, header: &Header) -> Option<AbortedTxn> {
+/// Notes a batch in the producers' state; the transaction that it aborts, if it does.
+pub(super) fn note_producer(
+    writer: &mut Writer,
+    batch: &Batch<'_>,
+    header: &Header,
+) -> Option<AbortedTxn> {
     if header.producer_id < 0 {
         return None;
     }

@@ -14,6 +14,7 @@
 mod append;
 mod compact;
 mod flush;
+mod follow;
 mod lookup;
 mod open;
 mod read;
