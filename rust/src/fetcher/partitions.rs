@@ -46,6 +46,13 @@ pub(super) struct FetchedPartition {
     is_listed: bool,
 }
 
+impl FetchedPartition {
+    /// Whether the last answer could not be carried out, or the leader refused to answer.
+    pub fn is_refused(&self) -> bool {
+        self.refusals > 0
+    }
+}
+
 /// What the next Fetch says of partitions.
 #[derive(Debug, Default)]
 pub(super) struct SessionChanges {

@@ -144,7 +144,10 @@ impl Answers<'_> {
             tracing::warn!(partition = %fetched.partition.name, "is not fetched any more: {error}");
             self.table.remove(slot);
         } else {
-            tracing::warn!(partition = %fetched.partition.name, "what its leader sent: {error}");
+            if !fetched.is_refused() {
+                let name = &fetched.partition.name;
+                tracing::warn!(partition = %name, "what its leader sent is tried again: {error}");
+            }
             self.later(slot, error);
         }
     }

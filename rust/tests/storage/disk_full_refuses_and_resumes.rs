@@ -6,6 +6,7 @@ use std::sync::Arc;
 use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
 use krust::storage::{AppendError, StorageError};
 
+use crate::corruption::captured_lines::CapturedLines;
 use crate::support::{LogFixture, append, batch, batch_of, expected, fill, read_all, stage, value};
 
 const ENOSPC: i32 = 28;
@@ -71,4 +72,26 @@ fn a_large_batch_that_does_not_fit_takes_small_ones_with_it() {
     append(&log, &batch(&[&large])).unwrap();
     assert_eq!(log.log_end_offset().0, 3);
     assert_eq!(fixture.open().log_end_offset().0, 3);
+}
+
+#[test]
+fn a_full_disk_is_logged_once_until_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let log = fixture.open();
+    fill(&log, 1);
+    let lines = CapturedLines::default();
+    lines.collect(|| {
+        for _ in 0..2 {
+            disk.inject(full(0, usize::MAX));
+            for _ in 0..50 {
+                append(&log, &batch(&[b"no room"])).unwrap_err();
+            }
+            disk.heal();
+            fill(&log, 2);
+        }
+    });
+    let told: Vec<bool> = lines.all().iter().map(|it| it.contains("a write failed")).collect();
+    assert_eq!(told, [true, true], "{:?}", lines.all());
 }

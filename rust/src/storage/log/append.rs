@@ -334,7 +334,9 @@ impl Log {
     /// Restores the state of the last commit.
     pub(super) fn roll_back(&self, writer: &mut Writer, active: &Arc<Segment>) {
         let CommitPoint { position, next_offset, max, since_entry } = writer.committed;
-        tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
+        if !std::mem::replace(&mut writer.is_failing, true) {
+            tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
+        }
         writer.staging.clear();
         writer.unsynced_batches = 0;
         let cut = active.change(|file| {
@@ -376,6 +378,9 @@ impl Log {
         let Some(active) = self.segments.load().last().cloned() else { return Ok(()) };
         let recent = self.recent_of(writer, active.base_offset);
         self.write_staged(writer, &active, &[])?;
+        if std::mem::take(&mut writer.is_failing) {
+            tracing::info!(log = %self.name, "is written again");
+        }
         self.keep_recent(recent);
         staging::give_back(&mut writer.staging);
         writer.committed = CommitPoint {

@@ -140,6 +140,8 @@ struct Writer {
     since_entry: u64,
     /// The same as of the last commit, to go back to.
     committed: CommitPoint,
+    /// The last write failed.
+    is_failing: bool,
     /// Counts failures; a stage of an older generation was cut unless `cuts` says otherwise.
     generation: u32,
     /// For recent generations that failed: how far they were committed.

@@ -135,6 +135,7 @@ fn writer(found: Recovered, position: u64, now_ms: i64) -> Writer {
         max: committed.max,
         since_entry: committed.since_entry,
         committed,
+        is_failing: false,
         generation: 0,
         cuts: VecDeque::new(),
         producers: found.producers,
