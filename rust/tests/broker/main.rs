@@ -8,6 +8,7 @@
 )]
 
 mod a_broken_disk_leads_nothing;
+mod a_leader_that_is_cut_off_refuses_acks_all;
 mod a_new_leader_learns_the_watermark_later;
 mod aborted_records_are_named;
 mod acks_minus_one_waits_for_the_disk;

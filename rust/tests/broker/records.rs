@@ -55,6 +55,9 @@ pub fn abort_marker(producer_id: i64) -> Vec<u8> {
     marker.to_batch(crate::double::NOW_MS).unwrap()
 }
 
+/// How long a Produce may wait for its acknowledgement.
+const PRODUCE_TIMEOUT_MS: i32 = 30_000;
+
 /// A Produce of `records` to partition 0 of [`TOPIC`].
 pub fn produce(version: i16, acks: i16, records: &[u8]) -> Frame {
     produce_to(version, acks, &[(0, records)])
@@ -68,7 +71,7 @@ pub fn produce_to(version: i16, acks: i16, partitions: &[(i32, &[u8])]) -> Frame
     });
     let request = ProduceRequest {
         acks,
-        timeout_ms: 1000,
+        timeout_ms: PRODUCE_TIMEOUT_MS,
         topic_data: vec![TopicProduceData {
             name: TOPIC,
             topic_id: TopicId([1; 16]),

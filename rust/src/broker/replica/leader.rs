@@ -106,6 +106,19 @@ pub struct ReadableFollower {
     pub caught_up_ms: i64,
 }
 
+/// Whether the leader can have records committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CommitState {
+    /// As far as it knows.
+    Possible,
+    /// The committed ISR is smaller than min(`min.insync.replicas`, replicas).
+    TooFewInSync,
+    /// A member of the ISR has been silent for twice the lag time, and no controller has confirmed
+    /// that it leaves. Another broker may lead by now.
+    CutOff,
+}
+
 /// The effects of a step. The caller carries them out in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderEffects {
@@ -202,6 +215,21 @@ impl LeaderReplica {
     pub fn has_enough_in_sync(&self) -> bool {
         let wanted = self.settings.min_insync_replicas.min(self.leadership.replicas.len());
         self.leadership.isr.len() >= wanted
+    }
+
+    /// Whether records can be committed now.
+    pub fn commit_state(&self, moment: Moment) -> CommitState {
+        let limit_ms = self.settings.lag_time_max_ms.saturating_mul(2);
+        let is_silent = |follower: &FollowerProgress| {
+            self.member(follower.replica).is_some() && !follower.is_caught_up(moment, limit_ms)
+        };
+        if !self.has_enough_in_sync() {
+            CommitState::TooFewInSync
+        } else if self.followers.iter().any(is_silent) {
+            CommitState::CutOff
+        } else {
+            CommitState::Possible
+        }
     }
 
     /// The members of the maximal ISR.

@@ -12,7 +12,7 @@ use crate::broker::handlers::produce::parts::Part;
 use crate::broker::handlers::produce::share::WorkerShare;
 use crate::broker::state::image::TopicImage;
 use crate::broker::state::lookup::led;
-use crate::broker::state::partition::Partition;
+use crate::broker::state::partition::{CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
@@ -124,8 +124,14 @@ impl Append {
             return Err(Refused::Code(ErrorCode::InvalidTopicException));
         }
         let (_, partition) = led(topic, data.index, self.node).map_err(Refused::Code)?;
-        if self.needs_isr && !partition.has_enough_in_sync() {
-            return Err(Refused::Code(ErrorCode::NotEnoughReplicas));
+        match partition.commit_state() {
+            CommitState::TooFewInSync if self.needs_isr => {
+                return Err(Refused::Code(ErrorCode::NotEnoughReplicas));
+            }
+            CommitState::CutOff if self.needs_isr => {
+                return Err(Refused::Code(ErrorCode::NotLeaderOrFollower));
+            }
+            _ => {}
         }
         let config = &topic.settings.log;
         let bytes = data.records.bytes().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::broker::errors;
 use crate::broker::handlers::produce::faults::RecordErrors;
 use crate::broker::state::lookup::Named;
-use crate::broker::state::partition::{Acks, Partition};
+use crate::broker::state::partition::{Acks, CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::TopicProduceData;
@@ -67,18 +67,22 @@ impl Part {
                 .is_none_or(|p| p.is_acknowledged(acks, (self.term, self.wanted)))
     }
 
-    /// Why it will not be committed: its disk failed, this broker ceased to lead, or too few
-    /// replicas are in sync by now.
+    /// Why it will not be committed: its disk failed, this broker ceased to lead or is cut off, or
+    /// too few replicas are in sync by now.
     pub(crate) fn failed(&self, acks: Acks) -> Option<ErrorCode> {
         let partition = self.partition.as_ref()?;
         if partition.log.is_offline() {
-            Some(ErrorCode::KafkaStorageError)
-        } else if partition.term() != self.term {
-            Some(ErrorCode::NotLeaderOrFollower)
-        } else if acks == Acks::All && !partition.has_enough_in_sync() {
-            Some(ErrorCode::NotEnoughReplicasAfterAppend)
-        } else {
-            None
+            return Some(ErrorCode::KafkaStorageError);
+        }
+        if partition.term() != self.term {
+            return Some(ErrorCode::NotLeaderOrFollower);
+        }
+        match partition.commit_state() {
+            CommitState::TooFewInSync if acks == Acks::All => {
+                Some(ErrorCode::NotEnoughReplicasAfterAppend)
+            }
+            CommitState::CutOff if acks == Acks::All => Some(ErrorCode::NotLeaderOrFollower),
+            _ => None,
         }
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::broker::state::partition::{Acks, Partition};
+use crate::broker::state::partition::{Acks, CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::record::batch::{Batch, ValidationResult};
@@ -88,9 +88,9 @@ impl AppendedAt {
         self.partition.is_acknowledged(Acks::All, (self.term, self.end))
     }
 
-    /// Whether too few replicas are in sync to commit it now.
+    /// Whether it cannot be committed now: see `CommitState`.
     pub(crate) fn is_held_up(&self) -> bool {
-        !self.partition.has_enough_in_sync() && !self.is_committed()
+        !self.partition.can_commit() && !self.is_committed()
     }
 
     /// Whether it never will be committed: this broker ceased to lead, or the disk failed.
@@ -171,8 +171,10 @@ impl<S: Default> CoordinatorShard<S> {
         now_ms: i64,
     ) -> Result<(), NotAppended> {
         let log = &self.partition.log;
-        if !self.partition.has_enough_in_sync() {
-            return Err(NotAppended::NotEnoughReplicas);
+        match self.partition.commit_state() {
+            CommitState::Possible => {}
+            CommitState::TooFewInSync => return Err(NotAppended::NotEnoughReplicas),
+            CommitState::CutOff => return Err(NotAppended::NotCoordinator),
         }
         let batch = Batch::parse(batch).map_err(|_| NotAppended::TooLarge)?;
         if batch.size() as u64 > log.config().max_message_bytes {

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Partition, Replica, ReplicaRole, WatchScope};
+use super::{CommitState, Partition, Replica, ReplicaRole, WatchScope};
 use crate::broker::replica::follower::{
     FollowerEffect, FollowerReplica, FollowerRequest, LeaderAnswer, restart_offset,
 };
@@ -71,7 +71,7 @@ impl Partition {
         self.end_leadership(ReplicaRole::Follower);
         self.log.stop_leading();
         *replica = Replica::Follower(FollowingReplica::new(leader_epoch, true));
-        self.has_enough_in_sync.store(true, Ordering::Release);
+        self.set_commit_state(CommitState::Possible);
     }
 
     /// Whether this replica is throttled as a follower.

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Partition, Replica, ReplicaRole, WatchScope};
 use crate::broker::replica::leader::{
-    FollowerFetch, IsrMember, LeaderEffects, LeaderReplica, Leadership, Moment, ProposalOutcome,
-    ProposedIsr, ReplicationSettings,
+    CommitState, FollowerFetch, IsrMember, LeaderEffects, LeaderReplica, Leadership, Moment,
+    ProposalOutcome, ProposedIsr, ReplicationSettings,
 };
 use crate::broker::state::replication::IsrProposal;
 use crate::broker::state::waking::Wakes;
@@ -50,8 +50,8 @@ pub(crate) struct AlteredIsr {
 struct StepResult {
     is_high_watermark_raised: bool,
     is_low_watermark_moved: bool,
-    /// The in-sync set became smaller than acks=all needs.
-    has_lost_enough: bool,
+    /// Records that wait for acks=all cannot be committed any more, for a new reason.
+    commits_end: bool,
     has_proposed: bool,
 }
 
@@ -73,7 +73,7 @@ impl Partition {
                 self.log.set_leader_epoch(epoch);
             }
             *replica = Replica::Sole;
-            self.has_enough_in_sync.store(true, Ordering::Release);
+            self.set_commit_state(CommitState::Possible);
             self.role.store(ReplicaRole::SoleLeader as u8, Ordering::SeqCst);
             drop(replica);
             return self.advance(wakes);
@@ -183,9 +183,24 @@ impl Partition {
         });
     }
 
-    /// Whether an acks=all append may begin: see [`LeaderReplica::has_enough_in_sync`].
-    pub(crate) fn has_enough_in_sync(&self) -> bool {
-        self.has_enough_in_sync.load(Ordering::Acquire)
+    /// Whether an acks=all append may begin, and one that waits may go on waiting.
+    pub(crate) fn commit_state(&self) -> CommitState {
+        match self.commit_state.load(Ordering::Acquire) {
+            state if state == CommitState::TooFewInSync as u8 => CommitState::TooFewInSync,
+            state if state == CommitState::CutOff as u8 => CommitState::CutOff,
+            _ => CommitState::Possible,
+        }
+    }
+
+    /// Whether records can be committed, as far as this broker knows.
+    pub(crate) fn can_commit(&self) -> bool {
+        self.commit_state() == CommitState::Possible
+    }
+
+    /// Keeps the state. True: it is another one, in which nothing is committed.
+    pub(super) fn set_commit_state(&self, state: CommitState) -> bool {
+        let before = self.commit_state.swap(state as u8, Ordering::AcqRel);
+        before != state as u8 && state != CommitState::Possible
     }
 
     /// Whether the high watermark covers all that earlier leaders may have shown to consumers.
@@ -223,8 +238,8 @@ impl Partition {
         } else if result.is_low_watermark_moved {
             self.mark_watchers(wakes, WatchScope::All);
         }
-        if result.has_lost_enough {
-            self.wake_for_isr(wakes);
+        if result.commits_end {
+            self.wake_uncommitted(wakes);
         }
         Ok(())
     }
@@ -240,15 +255,14 @@ impl Partition {
         };
         let (before, log_start) = (self.log.high_watermark(), self.log.log_start_offset());
         let low_watermark = leader.low_watermark(log_start);
-        let effects = run(leader, self.moment())?;
+        let moment = self.moment();
+        let effects = run(leader, moment)?;
         // The leader may be ahead of the log, which waits for the disk where it must.
         let after = self.log.raise_high_watermark(leader.high_watermark());
-        let has_enough = leader.has_enough_in_sync();
-        let had_enough = self.has_enough_in_sync.swap(has_enough, Ordering::AcqRel);
         let result = StepResult {
             is_high_watermark_raised: after > before,
             is_low_watermark_moved: leader.low_watermark(log_start) != low_watermark,
-            has_lost_enough: had_enough && !has_enough,
+            commits_end: self.set_commit_state(leader.commit_state(moment)),
             has_proposed: effects.propose.is_some(),
         };
         if let Some(proposed) = effects.propose {

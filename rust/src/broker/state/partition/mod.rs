@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize,
 
 use parking_lot::Mutex;
 
+pub(crate) use crate::broker::replica::leader::CommitState;
 use crate::broker::replica::leader::LeaderReplica;
 use crate::broker::state::partition::follower::FollowingReplica;
 pub use crate::broker::state::partition::follower::{AnsweredRequest, FollowerStep};
@@ -50,8 +51,8 @@ pub struct Partition {
     role: AtomicU8,
     /// How often this broker ceased to lead.
     terms: AtomicU32,
-    /// Whether the in-sync set is as large as acks=all needs; only a leader sets it.
-    has_enough_in_sync: AtomicBool,
+    /// A [`CommitState`], as its number; only a leader has another one than `Possible`.
+    commit_state: AtomicU8,
     replica: Mutex<Replica>,
     /// Whether this replica is throttled as a leader, and as a follower.
     is_leader_throttled: AtomicBool,
@@ -164,7 +165,7 @@ impl Partition {
         Self {
             role: AtomicU8::new(ReplicaRole::Leader as u8),
             terms: AtomicU32::new(0),
-            has_enough_in_sync: AtomicBool::new(true),
+            commit_state: AtomicU8::new(CommitState::Possible as u8),
             replica: Mutex::new(Replica::Unassigned),
             is_leader_throttled: AtomicBool::new(false),
             is_follower_throttled: AtomicBool::new(false),
@@ -308,9 +309,9 @@ impl Partition {
         self.mark_watchers(wakes, WatchScope::All);
     }
 
-    /// Ends what waits for the in-sync replicas, which became too few. Waiters stay in the list
-    /// until they are answered.
-    fn wake_for_isr(&self, wakes: &mut Wakes<'_>) {
+    /// Ends what waits for the in-sync replicas, because nothing is committed now. Waiters stay in
+    /// the list until they are answered.
+    fn wake_uncommitted(&self, wakes: &mut Wakes<'_>) {
         for waiter in self.waiters.lock().iter().filter(|waiter| waiter.acks == Acks::All) {
             wakes.wake(waiter.thread, waiter.delayed);
         }
@@ -364,7 +365,7 @@ impl Partition {
     fn run_commit_callbacks(&self) {
         let mark = self.acknowledged(Acks::All);
         let term = self.term();
-        let is_over = self.log.is_offline() || !self.has_enough_in_sync();
+        let is_over = self.log.is_offline() || !self.can_commit();
         let due: Vec<PendingCommit> = {
             let mut commit_callbacks = self.commit_callbacks.lock();
             let is_due = |it: &mut PendingCommit| is_over || it.end <= mark || it.term != term;
