@@ -5,7 +5,7 @@ krust does not know or does not use is listed and has no effect. Security is the
 that asks for encryption, authentication or authorisation is an error, because krust does not
 provide them. This module knows such keys.
 Pure text: no settings table, no files.
-Not promised: that a key which no rule here knows is harmless. It is listed as unknown.
+A key that no rule here knows is listed as unknown. Not promised: that it is harmless.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Pure policy over the znode tree: live brokers, topics, leaders, settings and quotas."""
+"""Pure decisions over the znode tree: live brokers, topics, leaders, settings and quotas."""

@@ -1,5 +1,5 @@
-"""Groups as pure policy: no thread, clock, socket or file; of krust only error codes
-and message types, else the standard library.
+"""Decisions about groups, as pure functions: no thread, clock, socket or file.
 
-The way in is "krust.coordinator.group_coordinator".
+It imports the standard library, and of krust only error codes and message types. Start reading at
+`group_coordinator.py`.
 """

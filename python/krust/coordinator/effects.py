@@ -1,7 +1,7 @@
 """Roll back the effects of a step of a group when the step raises.
 
 An Outcome collects the effects of many groups. A failed step leaves no effect in it.
-Not promised: the state of the group is not rolled back; the group is read again from the log.
+Only effects are rolled back, not the state of the group: the group is read again from the log.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ publishes the snapshot of each changed group once, before all responses. A reque
 is answered with UNKNOWN_SERVER_ERROR; `group_table` says what becomes of its group.
 Time: `now_ms` never jumps. It is the wall clock at the start plus the time on a monotonic clock.
 Threads: the policy thread.
-Not promised: a group that was never stored is unknown after a restart.
+Not promised: that a group which was never stored survives a restart.
 """
 
 from __future__ import annotations

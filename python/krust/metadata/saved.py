@@ -9,7 +9,7 @@ found. It is refused if a file proves that there was a newer change than krust c
 can be read, or if all files are missing although krust served the directory. With `adopt` the start
 continues with what there is. A replaced database is kept beside the new one (`.damaged`).
 Threads: the tree's thread.
-Not promised: krust does not notice if all files lose the same change at once.
+Not noticed: the loss of the same change in all files at once.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Each write gives evidence. The store makes a list as a whole, so one write that 
 made, or that it was not, decides for all. If two writes contradict each other, or if no write shows
 anything, the outcome is unknown. The evidence: changes since the submission of the list have a zxid
 larger than `before`; an ephemeral node names its session; a node never has the same version twice.
-Not promised: another client may have made the same change at the same time, and then this module
-takes that change for ours. A list that checks a version which only one broker can have
+Limit: another client may have made the same change at the same time, and then this module takes
+that change for ours. A list that checks a version which only one broker can have
 (`/controller_epoch`) has no such rival.
 """
 

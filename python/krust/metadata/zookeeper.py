@@ -5,7 +5,7 @@ everything that it receives, in order, into a queue that `events` empties.
 
 Invariant: a list is in exactly one place: submitted to kazoo (answered by `_Answered`); lost
 (`_lost`: it waits for a connection); looked up (a `_Submitted` that `settles` it); or answered. The
-session's deadline runs from the submission of the last list that was answered. If the policy
+session's deadline runs from the submission of the last list that was answered. If the caller
 submits nothing, `events` reads the root, so it has to be called every `due_s`.
 Threads: the policy thread. kazoo's thread only appends to `_arrived` and calls `wake`.
 Not promised: the ACLs of nodes that exist already.

@@ -2,7 +2,7 @@
 change.
 
 Threads: the policy thread makes it, any thread reads it. It never changes.
-Not promised: a change that is still being made is not in it.
+Not promised: that it has a change which is still being made.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ cache still has what was not synced. The broker registers with the answer (`cont
 Format: JSON, `{"version":1,"broker_epoch":n,"kept_epoch":n,"boot_id":"..."}`.
 If the file cannot be written, the next start counts the records as possibly lost.
 Threads: the policy thread.
-Not promised: krust does not notice a file system that lost data while the machine ran. If yours may
-(a volume of another machine), let `krust.boot.id.path` name a file that changes with it.
+Not noticed: a file system that lost data while the machine ran. If yours may (a volume of another
+machine), let `krust.boot.id.path` name a file that changes with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: the controller's policy decides, the core moves the replicas.
+"""AlterReplicaLogDirs: `controller/log_dirs.py` decides, the core moves the replicas.
 
 Threads: the policy thread.
 Not promised: that the replica is in the new directory when the answer leaves. The copy goes on.
