@@ -48,8 +48,8 @@ class JsonDecoder:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self._readers = {column.name: _reader(column.type, column.name) for column in schema}
-        quick = all(_is_quick(kind) or _is_time(kind) for kind in schema.types)
-        self._quick = _Quick(schema) if quick else None
+        quick = all(_is_same_in_pyarrow(kind) or _is_time(kind) for kind in schema.types)
+        self._quick = _PieceReader(schema) if quick else None
 
     def decode(self, values: pa.Array) -> Decoded:
         """Decode a binary array, piece by piece."""
@@ -128,7 +128,7 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
     return made
 
 
-class _Quick:
+class _PieceReader:
     """Reads a piece at once, with pyarrow."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -211,14 +211,14 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _is_quick(kind: pa.DataType) -> bool:
+def _is_same_in_pyarrow(kind: pa.DataType) -> bool:
     """Whether pyarrow and Python read this type in the same way."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        return all(_is_quick(part.type) for part in kind)
+        return all(_is_same_in_pyarrow(part.type) for part in kind)
     if pa.types.is_list(kind):
-        return _is_quick(kind.value_type)
+        return _is_same_in_pyarrow(kind.value_type)
     return kind in (pa.string(), pa.bool_(), pa.float64()) or pa.types.is_signed_integer(kind)
 
 

@@ -13,7 +13,7 @@ from krust.spark.options import CLIENT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from krust.spark.plan import Offsets, Place, Span
+    from krust.spark.plan import EndOffsets, Offsets, TopicPartition
 
 
 class BrokerOffsetReader(OffsetReader):
@@ -33,9 +33,11 @@ class BrokerOffsetReader(OffsetReader):
         }
         return _krust.Client(self._source.bootstrap, given)
 
-    def bytes_per_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
+    def bytes_per_offset(
+        self, spans: Mapping[TopicPartition, EndOffsets]
+    ) -> dict[TopicPartition, float]:
         """By DescribeLogDirs."""
-        sizes: dict[Place, int] = {}
+        sizes: dict[TopicPartition, int] = {}
         for broker in self._client.request("Metadata", {"topics": []})["brokers"]:
             topics: dict[str, list[int]] = {}
             for topic, partition in spans:
@@ -55,7 +57,7 @@ class BrokerOffsetReader(OffsetReader):
                         sizes[place] = max(sizes.get(place, 0), one["partition_size"])
         return bytes_per_offset(spans, sizes)
 
-    def _partitions(self, topics: Iterable[str] | None) -> tuple[list[Place], set[str]]:
+    def _partitions(self, topics: Iterable[str] | None) -> tuple[list[TopicPartition], set[str]]:
         wanted = None if topics is None else [{"name": name} for name in sorted(set(topics))]
         body = {"topics": wanted, "allow_auto_topic_creation": False}
         found, missing = [], set()

@@ -39,7 +39,7 @@ class DataLossError(PlanError):
     """Records that had to be read were deleted."""
 
 
-class Losses:
+class LossReporter:
     """Reports lost records: an error, or with failOnDataLoss=false a warning."""
 
     def __init__(self, fail: bool) -> None:

@@ -44,7 +44,7 @@ _NAME = re.compile(r"(?P<job>.+)-(?P<batch>\d+)-(?P<task>\d+)-[0-9a-f]{12}-\d+\.
 
 
 @dataclass(frozen=True)
-class Naming:
+class TaskNaming:
     """The task that writes, and its range.
 
     job     the id of the query's checkpoint, which is unique
@@ -61,7 +61,7 @@ class Naming:
 
 
 @dataclass(frozen=True)
-class Target:
+class StagingTarget:
     """The files that a task writes.
 
     path        the folder of the table, shared by all workers and the driver
@@ -89,7 +89,7 @@ class Target:
         return Path(self.path) / STAGING
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Target:
+    def of(cls, options: Mapping[str, str]) -> StagingTarget:
         """Read a source's options: path, fileMegabytes, fileCompression, and those of decoding.
 
         raises  ConfigError: a missing or invalid one
@@ -133,7 +133,7 @@ def manifest_schema() -> pa.Schema:
 
 
 def materialize(
-    batches: Iterable[pa.RecordBatch], target: Target, naming: Naming
+    batches: Iterable[pa.RecordBatch], target: StagingTarget, naming: TaskNaming
 ) -> pa.RecordBatch:
     """Write batches as Parquet files in the target's staging folder.
 
@@ -158,7 +158,7 @@ def materialize(
 
 
 def _decoded(
-    batches: Iterable[pa.RecordBatch], target: Target, bad: BadRecords
+    batches: Iterable[pa.RecordBatch], target: StagingTarget, bad: BadRecords
 ) -> Iterator[pa.RecordBatch]:
     from krust.decode.rows import Rows
 
@@ -168,7 +168,7 @@ def _decoded(
         yield good
 
 
-def _row(naming: Naming) -> dict[str, Any]:
+def _row(naming: TaskNaming) -> dict[str, Any]:
     return {
         "topic": naming.topic,
         "partition": naming.partition,
@@ -181,7 +181,7 @@ def _row(naming: Naming) -> dict[str, Any]:
 
 
 def _written(
-    batches: Iterable[pa.RecordBatch], target: Target, naming: Naming, stem: str
+    batches: Iterable[pa.RecordBatch], target: StagingTarget, naming: TaskNaming, stem: str
 ) -> Iterator[dict[str, Any]]:
     stem = f"{stem}-{secrets.token_hex(6)}"  # unique to this attempt
     made: list[Path] = []
@@ -223,7 +223,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 class _File:
     """One Parquet file and the bounds of its records."""
 
-    def __init__(self, path: Path, schema: pa.Schema, target: Target) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, target: StagingTarget) -> None:
         self._path, self._schema, self._target = path, schema, target
         self._rows = 0
         self._bounds: dict[str, tuple[int, int]] = {}

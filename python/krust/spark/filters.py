@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from krust.spark.plan import Place, Range
+    from krust.spark.plan import Range, TopicPartition
 
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 EQUAL, IN, GREATER, AT_LEAST, LESS, AT_MOST = "=", "in", ">", ">=", "<", "<="
@@ -34,10 +34,10 @@ _TEXT: dict[str, Callable[[str, str], bool]] = {
     ENDS: str.endswith,
     CONTAINS: lambda x, y: y in x,
 }
-_DAWN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class Check(NamedTuple):
+class ColumnFilter(NamedTuple):
     """A filter: `column op value`, or its negation."""
 
     column: str
@@ -47,16 +47,16 @@ class Check(NamedTuple):
 
 
 @dataclass
-class Clip:
+class RangeFilter:
     """The filters that apply. A row must match all of them."""
 
-    topics: list[Check] = field(default_factory=list)
-    partitions: list[Check] = field(default_factory=list)
+    topics: list[ColumnFilter] = field(default_factory=list)
+    partitions: list[ColumnFilter] = field(default_factory=list)
     first: int = 0
     last: int = 2**63 - 1
     since_ms: int | None = None
 
-    def take(self, check: Check) -> bool:
+    def take(self, check: ColumnFilter) -> bool:
         """Use a filter. False: Spark has to check it too."""
         if check.column == "topic":
             return self._keep(self.topics, check, str, _TEXT)
@@ -70,7 +70,7 @@ class Clip:
             self._wait_until(check.value)
         return False
 
-    def wants(self, place: Place) -> bool:
+    def wants(self, place: TopicPartition) -> bool:
         """Whether a partition may have matching rows."""
         topic, partition = place
         return all(_holds(check, topic, _TEXT) for check in self.topics) and all(
@@ -83,7 +83,7 @@ class Clip:
             return []
         return [(one.topic, one.partition, self.since_ms) for one in ranges if one.size > 0]
 
-    def cut(self, ranges: Iterable[Range], found: Mapping[Place, int]) -> list[Range]:
+    def cut(self, ranges: Iterable[Range], found: Mapping[TopicPartition, int]) -> list[Range]:
         """The matching parts of ranges.
 
         found  the offsets of `moments`; -1: no record at or after the time
@@ -97,7 +97,7 @@ class Clip:
         return left
 
     def _keep(
-        self, taken: list[Check], check: Check, kind: type, ops: Mapping[str, object]
+        self, taken: list[ColumnFilter], check: ColumnFilter, kind: type, ops: Mapping[str, object]
     ) -> bool:
         values = check.value if check.op == IN else [check.value]
         known = check.op == IN or check.op in ops
@@ -108,7 +108,7 @@ class Clip:
         taken.append(check)
         return True
 
-    def _cut(self, check: Check) -> bool:
+    def _cut(self, check: ColumnFilter) -> bool:
         value = check.value
         if type(value) is not int or check.op not in _SCALAR:
             return False
@@ -123,12 +123,12 @@ class Clip:
         if not isinstance(value, dt.datetime):
             return
         moment = value if value.tzinfo else value.astimezone()
-        since = (moment - _DAWN) // dt.timedelta(milliseconds=1) - 1
+        since = (moment - _EPOCH) // dt.timedelta(milliseconds=1) - 1
         if since > 0:
             self.since_ms = max(self.since_ms or 0, since)
 
 
-def _holds(check: Check, value: object, ops: Mapping[str, Callable[..., bool]]) -> bool:
+def _holds(check: ColumnFilter, value: object, ops: Mapping[str, Callable[..., bool]]) -> bool:
     if check.op == IN:
         found = value in check.value if isinstance(check.value, (list, tuple)) else True
     else:

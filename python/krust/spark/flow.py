@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from krust.errors import KrustError
 from krust.spark.failures import query_error
-from krust.spark.files import MANIFEST_DDL, Naming, Target
+from krust.spark.files import MANIFEST_DDL, StagingTarget, TaskNaming
 from krust.spark.table import Commit, listed, merged
 from krust.spark.tables import KINDS, open_table
 
@@ -249,9 +249,9 @@ class Flow:
         self.offsets = self.table.offsets(made.name)
         return self.table
 
-    def _target(self, table: Table) -> Target:
+    def _target(self, table: Table) -> StagingTarget:
         made = self.pipeline
-        return Target(str(table.path), made.file_mb << 20, made.compression)
+        return StagingTarget(str(table.path), made.file_mb << 20, made.compression)
 
     def _source(self, more: dict[str, str]) -> DataFrame:
         from krust.spark.positions import source_options
@@ -279,7 +279,7 @@ class Flow:
             frame = decoded(frame, self._target_of_decoding(), self._bad)
         return applied(self._spark, made, frame)
 
-    def _target_of_decoding(self) -> Target:
+    def _target_of_decoding(self) -> StagingTarget:
         made = self.pipeline
         place = made.place if made.sink in ("parquet", "delta") else str(self._checkpoint.path)
         client = {"bootstrap.servers": self._bootstrap}
@@ -288,7 +288,7 @@ class Flow:
             for name, value in made.source_options.items()
             if name.startswith("kafka.")
         }
-        return Target(place, decoding=made.decode, client=client)
+        return StagingTarget(place, decoding=made.decode, client=client)
 
     def _caught(self, frame: DataFrame, batch: int) -> None:
         """Publish a batch, and keep its exception, of which Spark returns only the text."""
@@ -305,7 +305,7 @@ class Flow:
         rows: list[dict[str, Any]] = []
         if table.committed(self._job) < batch:
             if made.transforms:
-                frame = written(frame, self._target(table), Naming(self._job, batch, 0))
+                frame = written(frame, self._target(table), TaskNaming(self._job, batch, 0))
             rows = [row.asDict() for row in frame.collect()]
             if not rows:  # the first batch of a stream only sets its start
                 return
@@ -354,7 +354,7 @@ def transformed_columns(spark: SparkSession, made: Pipeline) -> pa.Schema:
         raise query_error(error, "cannot start") from error
 
 
-def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:
+def decoded(frame: DataFrame, target: StagingTarget, counter: Any) -> DataFrame:
     """Decode records in the workers. Bad records are handled as the options say.
 
     counter  an accumulator of bad records, including those of repeated tasks
@@ -381,7 +381,7 @@ def decoded(frame: DataFrame, target: Target, counter: Any) -> DataFrame:
     return frame.select(*columns).mapInArrow(decode, words)
 
 
-def written(frame: DataFrame, target: Target, naming: Naming) -> DataFrame:
+def written(frame: DataFrame, target: StagingTarget, naming: TaskNaming) -> DataFrame:
     """Write rows to staged files in the workers. Returns manifest rows."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

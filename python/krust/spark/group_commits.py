@@ -9,7 +9,7 @@ from krust.spark.options import CLIENT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from krust.spark.plan import Place
+    from krust.spark.plan import TopicPartition
 
 
 class GroupCommitter:
@@ -19,7 +19,7 @@ class GroupCommitter:
         self._bootstrap, self._group_id = bootstrap, group_id
         self._options = {name: text for name, text in client.items() if name in CLIENT}
 
-    def commit(self, offsets: Mapping[Place, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit. KafkaError, UnreachableError: that failed; only the shown lag is wrong."""
         from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity
         from krust.coordinator.consumer_protocol import TopicPartition

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from krust.errors import KafkaError
 from krust.spark.offset_reader import UNKNOWN_TOPIC, OffsetReader, bytes_per_offset
-from krust.spark.plan import EARLIEST, LATEST, Offsets, Place, Span
+from krust.spark.plan import EARLIEST, LATEST, EndOffsets, Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,9 +30,11 @@ class LogDirOffsetReader(OffsetReader):
         """The directories."""
         return ", ".join(self._source.log_dirs)
 
-    def bytes_per_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
+    def bytes_per_offset(
+        self, spans: Mapping[TopicPartition, EndOffsets]
+    ) -> dict[TopicPartition, float]:
         """Computed from the sizes of segments."""
-        sizes: dict[Place, int] = {}
+        sizes: dict[TopicPartition, int] = {}
         for topic, partition in spans:
             for folder in self._source.log_dirs:
                 for path in Path(folder).glob(f"{topic}-{partition}/*.log"):
@@ -40,7 +42,7 @@ class LogDirOffsetReader(OffsetReader):
                     sizes[topic, partition] = sizes.get((topic, partition), 0) + size
         return bytes_per_offset(spans, sizes)
 
-    def _partitions(self, topics: Iterable[str] | None) -> tuple[list[Place], set[str]]:
+    def _partitions(self, topics: Iterable[str] | None) -> tuple[list[TopicPartition], set[str]]:
         names = (path.name for folder in self._source.log_dirs for path in Path(folder).iterdir())
         found = filter(None, map(_FOLDER.fullmatch, names))
         there = {(one["topic"], int(one["partition"])) for one in found}
@@ -54,10 +56,10 @@ class LogDirOffsetReader(OffsetReader):
         from krust import _krust
 
         directories, committed = self._source.log_dirs, self._source.read_committed
-        spans: dict[Place, Span] = {}
+        spans: dict[TopicPartition, EndOffsets] = {}
         for topic in {topic for topic, _, _ in moments}:
             bounds = _krust.partitions(directories, topic, read_committed=committed)
-            spans |= {(topic, number): Span(first, last) for number, first, last in bounds}
+            spans |= {(topic, number): EndOffsets(first, last) for number, first, last in bounds}
         found: Offsets = {}
         for topic, partition, moment in moments:
             span = spans.get((topic, partition))

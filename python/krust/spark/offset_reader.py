@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 from krust.errors import KafkaError, UnreachableError
 from krust.spark.errors import LOG, PlanError
 from krust.spark.options import python_pattern
-from krust.spark.plan import EARLIEST, LATEST, Offsets, Place, Span
+from krust.spark.plan import EARLIEST, LATEST, EndOffsets, Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from krust.spark.options import Source
+    from krust.spark.options import SourceOptions
 
 _Answer = TypeVar("_Answer")
 UNKNOWN_TOPIC = 3
@@ -32,7 +32,7 @@ GUESS_BYTES = 1000
 class OffsetReader(ABC):
     """Partitions and offsets of the topics that a source's options choose."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceOptions) -> None:
         self._source = source
 
     @property
@@ -41,7 +41,7 @@ class OffsetReader(ABC):
         """The source, for messages."""
 
     @abstractmethod
-    def _partitions(self, topics: Iterable[str] | None) -> tuple[list[Place], set[str]]:
+    def _partitions(self, topics: Iterable[str] | None) -> tuple[list[TopicPartition], set[str]]:
         """The partitions of topics, in order, and the topics that do not exist.
 
         topics  None: all except internal ones
@@ -52,19 +52,21 @@ class OffsetReader(ABC):
         """The offsets of times, including EARLIEST and LATEST."""
 
     @abstractmethod
-    def bytes_per_offset(self, spans: Mapping[Place, Span]) -> dict[Place, float]:
+    def bytes_per_offset(
+        self, spans: Mapping[TopicPartition, EndOffsets]
+    ) -> dict[TopicPartition, float]:
         """The average bytes of an offset in the log; not known: GUESS_BYTES."""
 
-    def survey(self) -> tuple[dict[Place, Span], set[str]]:
+    def survey(self) -> tuple[dict[TopicPartition, EndOffsets], set[str]]:
         """The offsets of each chosen partition, and named topics that do not exist.
 
         The end is the end of the records that the isolation level can read.
         """
 
-        def ask() -> tuple[dict[Place, Span], set[str]]:
+        def ask() -> tuple[dict[TopicPartition, EndOffsets], set[str]]:
             places, missing = self._places()
             first, last = self._at(_each(places, EARLIEST)), self._at(_each(places, LATEST))
-            return {place: Span(first[place], last[place]) for place in places}, missing
+            return {place: EndOffsets(first[place], last[place]) for place in places}, missing
 
         return self._patiently(ask)
 
@@ -77,7 +79,7 @@ class OffsetReader(ABC):
 
         return self._patiently(ask)
 
-    def earliest_there(self, places: Iterable[Place]) -> Offsets:
+    def earliest_there(self, places: Iterable[TopicPartition]) -> Offsets:
         """The first offset of each partition. Missing ones are left out."""
         wanted = set(places)
 
@@ -101,7 +103,7 @@ class OffsetReader(ABC):
             "'subscribe' or 'assign', or make the topic first.",
         )
 
-    def _places(self) -> tuple[list[Place], set[str]]:
+    def _places(self) -> tuple[list[TopicPartition], set[str]]:
         """The partitions that the options choose, and topics that do not exist."""
         topics = self._source.topics
         if topics.subscribe is not None:
@@ -133,7 +135,9 @@ class OffsetReader(ABC):
         """Drop the cache, which may be old."""
 
 
-def bytes_per_offset(spans: Mapping[Place, Span], sizes: Mapping[Place, int]) -> dict[Place, float]:
+def bytes_per_offset(
+    spans: Mapping[TopicPartition, EndOffsets], sizes: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, float]:
     """The average bytes of an offset, from the sizes of partitions; not known: GUESS_BYTES."""
     return {
         place: max(1.0, sizes[place] / max(1, span.latest - span.earliest))
@@ -143,5 +147,5 @@ def bytes_per_offset(spans: Mapping[Place, Span], sizes: Mapping[Place, int]) ->
     }
 
 
-def _each(places: Iterable[Place], moment: int) -> list[tuple[str, int, int]]:
+def _each(places: Iterable[TopicPartition], moment: int) -> list[tuple[str, int, int]]:
     return [(topic, partition, moment) for topic, partition in places]

@@ -19,7 +19,7 @@ _UNITS_MS = {"": 1, "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000}
 _UNITS_MS |= {"h": 3_600_000, "d": 86_400_000}
 
 
-class Texts:
+class OptionTexts:
     """The given options."""
 
     def __init__(self, given: Mapping[str, str]) -> None:

@@ -16,9 +16,9 @@ from krust.decode import options as decoding
 from krust.errors import ConfigError
 from krust.spark import plan
 from krust.spark.errors import LOG, OptionError
-from krust.spark.files import Target, local_path
-from krust.spark.option_values import Texts, wrong
-from krust.spark.plan import EARLIEST, LATEST, Bound
+from krust.spark.files import StagingTarget, local_path
+from krust.spark.option_values import OptionTexts, wrong
+from krust.spark.plan import EARLIEST, LATEST, ReadBound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def _rows(used: tuple[str, ...], fate: str, *rows: tuple[str, str, str]) -> list
 
 
 _START = '`earliest`, `latest` (streams), `{"orders":{"0":23,"1":-2}}` (-2 earliest, -1 latest)'
-_NOT_YET = "it is not there yet; leave it out"
+_NOT_SUPPORTED = "it is not there yet; leave it out"
 _NO_TRANSACTIONS = (
     "it needs transactions, which krust does not have yet. Rows are written at least once: a task "
     "that is tried again writes its rows again. Leave it out, or write a table"
@@ -154,8 +154,8 @@ OPTIONS = (
         ("kafka.enable.auto.commit", "", "offsets are in the checkpoint; write `groupId`"),
         ("kafka.key.deserializer", "", "`key` is binary; decode the column"),
         ("kafka.value.deserializer", "", "`value` is binary; decode the column"),
-        ("rows", "records", _NOT_YET),
-        ("view", "", _NOT_YET),
+        ("rows", "records", _NOT_SUPPORTED),
+        ("view", "", _NOT_SUPPORTED),
     ),
     *_rows(ALL, REFUSED, ("kafka.interceptor.classes", "", "records are not changed on the way")),
     *_rows(
@@ -212,23 +212,23 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @dataclass(frozen=True)
-class Topics:
+class ChosenTopics:
     """The topics to read: one of the three."""
 
     subscribe: tuple[str, ...] | None = None
     pattern: str | None = None
-    assign: tuple[plan.Place, ...] | None = None
+    assign: tuple[plan.TopicPartition, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceOptions:
     """The options of a source. Pickled, and sent to every task."""
 
     bootstrap: str
     client: dict[str, str]
-    topics: Topics
-    starting: Bound
-    ending: Bound
+    topics: ChosenTopics
+    starting: ReadBound
+    ending: ReadBound
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records: int | None
@@ -242,7 +242,7 @@ class Source:
     min_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     max_delay_ms: int
-    target: Target | None = None
+    target: StagingTarget | None = None
     file_job: str | None = None
     log_dirs: tuple[str, ...] = ()
 
@@ -253,7 +253,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Sink:
+class SinkOptions:
     """The options of the sink. Pickled, and sent to every task."""
 
     bootstrap: str
@@ -268,16 +268,16 @@ def headers_wanted(given: Mapping[str, str]) -> bool:
 
     raises  OptionError: brokers or topics are missing or invalid
     """
-    texts = Texts(given)
+    texts = OptionTexts(given)
     if not texts.listed("logDir"):
         _bootstrap(texts)
     _topics(texts)
     return texts.switch("includeHeaders", False)
 
 
-def source(given: Mapping[str, str], mode: str) -> Source:
+def source(given: Mapping[str, str], mode: str) -> SourceOptions:
     """Parse the options of a read; `mode` BATCH or STREAM. OptionError: an invalid one."""
-    texts = Texts(given)
+    texts = OptionTexts(given)
     _check_names(texts, mode)
     client = _client(texts, CONSUMER)
     level = client.get("isolation.level", "read_committed").lower()
@@ -290,7 +290,7 @@ def source(given: Mapping[str, str], mode: str) -> Source:
         _check_bounds(starting, ending)
     retry_ms = texts.count("fetchOffset.retryIntervalMs", least=0)
     log_dirs = tuple(str(_folder(one)) for one in texts.listed("logDir"))
-    found = Source(
+    found = SourceOptions(
         bootstrap="" if log_dirs and not texts.get("groupId") else _bootstrap(texts),
         client=client,
         topics=_topics(texts),
@@ -322,11 +322,11 @@ def source(given: Mapping[str, str], mode: str) -> Source:
 
 def materializes(given: Mapping[str, str]) -> bool:
     """Whether tasks write files and return manifest rows. OptionError: `materialize` is invalid."""
-    texts = Texts(given)
+    texts = OptionTexts(given)
     return texts.get("materialize") is not None and bool(texts.choice("materialize", "parquet"))
 
 
-def _target(texts: Texts) -> Target | None:
+def _target(texts: OptionTexts) -> StagingTarget | None:
     given = dict(texts)
     decodes = next((name for name in decoding.OPTIONS if name.lower() in given), None)
     if not materializes(given):
@@ -338,22 +338,22 @@ def _target(texts: Texts) -> Target | None:
             )
         return None
     try:
-        return Target.of(given)
+        return StagingTarget.of(given)
     except ConfigError as error:
         hint = f" {error.hint[0].upper()}{error.hint[1:]}." if error.hint else ""
         raise OptionError("KRUST_INVALID_OPTION", f"{error}.{hint}") from error
 
 
-def sink(given: Mapping[str, str]) -> Sink:
+def sink(given: Mapping[str, str]) -> SinkOptions:
     """Parse the options of a write. OptionError: an invalid one."""
-    texts = Texts(given)
+    texts = OptionTexts(given)
     _check_names(texts, SINK)
     texts.choice("partitioner", "murmur2")
     client = _client(texts, PRODUCER)
     codec = texts.get("compression")
     if codec is not None:
         client["compression.type"] = texts.choice("compression", *CODECS)
-    return Sink(
+    return SinkOptions(
         bootstrap=_bootstrap(texts),
         client=client,
         topic=texts.get("topic"),
@@ -369,7 +369,7 @@ def python_pattern(pattern: str) -> str:
     return pattern.replace(r"\z", r"\Z")
 
 
-def _check_names(texts: Texts, mode: str) -> None:
+def _check_names(texts: OptionTexts, mode: str) -> None:
     """Check the names of options. OptionError: one is refused, or almost right."""
     for name, value in texts:
         option = _BY_NAME.get(name)
@@ -410,7 +410,7 @@ def _check_unknown(name: str, mode: str) -> None:
     LOG.warning("There is no option '%s'; it has no effect.", name)
 
 
-def _bootstrap(texts: Texts) -> str:
+def _bootstrap(texts: OptionTexts) -> str:
     servers = texts.get("kafka.bootstrap.servers") or texts.get("bootstrap.servers")
     if not servers:
         raise OptionError(
@@ -437,7 +437,7 @@ def _folder(text: str) -> Path:
     return path
 
 
-def _client(texts: Texts, known: frozenset[str]) -> dict[str, str]:
+def _client(texts: OptionTexts, known: frozenset[str]) -> dict[str, str]:
     """The options of krust's client. Others give a warning, or an error if dropping is unsafe."""
     found: dict[str, str] = {}
     for name, value in texts:
@@ -463,7 +463,7 @@ def _client(texts: Texts, known: frozenset[str]) -> dict[str, str]:
 _THREE = ("subscribe", "subscribePattern", "assign")
 
 
-def _topics(texts: Texts) -> Topics:
+def _topics(texts: OptionTexts) -> ChosenTopics:
     given = [name for name in _THREE if texts.get(name) is not None]
     if len(given) != 1:
         raise OptionError(
@@ -477,12 +477,12 @@ def _topics(texts: Texts) -> Topics:
         names = texts.listed("subscribe")
         if not names:
             raise wrong("subscribe", text, "orders,payments", "the names of topics")
-        return Topics(subscribe=tuple(sorted(set(names))))
+        return ChosenTopics(subscribe=tuple(sorted(set(names))))
     if given == ["assign"]:
         places = texts.json("assign", plan.parse_places, '{"orders":[0,1]}')
         if not places:
             raise wrong("assign", text, '{"orders":[0,1]}', "partitions")
-        return Topics(assign=tuple(places))
+        return ChosenTopics(assign=tuple(places))
     try:
         if not text:
             raise re.error("it is empty")
@@ -490,46 +490,46 @@ def _topics(texts: Texts) -> Topics:
     except re.error as error:
         wanted = f"a regular expression ({error})"
         raise wrong("subscribePattern", text, "orders-.*", wanted) from None
-    return Topics(pattern=text)
+    return ChosenTopics(pattern=text)
 
 
-def _bound(texts: Texts, which: str, default: int, strategy: str) -> Bound:
+def _bound(texts: OptionTexts, which: str, default: int, strategy: str) -> ReadBound:
     """The start or end: one time, times of partitions, or offsets; the first given one."""
     or_end = strategy == "latest"
     name = f"{which}Timestamp"
     if texts.get(name) is not None:
-        return Bound(time=texts.count(name, least=0), or_end=or_end)
+        return ReadBound(time=texts.count(name, least=0), or_end=or_end)
     name = f"{which}OffsetsByTimestamp"
     if texts.get(name) is not None:
         example = '{"orders":{"0":1767225600000}}'
         times = texts.json(name, plan.parse_offsets, example)
         if any(time < 0 for time in times.values()):
             raise wrong(name, texts.get(name) or "", example, "milliseconds since 1970")
-        return Bound(times=times, or_end=or_end)
+        return ReadBound(times=times, or_end=or_end)
     name = f"{which}Offsets"
     text = texts.get(name)
     if text is None:
-        return Bound(everywhere=default)
+        return ReadBound(everywhere=default)
     if text.lower() in ("earliest", "latest"):
-        return Bound(everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
+        return ReadBound(everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
     example = '{"orders":{"0":23,"1":-2}}'
     offsets = texts.json(name, plan.parse_offsets, example)
     if any(offset < EARLIEST for offset in offsets.values()):
         raise wrong(name, text, example, "offsets from 0 up, -1 (latest) or -2 (earliest)")
-    return Bound(offsets=offsets)
+    return ReadBound(offsets=offsets)
 
 
-def _check_bounds(starting: Bound, ending: Bound) -> None:
+def _check_bounds(starting: ReadBound, ending: ReadBound) -> None:
     """Check that a batch does not start at the end or end at the start, and that both bounds name
     the same partitions.
     """
-    if starting == Bound(everywhere=LATEST) or LATEST in (starting.offsets or {}).values():
+    if starting == ReadBound(everywhere=LATEST) or LATEST in (starting.offsets or {}).values():
         raise OptionError(
             "KRUST_INVALID_OPTION",
             "Option 'startingOffsets': a batch cannot start at 'latest'. Write "
             '.option("startingOffsets", "earliest"), or JSON such as {"orders":{"0":23}}.',
         )
-    if ending == Bound(everywhere=EARLIEST) or EARLIEST in (ending.offsets or {}).values():
+    if ending == ReadBound(everywhere=EARLIEST) or EARLIEST in (ending.offsets or {}).values():
         raise OptionError(
             "KRUST_INVALID_OPTION",
             "Option 'endingOffsets': a batch cannot end at 'earliest'. Write "

@@ -19,14 +19,14 @@ from krust.spark.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from krust.spark.errors import Losses
+    from krust.spark.errors import LossReporter
 
-Place = tuple[str, int]
-Offsets = dict[Place, int]
+TopicPartition = tuple[str, int]
+Offsets = dict[TopicPartition, int]
 
 EARLIEST, LATEST = -2, -1
 """In place of an offset: the first offset, the end."""
-NONE_SO_LATE = -1
+NO_LATER_RECORD = -1
 """In place of an offset for a time: there is no record at or after it."""
 
 
@@ -39,7 +39,7 @@ class Range(NamedTuple):
     end: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """The partition."""
         return self.topic, self.partition
 
@@ -49,7 +49,7 @@ class Range(NamedTuple):
         return self.end - self.start
 
 
-class Span(NamedTuple):
+class EndOffsets(NamedTuple):
     """The first offset of a partition, and its end."""
 
     earliest: int
@@ -75,7 +75,7 @@ def from_json(tree: object) -> Offsets:
     return found
 
 
-def to_json(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """Offsets for JSON. Equal offsets have the same order."""
     tree: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -83,7 +83,7 @@ def to_json(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
     return tree
 
 
-def parse_places(text: str) -> list[Place]:
+def parse_places(text: str) -> list[TopicPartition]:
     """Partitions from `{"topic": [0, 1]}`. ValueError: another form."""
     try:
         tree = _object(json.loads(text))
@@ -114,7 +114,7 @@ def _number(value: object) -> int:
 
 
 @dataclass(frozen=True)
-class Bound:
+class ReadBound:
     """The start or the end of a reading, from the options.
 
     offsets  of each partition, including EARLIEST and LATEST; or `times` of each, in milliseconds;
@@ -128,7 +128,7 @@ class Bound:
     time: int | None = None
     or_end: bool = False
 
-    def moments(self, places: Iterable[Place]) -> list[tuple[str, int, int]]:
+    def moments(self, places: Iterable[TopicPartition]) -> list[tuple[str, int, int]]:
         """The times whose offsets `resolve` needs: (topic, partition, milliseconds)."""
         if self.time is not None:
             return [(topic, partition, self.time) for topic, partition in places]
@@ -142,7 +142,7 @@ class Bound:
             return self.or_end if timed else LATEST in (self.offsets or {}).values()
         return self.everywhere == LATEST
 
-    def named(self) -> set[Place] | None:
+    def named(self) -> set[TopicPartition] | None:
         """The partitions that it names; None: all."""
         if self.time is not None:
             return None
@@ -151,7 +151,11 @@ class Bound:
         return None if self.offsets is None else set(self.offsets)
 
     def resolve(
-        self, spans: Mapping[Place, Span], found: Mapping[Place, int], *, starting: bool
+        self,
+        spans: Mapping[TopicPartition, EndOffsets],
+        found: Mapping[TopicPartition, int],
+        *,
+        starting: bool,
     ) -> Offsets:
         """The offset of each partition.
 
@@ -164,7 +168,7 @@ class Bound:
         for place, span in spans.items():
             if self.time is not None or self.times is not None:
                 offset = found[place]
-                if offset == NONE_SO_LATE and starting and not self.or_end:
+                if offset == NO_LATER_RECORD and starting and not self.or_end:
                     time = self.time if self.time is not None else (self.times or {})[place]
                     raise PlanError(
                         "KRUST_NO_RECORD_SO_LATE",
@@ -172,13 +176,13 @@ class Bound:
                         'partitions at their end write .option("startingOffsetsByTimestampStrategy"'
                         ', "latest").',
                     )
-                offset = LATEST if offset == NONE_SO_LATE else offset
+                offset = LATEST if offset == NO_LATER_RECORD else offset
             else:
                 offset = self.everywhere if self.offsets is None else self.offsets[place]
             offsets[place] = {EARLIEST: span.earliest, LATEST: span.latest}.get(offset, offset)
         return offsets
 
-    def _check_names(self, places: set[Place], *, starting: bool) -> None:
+    def _check_names(self, places: set[TopicPartition], *, starting: bool) -> None:
         named = self.named()
         if named is None or named == places:
             return
@@ -194,16 +198,16 @@ class Bound:
         )
 
 
-def names(places: Iterable[Place]) -> str:
+def names(places: Iterable[TopicPartition]) -> str:
     """Partitions in Kafka's form: `orders-0, orders-1`."""
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "none"
 
 
 def batch_ranges(
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-    spans: Mapping[Place, Span],
-    losses: Losses,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    spans: Mapping[TopicPartition, EndOffsets],
+    losses: LossReporter,
 ) -> list[Range]:
     """The ranges of a batch, within the partitions' offsets.
 
@@ -238,10 +242,10 @@ def batch_ranges(
 
 
 def stream_ranges(
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-    earliest: Mapping[Place, int],
-    losses: Losses,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    earliest: Mapping[TopicPartition, int],
+    losses: LossReporter,
 ) -> list[Range]:
     """The ranges of a micro-batch.
 
@@ -277,7 +281,9 @@ def stream_ranges(
     return ranges
 
 
-def new_places(starts: Mapping[Place, int], ends: Mapping[Place, int]) -> set[Place]:
+def new_places(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> set[TopicPartition]:
     """Partitions that are new in a micro-batch."""
     return set(ends) - set(starts)
 
@@ -340,9 +346,9 @@ def default_tasks(ranges: Sequence[Range], processors: int) -> int:
 
 def admit(
     limit: int,
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-    weights: Mapping[Place, float] | None = None,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    weights: Mapping[TopicPartition, float] | None = None,
 ) -> Offsets:
     """The ends of a micro-batch with `limit` offsets, divided in proportion to the backlogs.
 
@@ -367,6 +373,6 @@ def admit(
     return admitted
 
 
-def backlog(starts: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
+def backlog(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
     """The offsets between two positions. A position that went back counts as 0."""
     return sum(max(0, end - starts.get(place, 0)) for place, end in ends.items())

@@ -12,18 +12,18 @@ from krust.spark.log_dirs import LogDirOffsetReader
 
 if TYPE_CHECKING:
     from krust.spark.offset_reader import OffsetReader
-    from krust.spark.options import Source
+    from krust.spark.options import SourceOptions
 
 
-def offset_reader(source: Source) -> OffsetReader:
+def offset_reader(source: SourceOptions) -> OffsetReader:
     """The offset reader of a source's options: log directories if they name some, else brokers."""
     return LogDirOffsetReader(source) if source.log_dirs else BrokerOffsetReader(source)
 
 
 def tasks(
-    source: Source,
+    source: SourceOptions,
     offsets: OffsetReader,
-    spans: dict[plan.Place, plan.Span],
+    spans: dict[plan.TopicPartition, plan.EndOffsets],
     ranges: list[plan.Range],
     *,
     streaming: bool = False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from krust import offset_range
 from krust.errors import ConfigError, KrustError
 from krust.spark import options
-from krust.spark.plan import EARLIEST, Place, Span, from_json, to_json
+from krust.spark.plan import EARLIEST, EndOffsets, TopicPartition, from_json, to_json
 from krust.spark.planner import offset_reader
 from krust.spark.recipe import Pipeline, begin
 
@@ -35,7 +35,7 @@ class Position:
         given["kafka.socket.connection.setup.timeout.ms"] = str(timeout_ms)
         self._offset_reader = offset_reader(options.source(given, options.STREAM))
 
-    def spans(self) -> dict[Place, Span]:
+    def spans(self) -> dict[TopicPartition, EndOffsets]:
         """The offsets of each partition, sorted. KrustError: a topic does not exist."""
         found, missing = self._offset_reader.survey()
         for name in sorted(missing):
@@ -45,7 +45,7 @@ class Position:
             )
         return dict(sorted(found.items()))
 
-    def at(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
+    def at(self, places: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int]:
         """The first offset of each partition at or after a time; -1: none."""
         return self._offset_reader.at([(*place, time_ms) for place in places])
 
@@ -70,7 +70,7 @@ def starting(pipeline: Pipeline, known: Offsets) -> dict[str, str]:
     position = Position(pipeline)
     spans, table = position.spans(), from_json(known)
     by_time = {time: position.at(spans, time) for time in place.times()}
-    chosen: dict[Place, int] = {}
+    chosen: dict[TopicPartition, int] = {}
     for one, span in spans.items():
         moments = {time: found[one] for time, found in by_time.items()}
         first, _ = place.resolve(span.earliest, span.latest, moments)

@@ -23,15 +23,15 @@ from pyspark.sql.types import (
 )
 
 from krust.errors import KafkaError
-from krust.spark.errors import LOG, Losses, PlanError
-from krust.spark.files import MANIFEST_DDL, Naming, materialize
+from krust.spark.errors import LOG, LossReporter, PlanError
+from krust.spark.files import MANIFEST_DDL, TaskNaming, materialize
 from krust.spark.plan import Range, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from krust.spark.files import Target
-    from krust.spark.options import Source
+    from krust.spark.files import StagingTarget
+    from krust.spark.options import SourceOptions
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -111,7 +111,7 @@ def manifest_schema() -> StructType:
     return StructType([StructField(name, kinds[kind]) for name, kind in pairs])
 
 
-def check(source: Source, schema: StructType) -> None:
+def check(source: SourceOptions, schema: StructType) -> None:
     """Check a schema before anything is read. PlanError: it does not fit this source."""
     if source.target is None:
         columns(schema)
@@ -122,7 +122,7 @@ def check(source: Source, schema: StructType) -> None:
         )
 
 
-def read(part: InputPartition, source: Source, schema: StructType) -> Iterator[Any]:
+def read(part: InputPartition, source: SourceOptions, schema: StructType) -> Iterator[Any]:
     """The records of a task as Arrow batches of exactly the schema's layout."""
     if not isinstance(part, Part) or not part.ranges:
         return  # Spark makes one task if there are none
@@ -132,7 +132,7 @@ def read(part: InputPartition, source: Source, schema: StructType) -> Iterator[A
         yield _manifest(part, source, source.target)
 
 
-def _manifest(part: Part, source: Source, target: Target) -> Any:
+def _manifest(part: Part, source: SourceOptions, target: StagingTarget) -> Any:
     """Write a task's records to files. Returns manifest rows."""
     from pyspark import TaskContext
 
@@ -146,11 +146,11 @@ def _manifest(part: Part, source: Source, target: Target) -> Any:
         batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         job = job or context.getLocalProperty("sql.streaming.queryId")
     one = part.ranges[0]
-    naming = Naming(job or "read", batch, task, one.topic, one.partition, one.start, one.end)
+    naming = TaskNaming(job or "read", batch, task, one.topic, one.partition, one.start, one.end)
     return materialize(_batches(part, source, wanted), target, naming)
 
 
-def _batches(part: Part, source: Source, schema: StructType) -> Iterator[Any]:
+def _batches(part: Part, source: SourceOptions, schema: StructType) -> Iterator[Any]:
     import pyarrow as pa
 
     from krust import _krust
@@ -195,7 +195,7 @@ def _told(error: BaseException, part: Part) -> BaseException:
     """The error for Spark's users."""
     if isinstance(error, KafkaError) and error.code in _GONE:
         try:
-            Losses(fail=True).report(
+            LossReporter(fail=True).report(
                 "COULD_NOT_READ_OFFSET_RANGE",
                 f"Offsets of {_ranges(part.ranges)} could not be read: {error}.",
             )

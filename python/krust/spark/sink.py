@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
     from pyspark.sql.types import DataType
 
-    from krust.spark.options import Sink
+    from krust.spark.options import SinkOptions
 
 ROLES: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
@@ -50,7 +50,7 @@ class Written(WriterCommitMessage):
     rows: int
 
 
-def roles(sink: Sink, schema: StructType) -> dict[str, str]:
+def roles(sink: SinkOptions, schema: StructType) -> dict[str, str]:
     """Role -> column. PlanError: one is missing, or has an invalid type."""
     found: dict[str, str] = {}
     for field in schema.fields:
@@ -96,7 +96,7 @@ def _same(one: DataType, other: DataType) -> bool:
     return bool(one.simpleString() == other.simpleString())
 
 
-def write_batches(sink: Sink, columns: dict[str, str], batches: Iterator[Any]) -> Written:
+def write_batches(sink: SinkOptions, columns: dict[str, str], batches: Iterator[Any]) -> Written:
     """Write Arrow batches. Every row is acknowledged when this returns."""
     rows = 0
     with _producer(sink) as producer:
@@ -108,7 +108,7 @@ def write_batches(sink: Sink, columns: dict[str, str], batches: Iterator[Any]) -
     return Written(rows)
 
 
-def write_rows(sink: Sink, columns: dict[str, str], rows: Iterator[Row]) -> Written:
+def write_rows(sink: SinkOptions, columns: dict[str, str], rows: Iterator[Row]) -> Written:
     """Write rows one by one. Every row is acknowledged when this returns."""
     count = 0
     with _producer(sink) as producer:
@@ -136,7 +136,7 @@ def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
-def _producer(sink: Sink) -> Any:
+def _producer(sink: SinkOptions) -> Any:
     from krust.clients.producer import Producer
 
     return Producer({**sink.client, "bootstrap.servers": sink.bootstrap})
@@ -153,7 +153,7 @@ def _null_topic() -> PlanError:
 class KrustArrowWriter(DataSourceArrowWriter):
     """A batch write."""
 
-    def __init__(self, sink: Sink, schema: StructType) -> None:
+    def __init__(self, sink: SinkOptions, schema: StructType) -> None:
         self._sink, self._columns = sink, roles(sink, schema)
 
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -164,7 +164,7 @@ class KrustArrowWriter(DataSourceArrowWriter):
 class KrustStreamRowWriter(DataSourceStreamWriter):
     """The sink of a stream on Spark 4.0."""
 
-    def __init__(self, sink: Sink, schema: StructType) -> None:
+    def __init__(self, sink: SinkOptions, schema: StructType) -> None:
         self._sink, self._columns = sink, roles(sink, schema)
 
     def write(self, iterator: Iterator[Row]) -> Written:
@@ -184,7 +184,7 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
     class KrustStreamArrowWriter(datasource.DataSourceStreamArrowWriter):
         """The sink of a stream on Spark 4.1 and newer."""
 
-        def __init__(self, sink: Sink, schema: StructType) -> None:
+        def __init__(self, sink: SinkOptions, schema: StructType) -> None:
             self._sink, self._columns = sink, roles(sink, schema)
 
         def write(self, iterator: Iterator[Any]) -> Written:
@@ -195,7 +195,7 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
         abort = KrustStreamRowWriter.abort
 
 
-def batch_writer(sink: Sink, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+def batch_writer(sink: SinkOptions, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
     """The writer of a batch. OptionError: a topic cannot be overwritten."""
     if overwrite:
         raise OptionError(
@@ -205,7 +205,7 @@ def batch_writer(sink: Sink, schema: StructType, overwrite: bool) -> DataSourceA
     return KrustArrowWriter(sink, schema)
 
 
-def stream_writer(sink: Sink, schema: StructType) -> DataSourceStreamWriter:
+def stream_writer(sink: SinkOptions, schema: StructType) -> DataSourceStreamWriter:
     """The writer of a stream for the running Spark version."""
     if hasattr(datasource, "DataSourceStreamArrowWriter"):
         return KrustStreamArrowWriter(sink, schema)

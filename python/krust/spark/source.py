@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from krust.spark import options, plan
-from krust.spark.errors import Losses
+from krust.spark.errors import LossReporter
 from krust.spark.filters import (
     AT_LEAST,
     AT_MOST,
@@ -30,8 +30,8 @@ from krust.spark.filters import (
     LESS,
     NEVER_NULL,
     STARTS,
-    Check,
-    Clip,
+    ColumnFilter,
+    RangeFilter,
 )
 from krust.spark.planner import offset_reader, tasks
 from krust.spark.reading import Part, check, full_schema, manifest_schema, read
@@ -104,10 +104,10 @@ class KrustDataSource(DataSource):
 class KrustBatchReader(DataSourceReader):
     """Reads ranges that are fixed when the query is planned."""
 
-    def __init__(self, source: options.Source, schema: StructType) -> None:
+    def __init__(self, source: options.SourceOptions, schema: StructType) -> None:
         check(source, schema)
         self.source, self._schema = source, schema
-        self.clip = Clip()
+        self.clip = RangeFilter()
 
     def partitions(self) -> list[InputPartition]:
         """A task for each range."""
@@ -118,7 +118,7 @@ class KrustBatchReader(DataSourceReader):
         first, last = source.starting, source.ending
         starts = first.resolve(spans, offsets.at(first.moments(spans)), starting=True)
         ends = last.resolve(spans, offsets.at(last.moments(spans)), starting=False)
-        ranges = plan.batch_ranges(starts, ends, spans, Losses(source.fail_on_data_loss))
+        ranges = plan.batch_ranges(starts, ends, spans, LossReporter(source.fail_on_data_loss))
         ranges = [one for one in ranges if self.clip.wants(one.place)]
         ranges = self.clip.cut(ranges, offsets.at(self.clip.moments(ranges)))
         return [Part((one,)) for one in tasks(source, offsets, spans, ranges)]
@@ -145,4 +145,4 @@ class KrustFilteringReader(KrustBatchReader):
         op = _OPS.get(kind)
         if op is None or len(one.attribute) != 1 or one.value is None:
             return False
-        return self.clip.take(Check(one.attribute[0], op, one.value, negated))
+        return self.clip.take(ColumnFilter(one.attribute[0], op, one.value, negated))

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from krust.errors import KrustError
 from krust.spark import plan
-from krust.spark.errors import LOG, Losses, PlanError
+from krust.spark.errors import LOG, LossReporter, PlanError
 from krust.spark.group_commits import GroupCommitter
 from krust.spark.planner import offset_reader, tasks
 from krust.spark.reading import Part, check, read
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from krust.spark.offset_reader import OffsetReader
-    from krust.spark.options import Source
+    from krust.spark.options import SourceOptions
     from krust.spark.plan import Offsets
 
 try:
@@ -63,10 +63,10 @@ Json = dict[str, Any]
 class _Reader(DataSourceStreamReader):
     """Shared by the readers for all versions of Spark."""
 
-    def __init__(self, source: Source, schema: StructType) -> None:
+    def __init__(self, source: SourceOptions, schema: StructType) -> None:
         check(source, schema)
         self.source, self._schema = source, schema
-        self._losses = Losses(source.fail_on_data_loss)
+        self._losses = LossReporter(source.fail_on_data_loss)
         self._ends: Offsets = {}
         self._frozen: Offsets | None = None
         self._start: Offsets | None = None
@@ -88,7 +88,7 @@ class _Reader(DataSourceStreamReader):
         added = plan.new_places(starts, ends)
         earliest = self._offset_reader.earliest_there(added) if added else {}
         ranges = plan.stream_ranges(starts, ends, earliest, self._losses)
-        spans = {one.place: plan.Span(one.start, one.end) for one in ranges if one.size > 0}
+        spans = {one.place: plan.EndOffsets(one.start, one.end) for one in ranges if one.size > 0}
         found = tasks(self.source, self._offset_reader, spans, ranges, streaming=True)
         return [Part((one,)) for one in found]
 
@@ -130,7 +130,9 @@ class _Reader(DataSourceStreamReader):
                 raise self._offset_reader.unknown_topics(missing)
             if self._frozen is not None:
                 frozen = self._frozen
-                spans = {p: plan.Span(spans[p].earliest, frozen[p]) for p in frozen if p in spans}
+                spans = {
+                    p: plan.EndOffsets(spans[p].earliest, frozen[p]) for p in frozen if p in spans
+                }
             starting = self.source.starting
             found = self._offset_reader.at(starting.moments(spans))
             starts = starting.resolve(spans, found, starting=True)
@@ -169,7 +171,7 @@ class _Reader(DataSourceStreamReader):
         if source.max_offsets_per_trigger is not None:
             admitted = plan.admit(source.max_offsets_per_trigger, known, ends)
         if source.max_bytes_per_trigger is not None:
-            spans = {p: plan.Span(known.get(p, end), end) for p, end in ends.items()}
+            spans = {p: plan.EndOffsets(known.get(p, end), end) for p, end in ends.items()}
             weights = self._offset_reader.bytes_per_offset(spans)
             other = plan.admit(source.max_bytes_per_trigger, known, ends, weights)
             admitted = {p: min(end, other[p]) for p, end in admitted.items()}
@@ -257,7 +259,7 @@ if ADMITS:
             return plan.to_json(self._ends) or None
 
 
-def stream_reader(source: Source, schema: StructType) -> DataSourceStreamReader:
+def stream_reader(source: SourceOptions, schema: StructType) -> DataSourceStreamReader:
     """The reader for the running Spark version."""
     if ADMITS:
         return KrustStreamReader(source, schema)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import ConfigError
-from krust.spark.files import Target, local_path, materialize
+from krust.spark.files import StagingTarget, local_path, materialize
 from krust.spark.table import Commit, OverlapError, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Commit", "OverlapError", "Table", "Target", "materialize", "open_table"]
+__all__ = ["Commit", "OverlapError", "StagingTarget", "Table", "materialize", "open_table"]
 
 KINDS = ("parquet", "delta", "iceberg")
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.spark.filters import Check, Clip
+from krust.spark.filters import ColumnFilter, RangeFilter
 from krust.spark.plan import Range
 
 SCALAR = ("=", ">", ">=", "<", "<=")
 
 
-def passes(test: Check, row: Mapping[str, object]) -> bool:
+def passes(test: ColumnFilter, row: Mapping[str, object]) -> bool:
     value, other = row[test.column], test.value
     if test.op == "in":
         found = value in other  # type: ignore[operator]
@@ -31,8 +31,8 @@ def passes(test: Check, row: Mapping[str, object]) -> bool:
 
 def check(
     column: str, ops: tuple[str, ...], values: st.SearchStrategy[object]
-) -> st.SearchStrategy[Check]:
-    return st.builds(Check, st.just(column), st.sampled_from(ops), values, st.booleans())
+) -> st.SearchStrategy[ColumnFilter]:
+    return st.builds(ColumnFilter, st.just(column), st.sampled_from(ops), values, st.booleans())
 
 
 checks = st.one_of(
@@ -51,8 +51,8 @@ ROWS = [
 
 
 @given(st.lists(checks, max_size=4))
-def test_pushed_filters_are_exact_and_others_lose_no_row(filters: list[Check]) -> None:
-    clip = Clip()
+def test_pushed_filters_are_exact_and_others_lose_no_row(filters: list[ColumnFilter]) -> None:
+    clip = RangeFilter()
     taken = [test for test in filters if clip.take(test)]
     ranges = [Range(t, p, 0, 20) for t in ("a", "ab", "bb") for p in range(3)]
     left = clip.cut([one for one in ranges if clip.wants(one.place)], {})
@@ -64,30 +64,30 @@ def test_pushed_filters_are_exact_and_others_lose_no_row(filters: list[Check]) -
 
 
 def test_filters_on_other_columns_are_left_to_spark() -> None:
-    clip = Clip()
-    assert not clip.take(Check("value", "=", b"x"))
-    assert not clip.take(Check("offset", "in", (1, 2)))
-    assert not clip.take(Check("offset", "=", 1.5))
-    assert not clip.take(Check("partition", "=", True))
+    clip = RangeFilter()
+    assert not clip.take(ColumnFilter("value", "=", b"x"))
+    assert not clip.take(ColumnFilter("offset", "in", (1, 2)))
+    assert not clip.take(ColumnFilter("offset", "=", 1.5))
+    assert not clip.take(ColumnFilter("partition", "=", True))
     assert clip.cut([Range("a", 0, 0, 9)], {}) == [Range("a", 0, 0, 9)]
 
 
 def test_a_timestamp_filter_moves_the_start_and_is_applied_by_spark_too() -> None:
-    clip = Clip()
+    clip = RangeFilter()
     moment = dt.datetime(2026, 11, 1, 10, tzinfo=dt.UTC)
-    assert not clip.take(Check("timestamp", ">=", moment))
-    assert not clip.take(Check("timestamp", "<", moment + dt.timedelta(hours=1)))
+    assert not clip.take(ColumnFilter("timestamp", ">=", moment))
+    assert not clip.take(ColumnFilter("timestamp", "<", moment + dt.timedelta(hours=1)))
     whole = [Range("a", 0, 0, 9), Range("b", 0, 0, 9), Range("c", 0, 4, 4)]
     since = round(moment.timestamp() * 1000) - 1
     assert clip.moments(whole) == [("a", 0, since), ("b", 0, since)]
     left = clip.cut(whole, {("a", 0): 5, ("b", 0): -1})
     assert [one.size for one in left] == [4, 0, 0]
-    assert clip.take(Check("offset", "<", 7))
+    assert clip.take(ColumnFilter("offset", "<", 7))
     assert clip.cut(whole, {("a", 0): 8})[0].size == 0
 
 
 def test_the_latest_of_several_timestamp_filters_applies() -> None:
-    clip = Clip()
+    clip = RangeFilter()
     for hour in (10, 12, 11):
-        clip.take(Check("timestamp", ">", dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC)))
+        clip.take(ColumnFilter("timestamp", ">", dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC)))
     assert clip.since_ms == round(dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).timestamp() * 1000) - 1

@@ -12,12 +12,12 @@ from krust.clients import options as clients
 from krust.spark import options
 from krust.spark.errors import OptionError
 from krust.spark.options import BATCH, OPTIONS, SINK, STREAM
-from krust.spark.plan import EARLIEST, LATEST, Bound
+from krust.spark.plan import EARLIEST, LATEST, ReadBound
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
 
-def read(mode: str = BATCH, **more: str) -> options.Source:
+def read(mode: str = BATCH, **more: str) -> options.SourceOptions:
     return options.source({**BASE, **{k.replace("__", "."): v for k, v in more.items()}}, mode)
 
 
@@ -30,8 +30,8 @@ def refused(mode: str = BATCH, **more: str) -> str:
 def test_options_have_defaults() -> None:
     found = read()
     assert found.bootstrap == "h:1"
-    assert (found.starting, found.ending) == (Bound(EARLIEST), Bound(LATEST))
-    assert read(STREAM).starting == Bound(LATEST)
+    assert (found.starting, found.ending) == (ReadBound(EARLIEST), ReadBound(LATEST))
+    assert read(STREAM).starting == ReadBound(LATEST)
     assert found.fail_on_data_loss
     assert not found.headers
     assert (found.retries, found.retry_ms, found.max_delay_ms) == (3, 1000, 900_000)
@@ -69,14 +69,14 @@ def test_java_patterns_are_translated() -> None:
 
 def test_starting_timestamp_overrides_timestamps_which_override_offsets() -> None:
     more = {"startingOffsets": "earliest"}
-    assert read(**more).starting == Bound(EARLIEST)
+    assert read(**more).starting == ReadBound(EARLIEST)
     more["startingOffsetsByTimestamp"] = '{"t":{"0":5}}'
-    assert read(**more).starting == Bound(times={("t", 0): 5})
+    assert read(**more).starting == ReadBound(times={("t", 0): 5})
     more["startingTimestamp"] = "7"
-    assert read(**more).starting == Bound(time=7)
+    assert read(**more).starting == ReadBound(time=7)
     more["startingOffsetsByTimestampStrategy"] = "LATEST"
-    assert read(**more).starting == Bound(time=7, or_end=True)
-    assert read(endingTimestamp="9").ending == Bound(time=9, or_end=True)
+    assert read(**more).starting == ReadBound(time=7, or_end=True)
+    assert read(endingTimestamp="9").ending == ReadBound(time=9, or_end=True)
 
 
 def test_offsets_are_parsed_from_json() -> None:
@@ -198,7 +198,7 @@ def test_batches_start_before_they_end() -> None:
     read(startingOffsets='{"t":{"0":9}}', endingOffsets='{"t":{"0":-1}}')
 
 
-def write(**more: str) -> options.Sink:
+def write(**more: str) -> options.SinkOptions:
     given = {"kafka.bootstrap.servers": "h:1", **{k.replace("__", "."): v for k, v in more.items()}}
     return options.sink(given)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krust.spark import plan
-from krust.spark.errors import DataLossError, Losses, PlanError
-from krust.spark.plan import EARLIEST, LATEST, Bound, Range, Span
+from krust.spark.errors import DataLossError, LossReporter, PlanError
+from krust.spark.plan import EARLIEST, LATEST, EndOffsets, Range, ReadBound
 
 A, B = ("a", 0), ("b", 1)
 topics = st.text('abc.-_é"\\', min_size=1, max_size=4)
@@ -28,7 +28,7 @@ ranges = st.lists(
     max_size=12,
     unique_by=lambda one: one.place,
 )
-FAIL, WARN = Losses(fail=True), Losses(fail=False)
+FAIL, WARN = LossReporter(fail=True), LossReporter(fail=False)
 
 
 @given(offsets)
@@ -114,7 +114,7 @@ sizes = st.dictionaries(places, st.integers(0, 2**45), min_size=1, max_size=8)
 
 @given(sizes, st.integers(1, 2**40), st.data())
 def test_a_limit_is_kept_and_every_partition_advances(
-    backlog: dict[plan.Place, int], limit: int, data: st.DataObject
+    backlog: dict[plan.TopicPartition, int], limit: int, data: st.DataObject
 ) -> None:
     starts = {place: data.draw(st.integers(0, 2**40)) for place in backlog}
     ends = {place: starts[place] + size for place, size in backlog.items()}
@@ -141,62 +141,62 @@ def test_bytes_are_shared_by_weight() -> None:
     assert admitted == {A: 10, B: 10}
 
 
-SPANS = {A: Span(10, 20), B: Span(0, 7)}
+SPANS = {A: EndOffsets(10, 20), B: EndOffsets(0, 7)}
 
 
 @pytest.mark.parametrize(
     ("bound", "found", "wanted"),
     [
-        (Bound(EARLIEST), {}, {A: 10, B: 0}),
-        (Bound(LATEST), {}, {A: 20, B: 7}),
-        (Bound(offsets={A: -2, B: -1}), {}, {A: 10, B: 7}),
-        (Bound(offsets={A: 13, B: 0}), {}, {A: 13, B: 0}),
-        (Bound(time=5), {A: 12, B: 3}, {A: 12, B: 3}),
-        (Bound(time=5, or_end=True), {A: -1, B: 3}, {A: 20, B: 3}),
-        (Bound(times={A: 5, B: 6}, or_end=True), {A: 12, B: -1}, {A: 12, B: 7}),
+        (ReadBound(EARLIEST), {}, {A: 10, B: 0}),
+        (ReadBound(LATEST), {}, {A: 20, B: 7}),
+        (ReadBound(offsets={A: -2, B: -1}), {}, {A: 10, B: 7}),
+        (ReadBound(offsets={A: 13, B: 0}), {}, {A: 13, B: 0}),
+        (ReadBound(time=5), {A: 12, B: 3}, {A: 12, B: 3}),
+        (ReadBound(time=5, or_end=True), {A: -1, B: 3}, {A: 20, B: 3}),
+        (ReadBound(times={A: 5, B: 6}, or_end=True), {A: 12, B: -1}, {A: 12, B: 7}),
     ],
 )
 def test_a_bound_resolves_to_offsets(
-    bound: Bound, found: plan.Offsets, wanted: plan.Offsets
+    bound: ReadBound, found: plan.Offsets, wanted: plan.Offsets
 ) -> None:
     assert bound.resolve(SPANS, found, starting=True) == wanted
 
 
 def test_an_end_time_after_the_last_record_is_the_end() -> None:
-    assert Bound(time=5).resolve(SPANS, {A: -1, B: -1}, starting=False) == {A: 20, B: 7}
+    assert ReadBound(time=5).resolve(SPANS, {A: -1, B: -1}, starting=False) == {A: 20, B: 7}
 
 
 def test_a_start_time_after_the_last_record_is_an_error() -> None:
     with pytest.raises(PlanError, match=r"(?s)b-1 has no record.*startingOffsetsByTimestampStrat"):
-        Bound(times={A: 1, B: 6}).resolve(SPANS, {A: 12, B: -1}, starting=True)
+        ReadBound(times={A: 1, B: 6}).resolve(SPANS, {A: 12, B: -1}, starting=True)
 
 
 @pytest.mark.parametrize("named", [{A: 1}, {A: 1, B: 1, ("c", 0): 1}])
 def test_every_partition_must_be_named_and_no_other(named: plan.Offsets) -> None:
     with pytest.raises(PlanError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
-        Bound(offsets=named).resolve(SPANS, {}, starting=True)
+        ReadBound(offsets=named).resolve(SPANS, {}, starting=True)
     with pytest.raises(PlanError, match="KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
-        Bound(times=named).resolve(SPANS, dict(SPANS.fromkeys(SPANS, 1)), starting=True)
+        ReadBound(times=named).resolve(SPANS, dict(SPANS.fromkeys(SPANS, 1)), starting=True)
 
 
 def test_only_needed_timestamps_are_requested() -> None:
-    assert Bound(time=5).moments([A, B]) == [("a", 0, 5), ("b", 1, 5)]
-    assert Bound(times={A: 7}).moments([A, B]) == [("a", 0, 7)]
-    assert Bound(LATEST).moments([A]) == []
+    assert ReadBound(time=5).moments([A, B]) == [("a", 0, 5), ("b", 1, 5)]
+    assert ReadBound(times={A: 7}).moments([A, B]) == [("a", 0, 7)]
+    assert ReadBound(LATEST).moments([A]) == []
 
 
 @pytest.mark.parametrize(
     ("bound", "moves"),
     [
-        (Bound(LATEST), True),
-        (Bound(EARLIEST), False),
-        (Bound(offsets={A: 3}), False),
-        (Bound(offsets={A: -1}), True),
-        (Bound(time=3), False),
-        (Bound(time=3, or_end=True), True),
+        (ReadBound(LATEST), True),
+        (ReadBound(EARLIEST), False),
+        (ReadBound(offsets={A: 3}), False),
+        (ReadBound(offsets={A: -1}), True),
+        (ReadBound(time=3), False),
+        (ReadBound(time=3, or_end=True), True),
     ],
 )
-def test_only_unpinned_starts_move_when_resolved_again(bound: Bound, moves: bool) -> None:
+def test_only_unpinned_starts_move_when_resolved_again(bound: ReadBound, moves: bool) -> None:
     assert bound.moves() is moves
 
 

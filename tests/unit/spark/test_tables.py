@@ -21,7 +21,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from krust.errors import ConfigError  # noqa: E402
 from krust.spark import table as base  # noqa: E402
 from krust.spark.dead_letters import BadRecordError  # noqa: E402
-from krust.spark.files import Naming, Target, manifest_schema, materialize  # noqa: E402
+from krust.spark.files import StagingTarget, TaskNaming, manifest_schema, materialize  # noqa: E402
 from krust.spark.tables import Commit, OverlapError, Table, open_table  # noqa: E402
 
 RECORD = pa.schema(
@@ -66,8 +66,8 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 def written(table: Table, start: int, end: int, *, job: str = "q", batch: int = 0) -> Commit:
     """Stage what a task would, and what its driver would publish."""
-    target = Target(str(table.path), file_bytes=1 << 20)
-    naming = Naming(job, batch, 0, "t", 0, start, end)
+    target = StagingTarget(str(table.path), file_bytes=1 << 20)
+    naming = TaskNaming(job, batch, 0, "t", 0, start, end)
     manifest = materialize([records(start, end)], target, naming)
     return Commit(job, batch, manifest.to_pylist(), {"t": {"0": end}}, pipeline="orders")
 
@@ -244,7 +244,7 @@ def test_a_new_checkpoint_may_not_write_offsets_of_the_table(opener: Opener) -> 
 def test_a_batch_without_records_moves_the_offsets(opener: Opener) -> None:
     table = opener()
     table.publish(written(table, 0, 5))
-    empty = materialize([], Target(str(table.path)), Naming("q", 1, 0, "t", 0, 5, 9))
+    empty = materialize([], StagingTarget(str(table.path)), TaskNaming("q", 1, 0, "t", 0, 5, 9))
     assert [row["path"] for row in empty.to_pylist()] == [None]
     commit = Commit("q", 1, empty.to_pylist(), {"t": {"0": 9}}, pipeline="orders")
     assert table.publish(commit)
@@ -276,7 +276,9 @@ def test_new_columns_join_a_table(opener: Opener) -> None:
     table.publish(written(table, 0, 5))
     more = records(5, 10)
     wider = more.append_column("note", pa.array(["x"] * 5))
-    rows = materialize([wider], Target(str(table.path)), Naming("q", 1, 0, "t", 0, 5, 10))
+    rows = materialize(
+        [wider], StagingTarget(str(table.path)), TaskNaming("q", 1, 0, "t", 0, 5, 10)
+    )
     table.publish(Commit("q", 1, rows.to_pylist(), {"t": {"0": 10}}, pipeline="orders"))
     assert offsets(opener()) == list(range(10))
     table.compact(1 << 20)
@@ -297,7 +299,9 @@ def test_a_column_of_another_type_is_refused_before_a_write(opener: Opener) -> N
         opener().refuse_changed(other.schema)
     opener().refuse_changed(RECORD)
     opener().refuse_changed(RECORD.append(pa.field("note", pa.string())))
-    rows = materialize([other], Target(str(table.path)), Naming("q", 1, 0, "t", 0, 5, 10))
+    rows = materialize(
+        [other], StagingTarget(str(table.path)), TaskNaming("q", 1, 0, "t", 0, 5, 10)
+    )
     with pytest.raises(ConfigError, match="column 'value'"):
         opener().publish(Commit("q", 1, rows.to_pylist(), {"t": {"0": 10}}, pipeline="orders"))
     assert offsets(opener()) == list(range(5))
@@ -340,8 +344,8 @@ def test_files_roll_by_size_and_the_manifest_describes_them(
 ) -> None:
     monkeypatch.setattr("krust.spark.files.GROUP_BYTES", 4096)
     batches = (records(n, n + 100) for n in range(0, 1000, 100))
-    target = Target(str(tmp_path), file_bytes=8192, codec="none")
-    manifest = materialize(batches, target, Naming("q", 3, 2, "t", 0, 0, 1001))
+    target = StagingTarget(str(tmp_path), file_bytes=8192, codec="none")
+    manifest = materialize(batches, target, TaskNaming("q", 3, 2, "t", 0, 0, 1001))
     assert manifest.schema == manifest_schema()
     rows = manifest.to_pylist()
     assert len(rows) > 3
@@ -371,7 +375,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
         raise ConnectionError("the broker is gone")
 
     with pytest.raises(ConnectionError):
-        materialize(broken(), Target(str(tmp_path), file_bytes=1), Naming("q", 0, 0))
+        materialize(broken(), StagingTarget(str(tmp_path), file_bytes=1), TaskNaming("q", 0, 0))
     assert not list(tmp_path.rglob("*.parquet"))
 
 
@@ -383,8 +387,8 @@ def a_value(n: int) -> bytes | None:
 
 
 def test_values_are_decoded_and_bad_records_kept_apart(tmp_path: Path) -> None:
-    target = Target.of({"path": str(tmp_path), **JSON})
-    manifest = materialize([records(0, 8, a_value)], target, Naming("q", 0, 0, "t", 0, 0, 8))
+    target = StagingTarget.of({"path": str(tmp_path), **JSON})
+    manifest = materialize([records(0, 8, a_value)], target, TaskNaming("q", 0, 0, "t", 0, 0, 8))
     (row,) = manifest.to_pylist()
     assert (row["rows"], row["bad_rows"], row["first_offset"], row["last_offset"]) == (7, 1, 0, 7)
     found = pq.read_table(row["path"])
@@ -404,11 +408,13 @@ def test_values_are_decoded_and_bad_records_kept_apart(tmp_path: Path) -> None:
 
 
 def test_bad_records_fail_the_task_or_are_dropped_by_option(tmp_path: Path) -> None:
-    naming = Naming("q", 0, 0)
-    target = Target.of({"path": str(tmp_path), **JSON, "badRecords": "fail"})
+    naming = TaskNaming("q", 0, 0)
+    target = StagingTarget.of({"path": str(tmp_path), **JSON, "badRecords": "fail"})
     with pytest.raises(BadRecordError, match="t/0 offset 3 cannot be decoded: no JSON"):
         materialize([records(0, 8, a_value)], target, naming)
-    target = Target.of({"path": str(tmp_path), **JSON, "badRecords": "drop", "keep": "offset"})
+    target = StagingTarget.of(
+        {"path": str(tmp_path), **JSON, "badRecords": "drop", "keep": "offset"}
+    )
     (row,) = materialize([records(0, 8, a_value)], target, naming).to_pylist()
     assert (row["rows"], row["bad_rows"]) == (7, 1)
     assert pq.read_schema(row["path"]).names == ["n", "name", "_offset"]
@@ -422,7 +428,7 @@ def test_bad_records_go_to_a_topic_with_their_origin_and_reason(tmp_path: Path) 
         broker.create_topic("dead")
         options = {"path": str(tmp_path), **JSON, "deadLetterTopic": "dead"}
         options["kafka.bootstrap.servers"] = broker.bootstrap
-        materialize([records(0, 8, a_value)], Target.of(options), Naming("q", 0, 0))
+        materialize([records(0, 8, a_value)], StagingTarget.of(options), TaskNaming("q", 0, 0))
         with krust.Consumer(bootstrap_servers=broker.bootstrap) as consumer:
             consumer.assign([krust.TopicPartition("dead", 0)])
             consumer.seek_to_beginning()
@@ -446,7 +452,7 @@ def test_bad_records_go_to_a_topic_with_their_origin_and_reason(tmp_path: Path) 
 )
 def test_invalid_options_of_a_target_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
-        Target.of(options)
+        StagingTarget.of(options)
 
 
 def test_an_unknown_kind_of_table_and_a_missing_package_are_refused(
