@@ -28,7 +28,7 @@ import pyarrow as pa
 
 import krust
 from krust.frames import COLUMNS
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ def main() -> None:
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder) / "data"
-        with Served(data_dir) as served:
+        with ServedBroker(data_dir) as served:
             place = Place(served.bootstrap, data_dir, given.count)
             fill(place, given.codec)
             TABLE.append(krust.scan(TOPIC, data_dir=data_dir, columns=("key", "value")).arrow())

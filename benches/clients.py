@@ -26,7 +26,7 @@ import confluent_kafka
 
 import krust
 from krust import _krust
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,7 @@ def main() -> None:
         bootstrap = given.bootstrap
         if bootstrap is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            bootstrap = stack.enter_context(Served(folder / "data")).bootstrap
+            bootstrap = stack.enter_context(ServedBroker(folder / "data")).bootstrap
         topic = f"bench-{uuid.uuid4().hex}"
         seen: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
         for _ in range(given.rounds):

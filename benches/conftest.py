@@ -18,7 +18,7 @@ import pytest
 
 from krust import _krust
 from krust.clients.leaders import wait_until_led
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def bootstrap(
     if request.config.option.bootstrap:
         yield request.config.option.bootstrap
         return
-    with Served(tmp_path_factory.mktemp("broker") / "data") as broker:
+    with ServedBroker(tmp_path_factory.mktemp("broker") / "data") as broker:
         yield broker.bootstrap
 
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from krust._krust import Client
 from krust.clients import Producer
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -102,7 +102,10 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, Served(Path(name) / "data", options=OPTIONS) as one:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ServedBroker(Path(name) / "data", options=OPTIONS) as one,
+    ):
         fill(one.bootstrap, args.topics, args.partitions // args.topics)
         runs = {"JoinGroup": Repeated(joining(one.bootstrap))}
         runs["OffsetCommit"] = Repeated(committing(one.bootstrap))

@@ -36,7 +36,7 @@ import numpy
 import pyarrow as pa
 
 import krust
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.spark import jars
 from tests.spark.processes import descendants
 
@@ -310,7 +310,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as name,
         tempfile.TemporaryDirectory(dir=memory) as tables,
-        Served(Path(name) / "data") as served,
+        ServedBroker(Path(name) / "data") as served,
     ):
         for size in sorted({size for _, size in cases}):
             fill(served.bootstrap, size, rows[size])

@@ -9,7 +9,7 @@ import pytest
 
 import krust
 from krust import _krust
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def test_start_serve(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     numbers = itertools.count()
 
     def run() -> None:
-        with Served(tmp_path / str(next(numbers))) as broker:
+        with ServedBroker(tmp_path / str(next(numbers))) as broker:
             assert _krust.Client(broker.bootstrap).versions()
 
     benchmark.pedantic(run, rounds=5, warmup_rounds=1)

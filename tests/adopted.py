@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 DATA = Path(__file__).parent / "data/kafka-dirs"
 
 
-class Seen(NamedTuple):
+class ExpectedRecord(NamedTuple):
     """A record as a reader must see it; timestamp None: the format has no timestamp."""
 
     offset: int
@@ -29,7 +29,7 @@ def unpack(name: str, target: Path) -> Path:
     return target / name
 
 
-def facts(name: str) -> Any:
+def description(name: str) -> Any:
     """The JSON description of a directory."""
     with lzma.open(DATA / f"{name}.json.xz", "rt") as file:
         return json.load(file)
@@ -37,7 +37,7 @@ def facts(name: str) -> Any:
 
 def acknowledged() -> dict[tuple[int, int], bytes]:
     """(partition, offset) -> value, of the records that the killed broker had acknowledged."""
-    rows = facts("kafka-3.9.1-killed.acked").items()
+    rows = description("kafka-3.9.1-killed.acked").items()
     return {_place(place): str(value).encode() for place, value in rows}
 
 
@@ -46,14 +46,14 @@ def _place(text: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def records(rows: list[Any], *, old: bool) -> list[Seen]:
+def records(rows: list[Any], *, old: bool) -> list[ExpectedRecord]:
     """Rows of the JSON; `old`: the column order of the 0.8 and 0.10 directories."""
     found = []
     for row in rows:
         offset, second, third, key, value, headers = row
         pairs = tuple((name, _bytes(text)) for name, text in headers)
         timestamp = second if old else third
-        found.append(Seen(offset, timestamp, _bytes(key), _bytes(value), pairs))
+        found.append(ExpectedRecord(offset, timestamp, _bytes(key), _bytes(value), pairs))
     return found
 
 

@@ -1,9 +1,9 @@
 """What all tests share: which run beside each other, and the minutes each part takes.
 
-With `-n` the tests are dealt to workers in parts. A part is what shares a costly fixture: a file,
-and where a folder has one for all its files (Spark's session, a cluster, a Kafka) the folder. Most
-tests wait more than they work, so there may be more workers than cores. The longest parts begin
-first, so that none of them is left alone at the end.
+With `-n` each worker gets one part of the tests after another. A part is a file, or a folder if its
+files share a costly fixture (Spark's session, a cluster, a Kafka). Most tests wait more than they
+compute, so there may be more workers than cores. The longest parts begin first, so that no worker
+is still busy long after the others.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ CARGO = ["cargo", "test", "--quiet", "--profile", "quick", "--no-default-feature
 STORAGE = "rust/src/storage/"
 
 
-class Planted(NamedTuple):
+class StorageBug(NamedTuple):
     """One bug: the file, the old and the new text, and the tests of `storage` that must find it.
 
     test   of `rust/tests/storage`, or behind `lib ` of the crate itself
@@ -35,63 +35,63 @@ class Planted(NamedTuple):
 
 
 BUGS = [
-    Planted(
+    StorageBug(
         "records go before what supersedes them is synced",
         "cleaner/pass.rs",
         "        self.log.flush()?;\n",
         "",
         "compaction_survives_crashes::a_crash_during_compaction_of_an_unflushed_tail_loses_nothing",
     ),
-    Planted(
+    StorageBug(
         "a cleaned segment is swapped in before it is synced",
         "cleaner/output.rs",
         "self.partition_dir.log_dir.sync_data(&path, &self.file)",
         "Ok(())",
         "compaction_survives_crashes::a_crash_during_compaction_of_a_flushed_log_loses_nothing",
     ),
-    Planted(
+    StorageBug(
         "a recovery finishes a swap and leaves what it replaces",
         "listing.rs",
         "let replaced = other == base || (base..end).contains(&other);",
         "let replaced = other == base && base < end;",
         "crash_images_by_the_thousand::every_crash_image_of_a_random_run_recovers",
     ),
-    Planted(
+    StorageBug(
         "tombstones go at the first cleaning",
         "cleaner/pass.rs",
         "horizon.is_none_or(|at| self.now_ms < at)",
         "horizon.is_some_and(|at| self.now_ms < at)",
         "compaction_keeps_the_last_of_each_key::tombstones_stay",
     ),
-    Planted(
+    StorageBug(
         "a producer's last sequence is lost where a cleaning opens its batch",
         "cleaner/pass.rs",
         "let is_last = self.is_last_of_producer(batch);",
         "let is_last = self.is_last_of_producer(batch) && !discard && keep.len() > 9;",
         "compaction_keeps_the_last_of_each_key::the_last_batch_of_a_producer_stays_if_it",
     ),
-    Planted(
+    StorageBug(
         "a producer's last sequence is lost where a cleaning does not open its batch",
         "cleaner/pass.rs",
         "if self.is_last_of_producer(&batch) {",
         "if self.is_last_of_producer(&batch) && count > 9 {",
         "compaction_keeps_the_last_of_each_key::the_last_batch_of_each_producer",
     ),
-    Planted(
+    StorageBug(
         "open transactions are cleaned",
         "cleaner/choose.rs",
         "bounds.last_stable.min(active.base_offset())",
         "active.base_offset()",
         "compaction_keeps_the_last_of_each_key::nothing_at_or_above",
     ),
-    Planted(
+    StorageBug(
         "an abort marker goes with its data",
         "cleaner/transactions.rs",
         "                    self.kept.push(entry);\n                    false\n",
         "                    self.kept.push(entry);\n                    true\n",
         "lib storage::cleaner::transactions",
     ),
-    Planted(
+    StorageBug(
         "a batch that half fits into the map counts as mapped",
         "cleaner/pass.rs",
         "            if data && !put_all(&opened, start, &mut into.map) {\n",
@@ -99,14 +99,14 @@ BUGS = [
         "            if data && !put_all(&opened, start, &mut into.map) {\n",
         "compaction_keeps_the_last_of_each_key",
     ),
-    Planted(
+    StorageBug(
         "positions that readers remember outlive their segment",
         "log/read.rs",
         "is_same.then_some(",
         "(is_same || true).then_some(",
         "compaction_survives_crashes::a_reader_that_stopped",
     ),
-    Planted(
+    StorageBug(
         "a flush leaves the directory's entries unsynced",
         "log/flush.rs",
         "        self.partition_dir().log_dir.sync_dir(&path)?;\n"
@@ -114,28 +114,28 @@ BUGS = [
         "        Ok(())",
         "crash_images_recover_to_a_whole_log",
     ),
-    Planted(
+    StorageBug(
         "what is not flushed is shown in flush mode ack",
         "log/mod.rs",
         "if self.config.load().ack_flush { self.flushed_offset() } else { Offset(i64::MAX) }",
         "Offset(i64::MAX)",
         "sync_moves_the_flushed_offset",
     ),
-    Planted(
+    StorageBug(
         "a failed sync is tried again",
         "dirs.rs",
         'let error = StorageError::io("sync", path, error);\n        self.take_offline(&error);\n',
         'let error = StorageError::io("sync", path, error);\n',
         "failed_fsync_takes_directory_offline",
     ),
-    Planted(
+    StorageBug(
         "recovery trusts every checksum",
         "recovery.rs",
         "if !walker.check_crc(&batch, scratch).map_err(fail)? {",
         "if !walker.check_crc(&batch, scratch).map_err(fail)? && scratch.len() > 1 << 40 {",
         "crash_images_recover_to_a_whole_log",
     ),
-    Planted(
+    StorageBug(
         "recovery stops one batch early",
         "recovery.rs",
         "                    self.take(&batch);\n",
@@ -145,49 +145,49 @@ BUGS = [
         "                    }\n",
         "recovers_after_torn_tail",
     ),
-    Planted(
+    StorageBug(
         "a recovery cuts a segment while later ones may come back",
         "cut.rs",
         "    dir.sync_dir(&partition)?;\n    if end == 0",
         "    if end == 0",
         "crash_images_recover_to_a_whole_log::what_a_recovery_has_cut",
     ),
-    Planted(
+    StorageBug(
         "what a recovery has cut off is not synced",
         "cut.rs",
         "        dir.sync_data(&segment.path(LOG), &file)\n    }\n}",
         "        Ok(())\n    }\n}",
         "crash_images_recover_to_a_whole_log::what_a_recovery_has_cut",
     ),
-    Planted(
+    StorageBug(
         "recovery forgets the producers of what it read",
         "recovery.rs",
         "self.without_producers &= batch.header",
         "let _ = batch.header",
         "crash_images_by_the_thousand::every_crash_image_of_a_random_run_recovers",
     ),
-    Planted(
+    StorageBug(
         "a truncation leaves the recovery point where it was",
         "dirs.rs",
         "        table.recovery.lower(name, point);\n",
         "",
         "crash_images_recover_to_a_whole_log::a_truncation",
     ),
-    Planted(
+    StorageBug(
         "a truncated log goes on in a file whose old end readers hold",
         "log/trim.rs",
         "if position > 0 && new_active.lent() > position {",
         "if position > 0 && new_active.lent() == u64::MAX {",
         "truncation_keeps_what_readers_hold",
     ),
-    Planted(
+    StorageBug(
         "a file that takes the place of one that is cut whole has no durable name",
         "segment/mod.rs",
         "            dir.sync_dir(&self.partition_dir.path.read())?;\n",
         "",
         "crash_images_recover_to_a_whole_log::what_a_truncation_has_cut",
     ),
-    Planted(
+    StorageBug(
         "a checkpoint gets its name before its content is synced",
         "dirs.rs",
         "        self.sync_data(&temporary, &file)?;\n        self.disk.rename",
@@ -242,7 +242,7 @@ def misplaced(root: Path) -> list[str]:
     return [f"{bug.name}: {n} times in {bug.path}" for bug, n in counts.items() if n != 1]
 
 
-def caught(copy: Path, bug: Planted) -> bool:
+def caught(copy: Path, bug: StorageBug) -> bool:
     path = copy / STORAGE / bug.path
     text = path.read_text()
     path.write_text(text.replace(bug.before, bug.after))

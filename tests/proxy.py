@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 Answer = Callable[[int, bytes, socket.socket], bool]
 """Called with (API key, the frame, the client's connection); True: it was dealt with."""
@@ -116,6 +116,6 @@ def behind(folder: Path, answer: Answer, *flags: str) -> Iterator[str]:
     proxy = Proxy(answer)
     with peer(proxy.serve) as address:
         options: dict[str, object] = {"advertised.listeners": f"PLAINTEXT://{address}"}
-        with Served(folder / "data", *flags, options=options) as broker:
+        with ServedBroker(folder / "data", *flags, options=options) as broker:
             proxy.upstream = broker.address
             yield address

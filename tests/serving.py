@@ -63,7 +63,7 @@ class NotReadyError(AssertionError):
         self.code, self.stderr = code, stderr
 
 
-class Served:
+class ServedBroker:
     """A broker process: `with Served(directory) as broker: broker.bootstrap`.
 
     settings  Kafka's keys, with `_` for `.` or as they are (in `options`)

@@ -12,7 +12,7 @@ import krust
 from krust._krust import Client
 from krust.coordinator.consumer_protocol import Subscription, write_subscription
 from tests.coordinated import ready
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import until
 
 DELAY_MS = 3000
@@ -22,16 +22,16 @@ METADATA = write_subscription(Subscription(("t",)))
 @pytest.fixture(scope="module", params=["--dev", "--prod"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("modes")
-    with Served(folder / "data", request.param) as served:
+    with ServedBroker(folder / "data", request.param) as served:
         yield served
 
 
 @pytest.fixture
-def is_dev(broker: Served) -> bool:
+def is_dev(broker: ServedBroker) -> bool:
     return " dev: " in banner(broker)
 
 
-def banner(broker: Served) -> str:
+def banner(broker: ServedBroker) -> str:
     """The line about the mode; it comes a moment after the broker is ready."""
 
     def lines() -> list[str]:
@@ -41,7 +41,7 @@ def banner(broker: Served) -> str:
     return str(until(lines)[0]).rstrip("\n")
 
 
-def test_the_banner_names_the_mode_and_what_it_means(broker: Served, is_dev: bool) -> None:
+def test_the_banner_names_the_mode_and_what_it_means(broker: ServedBroker, is_dev: bool) -> None:
     dev = "dev: a new group waits 0 ms for more members, a member leaves 500 ms after its "
     dev += "connection closes"
     prod = "prod: a new group waits 3000 ms for more members, a member leaves when its session ends"
@@ -53,7 +53,7 @@ def test_loopback_is_dev_and_the_banner_shows_what_was_set(tmp_path: Path) -> No
         "group.initial.rebalance.delay.ms": 7,
         "krust.group.server.assignor": "a-*=uniform",
     }
-    with Served(tmp_path / "data", options=options) as served:
+    with ServedBroker(tmp_path / "data", options=options) as served:
         assert "  mode      dev: a new group waits 7 ms for" in banner(served)
         assert banner(served).endswith(", krust assigns in a-*=uniform")
 
@@ -83,7 +83,9 @@ def members(client: Client, group: str) -> int:
     return len(found["members"])
 
 
-def test_a_lone_member_waits_for_others_in_prod_mode_only(broker: Served, is_dev: bool) -> None:
+def test_a_lone_member_waits_for_others_in_prod_mode_only(
+    broker: ServedBroker, is_dev: bool
+) -> None:
     client = Client(broker.bootstrap)
     ready(client, "waits")
     begun = time.monotonic()
@@ -100,7 +102,9 @@ def member_dies(bootstrap: str, group: str) -> None:
     del client
 
 
-def test_a_closed_connection_ends_a_member_in_dev_mode_only(broker: Served, is_dev: bool) -> None:
+def test_a_closed_connection_ends_a_member_in_dev_mode_only(
+    broker: ServedBroker, is_dev: bool
+) -> None:
     member_dies(broker.bootstrap, "gone")
     other = Client(broker.bootstrap)
     if is_dev:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import krust
-from tests.serving import STOP_S, NotReadyError, Served
+from tests.serving import STOP_S, NotReadyError, ServedBroker
 from tests.waiting import WAIT_S, until
 
 CYCLES = 1000
@@ -65,7 +65,7 @@ def test_a_thousand_starts_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_broker_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    with Served(tmp_path / "data") as broker:
+    with ServedBroker(tmp_path / "data") as broker:
         broker.process.send_signal(number)
         assert broker.process.wait(STOP_S) == 0
     assert (tmp_path / "data/.kafka_cleanshutdown").exists()
@@ -73,7 +73,7 @@ def test_a_signal_stops_the_broker_cleanly(tmp_path: Path, number: signal.Signal
 
 
 def test_the_end_of_standard_input_stops_the_broker(tmp_path: Path) -> None:
-    with Served(tmp_path / "data") as broker:
+    with ServedBroker(tmp_path / "data") as broker:
         assert broker.process.stdin is not None
         broker.process.stdin.close()
         assert broker.process.wait(STOP_S) == 0
@@ -81,7 +81,7 @@ def test_the_end_of_standard_input_stops_the_broker(tmp_path: Path) -> None:
 
 def test_the_ready_file_has_the_address_and_goes_with_the_broker(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
-    with Served(tmp_path / "data", "--ready-file", str(ready)) as broker:
+    with ServedBroker(tmp_path / "data", "--ready-file", str(ready)) as broker:
         facts = json.loads(ready.read_text())
         assert facts == broker.ready
         assert facts["pid"] == broker.pid
@@ -94,7 +94,7 @@ def test_the_ready_file_has_the_address_and_goes_with_the_broker(tmp_path: Path)
 def refused(tmp_path: Path, *flags: str, data: str = "data", port: int = 0) -> str:
     """Start where it has to fail; returns the one line that it prints."""
     with pytest.raises(NotReadyError) as caught:
-        Served(tmp_path / data, *flags, port=port)
+        ServedBroker(tmp_path / data, *flags, port=port)
     assert caught.value.code == 3, caught.value.stderr
     assert "Traceback" not in caught.value.stderr
     lines = [line for line in caught.value.stderr.splitlines() if line.startswith("error: ")]
@@ -103,20 +103,20 @@ def refused(tmp_path: Path, *flags: str, data: str = "data", port: int = 0) -> s
 
 
 def test_a_taken_port_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
-    with Served(tmp_path / "first") as broker:
+    with ServedBroker(tmp_path / "first") as broker:
         line = refused(tmp_path, data="second", port=broker.address[1])
     assert str(broker.address[1]) in line
 
 
 def test_a_directory_in_use_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
-    with Served(tmp_path / "data"):
+    with ServedBroker(tmp_path / "data"):
         assert str(tmp_path / "data") in refused(tmp_path)
 
 
 def test_a_directory_of_another_cluster_gives_one_line_and_exit_code_3(tmp_path: Path) -> None:
-    with Served(tmp_path / "data"):
+    with ServedBroker(tmp_path / "data"):
         pass
-    with Served(tmp_path / "other"):
+    with ServedBroker(tmp_path / "other"):
         pass
     meta = tmp_path / "other/meta.properties"
     meta.write_text((tmp_path / "data/meta.properties").read_text())
@@ -130,7 +130,7 @@ def test_a_file_instead_of_a_directory_gives_one_line_and_exit_code_3(tmp_path: 
 
 
 def test_both_loopbacks_answer(tmp_path: Path) -> None:
-    with Served(tmp_path / "data") as broker:
+    with ServedBroker(tmp_path / "data") as broker:
         port = broker.address[1]
         socket.create_connection(("127.0.0.1", port), WAIT_S).close()
         if socket.has_ipv6 and Path("/proc/net/if_inet6").exists():

@@ -22,11 +22,11 @@ import pytest
 from krust._krust import Client
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
-from tests.serving import AT_ONCE, Served
+from tests.serving import AT_ONCE, ServedBroker
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """The result of a command."""
 
     code: int
@@ -57,7 +57,7 @@ class Command:
         first = ["-b", self.bootstrap, "--timeout", timeout]
         return [sys.executable, "-m", "krust", *first, *args]
 
-    def __call__(self, *args: str, given: bytes = b"", timeout: str = "60s") -> Done:
+    def __call__(self, *args: str, given: bytes = b"", timeout: str = "60s") -> CommandResult:
         run = subprocess.run(
             self.argv(*args, timeout=timeout),
             input=given,
@@ -65,9 +65,9 @@ class Command:
             check=False,
             timeout=100,
         )
-        return Done(run.returncode, run.stdout, run.stderr.decode())
+        return CommandResult(run.returncode, run.stdout, run.stderr.decode())
 
-    def ok(self, *args: str, given: bytes = b"") -> Done:
+    def ok(self, *args: str, given: bytes = b"") -> CommandResult:
         done = self(*args, given=given)
         assert done.code == 0, done.err
         return done
@@ -104,15 +104,15 @@ def krust(
     """The command, against each broker in turn."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "krust":
-        with Served(folder / "data", "--prod", options=SHARED) as broker:
+        with ServedBroker(folder / "data", "--prod", options=SHARED) as broker:
             yield Command(broker.bootstrap)
     else:
         for bootstrap in _kafka(request.param, folder):
             yield Command(bootstrap)
 
 
-def led(bootstrap: str, name: str) -> int:
-    """How many partitions of a topic have leaders, by its brokers' metadata."""
+def leader_count(bootstrap: str, name: str) -> int:
+    """The number of partitions of a topic that have leaders, as a broker names them."""
     client = Client(bootstrap)
     asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
     known = [each["node_id"] for each in client.request("Metadata", {"topics": []})["brokers"]]

@@ -27,7 +27,7 @@ from pathlib import Path
 from tests.attack.frames import Attack, attacks
 from tests.attack.layouts import Layout, layouts
 from tests.attack.wire import prepare, send_attack, served, versions
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -93,7 +93,7 @@ class Target:
     """A broker under attack, and its neighbours."""
 
     def __init__(self, directory: Path) -> None:
-        self.broker = Served(directory, options=OPTIONS)
+        self.broker = ServedBroker(directory, options=OPTIONS)
         self.topic_id = prepare(self.broker.address)
         self.neighbours = Neighbours(self.broker.address)
         begun: set[str] = set()
@@ -213,7 +213,10 @@ def main() -> int:
     parser.add_argument("--versions", choices=("some", "all"), default="all")
     parser.add_argument("--verbose", action="store_true", help="print what stays in its bounds too")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, Served(Path(directory) / "data") as broker:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ServedBroker(Path(directory) / "data") as broker,
+    ):
         todo = list(chosen(options, broker.address))
     rows = [row for layout, range_ in todo for row in attack_api(layout, range_, options)]
     bad = sum(bool(row.over) for row in rows)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.three_brokers import Command, led
+from tests.three_brokers import Command, leader_count
 from tests.waiting import until
 
 _NUMBER = itertools.count(1)
@@ -23,5 +23,5 @@ def name() -> str:
 def topic(krust: Command, name: str) -> str:
     """A new topic with three partitions, which the broker knows."""
     krust.ok("topic", "create", f"{name}:3")
-    until(lambda: led(krust.bootstrap, name) == 3)
+    until(lambda: leader_count(krust.bootstrap, name) == 3)
     return name

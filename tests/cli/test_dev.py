@@ -11,7 +11,7 @@ from pathlib import Path
 
 from krust import Cluster
 from krust.cli.exits import Exit
-from tests.three_brokers import Command, led
+from tests.three_brokers import Command, leader_count
 from tests.waiting import WAIT_S, until
 
 
@@ -29,7 +29,7 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
         facts = json.loads(ready.read_text())
         krust = Command(facts["bootstrap"])
         krust.ok("produce", "t", given=b"one\ntwo\n")
-        until(lambda: led(facts["bootstrap"], "t") == 6)
+        until(lambda: leader_count(facts["bootstrap"], "t") == 6)
         assert sorted(krust.ok("consume", "t", "-e").out.split()) == [b"one", b"two"]
         cluster = json.loads(krust.ok("cluster", "info", "--output", "json").out)
         assert [broker["node_id"] for broker in cluster["brokers"]] == [0, 1, 2]

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests import adopted
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.three_brokers import Command
 from tests.waiting import WAIT_S
 
@@ -90,7 +90,7 @@ def largest(found: Path) -> Path:
 
 def test_stat_shows_sizes_offsets_and_checkpoints(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
-    facts = adopted.facts("kafka-3.9.1-clean")["topics"]
+    facts = adopted.description("kafka-3.9.1-clean")["topics"]
     rows = {row["partition"]: row for row in KRUST.ok("log", "stat", str(found), "--json").json()}
     for topic, partitions in facts.items():
         for partition, expected in partitions.items():
@@ -156,7 +156,7 @@ def test_repair_shows_its_plan_then_truncates_and_keeps_a_copy(tmp_path: Path) -
     assert not any(each.exists() for each in later)
     assert sum(Path(each).stat().st_size for each in row["kept_in"]) == row["bytes_to_cut"]
     assert KRUST.ok("log", "repair", str(found), "--json").json() == []
-    with Served(found) as broker:
+    with ServedBroker(found) as broker:
         topic, _, partition = log.parent.name.rpartition("-")
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
         place = TopicPartition(topic, int(partition))
@@ -166,7 +166,7 @@ def test_repair_shows_its_plan_then_truncates_and_keeps_a_copy(tmp_path: Path) -
 
 def test_repair_makes_a_log_writable_that_lost_its_end(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Served(data, options={"log.segment.bytes": 500}) as broker:
+    with ServedBroker(data, options={"log.segment.bytes": 500}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for _ in range(20):
             producer.produce("events", b"v" * 100, partition=0)
@@ -176,7 +176,7 @@ def test_repair_makes_a_log_writable_that_lost_its_end(tmp_path: Path) -> None:
     assert 0 < end < 20
     for kind in ("log", "index", "timeindex"):
         logs[-1].with_suffix(f".{kind}").unlink(missing_ok=True)
-    with Served(data) as broker:
+    with ServedBroker(data) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 500})
         refused: list[object] = []
         producer.produce("events", b"v", partition=0, on_delivery=lambda it, _: refused.append(it))
@@ -192,7 +192,7 @@ def test_repair_makes_a_log_writable_that_lost_its_end(tmp_path: Path) -> None:
     assert row["kept_in"] == []
     assert [log.read_bytes() for log in logs[:-1]] == before
     assert KRUST.ok("log", "repair", str(data), "--json").json() == []
-    with Served(data) as broker:
+    with ServedBroker(data) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         offsets: list[int] = []
         producer.produce(
@@ -204,7 +204,7 @@ def test_repair_makes_a_log_writable_that_lost_its_end(tmp_path: Path) -> None:
 
 def test_repair_refuses_the_directory_of_a_running_broker(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
-    with Served(found):
+    with ServedBroker(found):
         log = largest(found)
         before = log.stat().st_size
         with log.open("ab") as torn:
@@ -218,7 +218,7 @@ def test_repair_refuses_the_directory_of_a_running_broker(tmp_path: Path) -> Non
 
 def test_compaction_reports_what_it_would_remove(tmp_path: Path) -> None:
     found = tmp_path / "data"
-    with Served(
+    with ServedBroker(
         found, options={"log.segment.bytes": 2000, "log.cleaner.enable": "false"}
     ) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})

@@ -11,7 +11,7 @@ import pytest
 
 from tests.ports import free_port
 from tests.proxy import Cutting, behind
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.three_brokers import Command
 from tests.waiting import WAIT_S
 
@@ -64,7 +64,7 @@ def test_a_member_reads_each_record_once_and_its_commits_hold(tmp_path: Path) ->
 
 def test_a_member_continues_after_a_restart_of_its_broker(tmp_path: Path) -> None:
     port = free_port()
-    with Served(tmp_path / "data", port=port) as broker:
+    with ServedBroker(tmp_path / "data", port=port) as broker:
         krust = Command(broker.bootstrap)
         krust.ok("produce", "t", given=b"before\n")
         member = subprocess.Popen(
@@ -73,7 +73,7 @@ def test_a_member_continues_after_a_restart_of_its_broker(tmp_path: Path) -> Non
         assert member.stdout is not None
         assert member.stdout.readline() == b"before\n"
         broker.kill()
-    with member, Served(tmp_path / "data", port=port):
+    with member, ServedBroker(tmp_path / "data", port=port):
         krust.ok("produce", "t", given=b"after\n")
         while member.stdout.readline() != b"after\n":  # what was not committed comes again
             assert member.poll() is None

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.three_brokers import Command, led
+from tests.three_brokers import Command, leader_count
 from tests.waiting import until, until_is
 
 
@@ -19,7 +19,7 @@ def config(krust: Command, topic: str) -> Any:
 def test_a_topic_is_created_listed_described_and_deleted(krust: Command, name: str) -> None:
     [made] = krust.ok("topic", "create", f"{name}:2", "-c", "retention.ms=3600000", "--json").json()
     assert (made["name"], made["partitions"], made["replicas"]) == (name, 2, 1)
-    until(lambda: led(krust.bootstrap, name) == 2)
+    until(lambda: leader_count(krust.bootstrap, name) == 2)
     assert name in krust.ok("topic", "list", f"{name}*").text
     assert krust.ok("topic", "list", "--json", "no-such-*").json() == []
     until_is({"retention.ms": "3600000"}, lambda: config(krust, name))
@@ -75,7 +75,7 @@ def test_settings_and_partitions_are_altered(krust: Command, topic: str) -> None
     krust.ok("topic", "alter", topic, "-c", "retention.ms=77000", "-c", "segment.bytes=2097152")
     krust.ok("topic", "alter", topic, "-d", "segment.bytes", "-p", "5")
     until_is({"retention.ms": "77000"}, lambda: config(krust, topic))
-    until(lambda: led(krust.bootstrap, topic) == 5)
+    until(lambda: leader_count(krust.bootstrap, topic) == 5)
     [described] = krust.ok("topic", "describe", topic, "--json").json()
     assert len(described["partitions"]) == 5
     fewer = krust("topic", "alter", topic, "-p", "1")

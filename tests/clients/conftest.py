@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from krust import Consumer, _krust
-from tests.three_brokers import Command, led
+from tests.three_brokers import Command, leader_count
 from tests.waiting import WAIT_S, until
 
 _NUMBER = itertools.count(1)
@@ -35,7 +35,7 @@ def create(bootstrap: str, name: str, partitions: int) -> None:
     client = _krust.Client(bootstrap)
     [answer] = client.request("CreateTopics", {"topics": [topic], "timeout_ms": 60_000})["topics"]
     assert answer["error_code"] in (0, 36), answer
-    until(lambda: led(bootstrap, name) == partitions)
+    until(lambda: leader_count(bootstrap, name) == partitions)
     with Consumer(bootstrap_servers=bootstrap) as consumer:  # a leader may not know that it is one
         consumer.end_offsets([(name, number) for number in range(partitions)])
 

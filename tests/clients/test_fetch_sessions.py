@@ -24,7 +24,7 @@ from tests.clients.conftest import create
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
 from tests.proxy import Proxy, peer
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import until
 
 FETCH = 1
@@ -89,7 +89,7 @@ def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         seen.bootstrap = address
         told: dict[str, object] = {"advertised.listeners": f"PLAINTEXT://{address}"}
         if not version:
-            with Served(folder / "data", options=told) as broker:
+            with ServedBroker(folder / "data", options=told) as broker:
                 proxy.upstream = broker.address
                 yield seen
             return

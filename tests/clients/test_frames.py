@@ -13,7 +13,7 @@ import krust
 from krust.errors import ConfigError, KafkaError, UnreachableError
 from tests.clients.conftest import create
 from tests.clients.test_scan import ALL, TIME, fill, rows
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_polars_pandas_and_duckdb_read_a_scan(bootstrap: str, filled: str) -> No
 
 
 def test_a_broker_and_its_files_give_the_same_table(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", "--prod") as broker:
+    with ServedBroker(tmp_path / "data", "--prod") as broker:
         create(broker.bootstrap, "t", 3)
         with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
             for number in range(3000):

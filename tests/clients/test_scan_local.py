@@ -17,10 +17,10 @@ import pytest
 import krust
 from krust import _krust
 from krust.errors import KafkaError
-from tests.adopted import Seen, facts, records, unpack
+from tests.adopted import ExpectedRecord, description, records, unpack
 from tests.clients.conftest import run_program
 from tests.clients.test_scan import ALL, rows
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 CLEAN, OLD_8, OLD_10 = "kafka-3.9.1-clean", "kafka-0.8.2.2", "kafka-0.10.2.2"
@@ -40,7 +40,9 @@ def adopted(
     return request.param, unpack(request.param, tmp_path_factory.mktemp("scan"))
 
 
-def expected(name: str, topic: str, partition: int, seen: list[Seen]) -> list[dict[str, Any]]:
+def expected(
+    name: str, topic: str, partition: int, seen: list[ExpectedRecord]
+) -> list[dict[str, Any]]:
     """The rows of Spark's Kafka source; without a time: -1 ms."""
     types = {OLD_8: -1, OLD_10: 0, CLEAN: 0}
     listed = []
@@ -55,7 +57,7 @@ def expected(name: str, topic: str, partition: int, seen: list[Seen]) -> list[di
 
 def wanted(name: str, level: str) -> Iterator[tuple[str, int, int, list[dict[str, Any]]]]:
     """Topic, partition, log start and the rows that a reader must see."""
-    for topic, partitions in facts(name)["topics"].items():
+    for topic, partitions in description(name)["topics"].items():
         for partition, told in partitions.items():
             listed = records(told.get("records", told.get(level)), old=name != CLEAN)
             found = expected(name, topic, int(partition), listed)
@@ -90,7 +92,7 @@ def test_a_broker_on_the_directory_and_the_files_give_the_same(
     name, path = adopted
     copy = shutil.copytree(path, tmp_path / "copy")
     options: dict[str, object] = {"isolation.level": level}
-    with Served(copy) as broker:
+    with ServedBroker(copy) as broker:
         for topic, number, _, _ in wanted(name, level):
             client = _krust.Client(broker.bootstrap)
             committed = level == "read_committed"
@@ -131,7 +133,7 @@ def copied(source: Path, target: Path) -> Path:
     return shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.tmp"))
 
 
-def fill(broker: Served, topic: str, count: int, **settings: Any) -> None:
+def fill(broker: ServedBroker, topic: str, count: int, **settings: Any) -> None:
     with krust.Producer(bootstrap_servers=broker.bootstrap, **settings) as producer:
         for at in range(count):
             producer.produce(topic, b"v%d" % at, b"k%d" % at, 0, None, 1_600_000_000_000 + at)
@@ -141,12 +143,14 @@ SMALL: dict[str, object] = {"log.segment.bytes": 20_000, "log.index.interval.byt
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with Served(tmp_path / "data", "--prod", options=SMALL) as broker:
+def served(tmp_path: Path) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path / "data", "--prod", options=SMALL) as broker:
         yield broker
 
 
-def test_files_are_read_beside_the_broker_that_writes_them(served: Served, tmp_path: Path) -> None:
+def test_files_are_read_beside_the_broker_that_writes_them(
+    served: ServedBroker, tmp_path: Path
+) -> None:
     path = tmp_path / "data"
     fill(served, "t", 5000, batch_size=600)
     assert len(list((path / "t-0").glob("*.log"))) > 3
@@ -157,7 +161,7 @@ def test_files_are_read_beside_the_broker_that_writes_them(served: Served, tmp_p
         assert found["value"].to_pylist() == [b"v%d" % at for at in range(start, end)]
 
 
-def test_a_time_is_found_where_the_broker_finds_it(served: Served, tmp_path: Path) -> None:
+def test_a_time_is_found_where_the_broker_finds_it(served: ServedBroker, tmp_path: Path) -> None:
     fill(served, "t", 3000, batch_size=600, compression_type="lz4")
     client = _krust.Client(served.bootstrap)
     for after_ms in (-5, 0, 1, 1500, 2998, 2999, 3000):
@@ -166,7 +170,7 @@ def test_a_time_is_found_where_the_broker_finds_it(served: Served, tmp_path: Pat
         assert _krust.offset_at([tmp_path / "data"], "t", 0, at) == offset, after_ms
 
 
-def test_indexes_are_only_hints(served: Served, tmp_path: Path) -> None:
+def test_indexes_are_only_hints(served: ServedBroker, tmp_path: Path) -> None:
     fill(served, "t", 5000, batch_size=600)
     copy = copied(tmp_path / "data", tmp_path / "copy")
     for number, index in enumerate(sorted((copy / "t-0").glob("*index"))):
@@ -183,7 +187,7 @@ def test_indexes_are_only_hints(served: Served, tmp_path: Path) -> None:
     assert _krust.offset_at([copy], "t", 0, 1_600_000_002_345) == 2345
 
 
-def test_a_scan_continues_while_segments_roll(served: Served, tmp_path: Path) -> None:
+def test_a_scan_continues_while_segments_roll(served: ServedBroker, tmp_path: Path) -> None:
     path = tmp_path / "data"
     fill(served, "t", 100)
     ahead = threading.Semaphore(8)
@@ -210,7 +214,7 @@ def test_a_scan_continues_while_segments_roll(served: Served, tmp_path: Path) ->
     assert rounds > 3
 
 
-def delete_records(broker: Served, topic: str, offset: int) -> None:
+def delete_records(broker: ServedBroker, topic: str, offset: int) -> None:
     partitions = [{"partition_index": 0, "offset": offset}]
     body = {"topics": [{"name": topic, "partitions": partitions}], "timeout_ms": 60_000}
     answer = _krust.Client(broker.bootstrap).request("DeleteRecords", body)
@@ -230,7 +234,7 @@ def cut_head(path: Path, keep_from: int) -> int:
 
 
 def test_segments_deleted_during_a_scan_are_skipped_or_reported(
-    served: Served, tmp_path: Path
+    served: ServedBroker, tmp_path: Path
 ) -> None:
     fill(served, "t", 5000, batch_size=600)
     for lost in ("skip", "fail"):
@@ -258,7 +262,7 @@ def test_segments_deleted_during_a_scan_are_skipped_or_reported(
 
 def test_a_scan_of_a_compacted_log_has_gaps_and_no_duplicates(tmp_path: Path) -> None:
     options = SMALL | {"log.cleaner.backoff.ms": 50, "log.cleaner.min.cleanable.ratio": 0.01}
-    with Served(tmp_path / "data", options=options) as broker:
+    with ServedBroker(tmp_path / "data", options=options) as broker:
         config = [{"name": "cleanup.policy", "value": "compact"}]
         topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "configs": config}
         client = _krust.Client(broker.bootstrap)
@@ -279,7 +283,7 @@ def test_a_scan_of_a_compacted_log_has_gaps_and_no_duplicates(tmp_path: Path) ->
             shortest = min(shortest, len(offsets) / end)
 
 
-def test_offsets_outside_the_log_are_reported_as_lost(served: Served, tmp_path: Path) -> None:
+def test_offsets_outside_the_log_are_reported_as_lost(served: ServedBroker, tmp_path: Path) -> None:
     path = tmp_path / "data"
     fill(served, "t", 100)
     delete_records(served, "t", 40)
@@ -305,7 +309,7 @@ def test_offsets_outside_the_log_are_reported_as_lost(served: Served, tmp_path: 
 
 
 def test_bytes_that_are_no_batches_are_an_error_and_a_torn_tail_is_the_end(
-    served: Served, tmp_path: Path
+    served: ServedBroker, tmp_path: Path
 ) -> None:
     fill(served, "t", 5000, batch_size=600)
     logs = sorted((tmp_path / "data/t-0").glob("*.log"))
@@ -340,7 +344,7 @@ def test_any_bytes_in_any_file_are_rows_or_an_error(tmp_path: Path) -> None:
     chance = random.Random(20)
     for name in (CLEAN, OLD_10, OLD_8):
         whole = unpack(name, tmp_path)
-        topics = list(facts(name)["topics"])
+        topics = list(description(name)["topics"])
         files = [path for path in whole.rglob("0*.*") if path.stat().st_size]
         for _ in range(40):
             damaged = chance.sample(files, max(1, len(files) // 3))
@@ -405,14 +409,14 @@ print("interrupted")
 
 
 def test_ctrl_c_ends_a_scan_of_files(tmp_path: Path) -> None:
-    with Served(tmp_path / "data") as served:
+    with ServedBroker(tmp_path / "data") as served:
         fill(served, "t", 200_000)
     assert run_program(READS, str(tmp_path / "data")) == "interrupted"
 
 
 def test_a_scan_of_any_log_takes_bounded_memory(tmp_path: Path) -> None:
     with (
-        Served(tmp_path / "data") as served,
+        ServedBroker(tmp_path / "data") as served,
         krust.Producer(bootstrap_servers=served.bootstrap) as producer,
     ):
         for _ in range(20_000):

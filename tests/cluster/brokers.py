@@ -24,7 +24,7 @@ from tests.cluster.disks import Disks
 from tests.cluster.network import Network
 from tests.peers.zookeeper import LONG_MS
 from tests.ports import free_ports
-from tests.serving import NotReadyError, Served
+from tests.serving import NotReadyError, ServedBroker
 from tests.waiting import WAIT_S, until
 
 
@@ -57,7 +57,7 @@ class Cluster:
         self._replicas = replicas
         self._network, self._disks = network, disks
         self._ports = dict(enumerate(free_ports(count), 1))
-        self.brokers: dict[int, Served] = {}
+        self.brokers: dict[int, ServedBroker] = {}
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
         again = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5, deadline=WAIT_S)
         self.tree = KazooClient(
@@ -71,7 +71,7 @@ class Cluster:
             self.__exit__(None, None, None)
             raise
 
-    def start(self, number: int) -> Served:
+    def start(self, number: int) -> ServedBroker:
         """Start a broker, or start it again on its port and directory."""
         options = {
             "zookeeper.session.timeout.ms": LONG_MS,
@@ -87,7 +87,7 @@ class Cluster:
         if self._disks is not None:
             options |= self._disks.settings(number)
         folder = self._folder / str(number)
-        served = Served(folder, *flags, options=options, port=port, within=within)
+        served = ServedBroker(folder, *flags, options=options, port=port, within=within)
         self.brokers[number] = served
         return served
 

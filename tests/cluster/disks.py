@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.disks import MEMORY, Disk, fill
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import until
 
 SIZE = "512M"
@@ -41,7 +41,7 @@ class Disks:
         """What tells a broker of the power cuts of its machine."""
         return {"krust.boot.id.path": self._boot(number)}
 
-    def cut(self, brokers: Mapping[int, Served]) -> None:
+    def cut(self, brokers: Mapping[int, ServedBroker]) -> None:
         """Cut the power of all these brokers at once, and mount their disks again."""
         for broker in brokers.values():
             broker.process.send_signal(signal.SIGSTOP)

@@ -28,7 +28,7 @@ LASTS_S = 1.5
 """how long several faults at once last at most"""
 
 
-class Kind(NamedTuple):
+class FaultKind(NamedTuple):
     """A kind of fault.
 
     of         what it hits; links, ZooKeeper, disks and power are hit once in a round
@@ -81,29 +81,29 @@ class Faults:
         """how long there was a fault, or a replica that was not in sync yet"""
         self.not_run: dict[str, str] = {}
         self.kinds = [
-            Kind("broker", 1, True, self.kills_one),
-            Kind("broker", 1, True, self.kills_one_again_at_its_start),
-            Kind("broker", 2, False, self.kills_two),
-            Kind("broker", 3, False, self.kills_all),
-            Kind("broker", 1, True, self.stops_one),
-            Kind("broker", 1, True, self.suspends_one),
-            Kind("zookeeper", 0, True, self.kills_zookeeper),
-            Kind("zookeeper", 0, True, self.suspends_zookeeper),
+            FaultKind("broker", 1, True, self.kills_one),
+            FaultKind("broker", 1, True, self.kills_one_again_at_its_start),
+            FaultKind("broker", 2, False, self.kills_two),
+            FaultKind("broker", 3, False, self.kills_all),
+            FaultKind("broker", 1, True, self.stops_one),
+            FaultKind("broker", 1, True, self.suspends_one),
+            FaultKind("zookeeper", 0, True, self.kills_zookeeper),
+            FaultKind("zookeeper", 0, True, self.suspends_zookeeper),
         ]
         links = [
-            Kind("links", 0, True, self.cuts_a_pair),
-            Kind("links", 0, True, self.cuts_one_way),
-            Kind("links", 0, True, self.isolates_one),
-            Kind("links", 0, True, self.cuts_one_from_zookeeper),
-            Kind("links", 0, True, self.cuts_all_from_zookeeper),
+            FaultKind("links", 0, True, self.cuts_a_pair),
+            FaultKind("links", 0, True, self.cuts_one_way),
+            FaultKind("links", 0, True, self.isolates_one),
+            FaultKind("links", 0, True, self.cuts_one_from_zookeeper),
+            FaultKind("links", 0, True, self.cuts_all_from_zookeeper),
         ]
         ours = [
-            Kind("disks", 1, True, self.fills_a_disk),
-            Kind("power", 1, True, self.cuts_the_power_of_one),
+            FaultKind("disks", 1, True, self.fills_a_disk),
+            FaultKind("power", 1, True, self.cuts_the_power_of_one),
         ]
         if many_cuts:
-            ours.append(Kind("power", 2, False, self.cuts_the_power_of_two))
-            ours.append(Kind("power", 3, False, self.cuts_the_power_of_all))
+            ours.append(FaultKind("power", 2, False, self.cuts_the_power_of_two))
+            ours.append(FaultKind("power", 3, False, self.cuts_the_power_of_all))
         for kinds, granted in ((links, network), (ours, disks)):
             if isinstance(granted, str):
                 self.not_run |= {each.name: granted for each in kinds}
@@ -115,14 +115,14 @@ class Faults:
 
         All kinds happen in the first ten rounds, and then each kind equally often.
         """
-        waiting: list[Kind] = []
+        waiting: list[FaultKind] = []
         for number in range(count):
             if not waiting:
                 waiting = self._chance.sample(self.kinds, len(self.kinds))
             most = self._chance.choice([1, 1, 2, 2, 3])
             if number < 10:
                 most = max(most, -(-len(waiting) // (10 - number)))
-            chosen: list[Kind] = []
+            chosen: list[FaultKind] = []
             for kind in list(waiting):
                 if len(chosen) < most and _fits(kind, chosen):
                     chosen.append(kind)
@@ -130,7 +130,7 @@ class Faults:
             self._happen(chosen)
             yield " and ".join(each.name for each in chosen)
 
-    def _happen(self, kinds: list[Kind]) -> None:
+    def _happen(self, kinds: list[FaultKind]) -> None:
         """Let these happen at once. Those of ZooKeeper and links end first: a start needs both."""
         began = time.monotonic()
         self._controller = self._cluster.controller  # ZooKeeper may be gone when a broker is chosen
@@ -304,7 +304,7 @@ class Faults:
             yield
 
 
-def _fits(kind: Kind, chosen: list[Kind]) -> bool:
+def _fits(kind: FaultKind, chosen: list[FaultKind]) -> bool:
     """Whether a kind may happen beside others: once for each thing, and within three brokers."""
     once = kind.of == "broker" or kind.of not in {each.of for each in chosen}
     return once and kind.takes + sum(each.takes for each in chosen) <= len(BROKERS)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 CREATE, DELETE, SET, CHECK, MULTI = 1, 2, 5, 13, 14
-_MADE = (CREATE, 15)
-_WITH_DATA = (*_MADE, SET)
+_CREATE_TYPES = (CREATE, 15)
+_WITH_DATA = (*_CREATE_TYPES, SET)
 _OF_THE_CONTROLLER = ("/brokers/topics/", "/latest_producer_id_block")
 
 
-class Write(NamedTuple):
+class LoggedWrite(NamedTuple):
     """One write of a change, or a check."""
 
     kind: int
@@ -29,12 +29,12 @@ class Write(NamedTuple):
     data: bytes = b""
 
 
-class Changed(NamedTuple):
+class LoggedChange(NamedTuple):
     """One atomic change."""
 
     zxid: int
     session: int
-    writes: tuple[Write, ...]
+    writes: tuple[LoggedWrite, ...]
 
 
 class _Record:
@@ -54,15 +54,15 @@ class _Record:
         return self._data[self._at - size : self._at]
 
 
-def read(folder: Path) -> list[Changed]:
+def read(folder: Path) -> list[LoggedChange]:
     """All changes that the servers of an ensemble have logged below a folder, each once."""
-    found: dict[int, Changed] = {}
+    found: dict[int, LoggedChange] = {}
     for file in folder.rglob("version-2/log.*"):
         found |= {each.zxid: each for each in _changes(file.read_bytes())}
     return [found[zxid] for zxid in sorted(found)]
 
 
-def _changes(data: bytes) -> Iterator[Changed]:
+def _changes(data: bytes) -> Iterator[LoggedChange]:
     assert data[:4] in (b"ZKLG", b"")
     at = 16
     while at + 12 < len(data):
@@ -75,18 +75,18 @@ def _changes(data: bytes) -> Iterator[Changed]:
         session, _, zxid, _, kind = (record.take(each) for each in "qiqqi")
         if kind == MULTI:
             parts = [(record.take("i"), _Record(record.buffer())) for _ in range(record.take("i"))]
-            yield Changed(zxid, session, tuple(_write(*each) for each in parts))
+            yield LoggedChange(zxid, session, tuple(_write(*each) for each in parts))
         elif kind in (DELETE, *_WITH_DATA):
-            yield Changed(zxid, session, (_write(kind, record),))
+            yield LoggedChange(zxid, session, (_write(kind, record),))
 
 
-def _write(kind: int, record: _Record) -> Write:
+def _write(kind: int, record: _Record) -> LoggedWrite:
     path = record.buffer().decode()
     data = record.buffer() if kind in _WITH_DATA else b""
-    return Write(CREATE if kind in _MADE else kind, path, data)
+    return LoggedWrite(CREATE if kind in _CREATE_TYPES else kind, path, data)
 
 
-def two_controllers(changes: Iterable[Changed], root: str) -> list[str]:
+def two_controllers(changes: Iterable[LoggedChange], root: str) -> list[str]:
     """Each write that shows a second controller; `root` is the brokers' chroot."""
     wrong: list[str] = []
     holder, epoch = 0, 0
@@ -108,7 +108,7 @@ def two_controllers(changes: Iterable[Changed], root: str) -> list[str]:
     return wrong
 
 
-def _intrusion(each: Write, writes: list[Write], elected: bool, epoch: int) -> str:
+def _intrusion(each: LoggedWrite, writes: list[LoggedWrite], elected: bool, epoch: int) -> str:
     """Why a write is not the last elected controller's; empty: it is."""
     shared = (CREATE, "/latest_producer_id_block")
     ours = each.path.startswith(_OF_THE_CONTROLLER) and (each.kind, each.path) != shared
@@ -124,7 +124,7 @@ def _intrusion(each: Write, writes: list[Write], elected: bool, epoch: int) -> s
     return ""
 
 
-def _step_back(each: Write, epochs: dict[str, int]) -> str:
+def _step_back(each: LoggedWrite, epochs: dict[str, int]) -> str:
     """Why a partition's state is older than the one before it; empty: it is not."""
     if each.kind == DELETE:
         epochs.pop(each.path, None)

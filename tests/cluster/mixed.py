@@ -27,7 +27,7 @@ from tests.peers import kafka
 from tests.peers.absent import AbsentError
 from tests.peers.zookeeper import LONG_MS
 from tests.ports import free_ports
-from tests.serving import NotReadyError, Served
+from tests.serving import NotReadyError, ServedBroker
 from tests.waiting import WAIT_S, until
 
 BROKERS = (1, 2, 3)
@@ -46,7 +46,7 @@ class MixedCluster:
         self._ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
         self.kinds: dict[int, str] = {}
         """the kind of each broker that runs"""
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, ServedBroker] = {}
         hosts, _, root = connect.partition("/")
         self._tree = KazooClient(hosts, LONG_MS / 1000)
         self._tree.start(WAIT_S)
@@ -100,7 +100,7 @@ class MixedCluster:
     def _start_krust(self, number: int) -> None:
         self.log_dir(number).parent.mkdir(exist_ok=True)
         flags = ("--zookeeper", self._connect, "--node-id", str(number), "--prod")
-        self._served[number] = Served(
+        self._served[number] = ServedBroker(
             self.log_dir(number),
             *flags,
             options=self._settings_of(number),

@@ -1,8 +1,8 @@
 """Brokers in network namespaces, so that links between them can be cut while the processes run.
 
 Each broker has a namespace and four links: one to each other broker, one to ZooKeeper, one to the
-clients. A cut link loses packets and answers nothing, as a broken cable does; connections stay open
-until their ends notice. Every address lies in one random /24 that this machine does not use.
+clients. A cut link loses packets and answers nothing; connections stay open until their ends
+notice. All addresses are in one random /24 that this machine does not use.
 Needs root, `ip` and `nsenter` (Debian's iproute2 and util-linux); `missing` says why there is no
 such network here.
 """

@@ -19,7 +19,7 @@ from krust._krust import Client
 from tests.cluster.brokers import Cluster
 from tests.peers import kafka
 from tests.peers.zookeeper import LONG_MS
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until
 
 pytestmark = [
@@ -44,9 +44,9 @@ def kafkas(folder: Path, connect: str) -> Iterator[str]:
         yield bootstrap
 
 
-def krusts(folder: Path, connect: str) -> Served:
+def krusts(folder: Path, connect: str) -> ServedBroker:
     flags = ("--zookeeper", connect, "--node-id", str(KRUST))
-    return Served(folder, *flags, options=dict(SETTINGS))
+    return ServedBroker(folder, *flags, options=dict(SETTINGS))
 
 
 def leaders(place: str, topic: str) -> list[int]:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.brokers import Cluster
 from tests.faults.test_disk import produce
 from tests.peers.zookeeper import LONG_MS
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until
 
 NOTICES = "/log_dir_event_notification"
@@ -22,8 +22,10 @@ def test_the_controller_leaves_partitions_of_a_failed_log_directory_without_a_le
     one, two = tmp_path / "one", tmp_path / "two"
     options = {"log.dirs": f"{one},{two}", "zookeeper.session.timeout.ms": LONG_MS}
 
-    def serve() -> Served:
-        return Served(one, "--zookeeper", three.connect, "--node-id", "4", options=dict(options))
+    def serve() -> ServedBroker:
+        return ServedBroker(
+            one, "--zookeeper", three.connect, "--node-id", "4", options=dict(options)
+        )
 
     def leaders() -> dict[str, int]:
         path = "/brokers/topics/{}/partitions/0/state"

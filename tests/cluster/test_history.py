@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import json
 
-from tests.cluster.history import CHECK, CREATE, SET, Changed, Write, two_controllers
+from tests.cluster.history import CHECK, CREATE, SET, LoggedChange, LoggedWrite, two_controllers
 
 FIRST, SECOND = 11, 22
-FENCE = Write(CHECK, "/k/controller_epoch")
+FENCE = LoggedWrite(CHECK, "/k/controller_epoch")
 STATE = "/k/brokers/topics/t/partitions/0/state"
 
 
-def elected(zxid: int, session: int, epoch: int) -> Changed:
-    made = Write(CREATE, "/k/controller", b"{}")
-    return Changed(zxid, session, (made, Write(SET, "/k/controller_epoch", b"%d" % epoch)))
+def elected(zxid: int, session: int, epoch: int) -> LoggedChange:
+    made = LoggedWrite(CREATE, "/k/controller", b"{}")
+    return LoggedChange(
+        zxid, session, (made, LoggedWrite(SET, "/k/controller_epoch", b"%d" % epoch))
+    )
 
 
-def led(zxid: int, session: int, epoch: int, leader_epoch: int, *before: Write) -> Changed:
+def led(
+    zxid: int, session: int, epoch: int, leader_epoch: int, *before: LoggedWrite
+) -> LoggedChange:
     state = {"controller_epoch": epoch, "leader_epoch": leader_epoch}
-    return Changed(zxid, session, (*before, Write(SET, STATE, json.dumps(state).encode())))
+    return LoggedChange(
+        zxid, session, (*before, LoggedWrite(SET, STATE, json.dumps(state).encode()))
+    )
 
 
-FOUNDED = Changed(1, FIRST, (Write(CREATE, "/k/controller_epoch", b"0"),))
+FOUNDED = LoggedChange(1, FIRST, (LoggedWrite(CREATE, "/k/controller_epoch", b"0"),))
 
 
 def test_consecutive_controller_terms_pass() -> None:
     changes = [FOUNDED, elected(2, FIRST, 1), led(3, FIRST, 1, 0, FENCE)]
     changes += [elected(4, SECOND, 2), led(5, SECOND, 2, 1, FENCE)]
-    changes += [Changed(6, 0, (Write(SET, "/other/brokers/topics/t", b""),))]
+    changes += [LoggedChange(6, 0, (LoggedWrite(SET, "/other/brokers/topics/t", b""),))]
     assert two_controllers(changes, "/k") == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.clients import Confluent
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 SEED = 20260101
@@ -20,8 +20,8 @@ GROWTH_LIMIT = 64 << 20
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("bytes") / "data") as served:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path_factory.mktemp("bytes") / "data") as served:
         yield served
 
 
@@ -60,7 +60,7 @@ def frames(chance: random.Random) -> Iterator[bytes]:
             yield struct.pack(">i", len(body)) + body
 
 
-def test_noise_closes_only_its_own_connection(broker: Served) -> None:
+def test_noise_closes_only_its_own_connection(broker: ServedBroker) -> None:
     chance = random.Random(SEED)
     witness = socket.create_connection(broker.address, WAIT_S)
     api_versions(witness, 0)
@@ -84,7 +84,7 @@ def test_noise_closes_only_its_own_connection(broker: Served) -> None:
     witness.close()
 
 
-def test_a_frame_length_of_100_mib_reserves_no_memory(broker: Served) -> None:
+def test_a_frame_length_of_100_mib_reserves_no_memory(broker: ServedBroker) -> None:
     before = broker.resident_bytes()
     open_ones = []
     for _ in range(100):
@@ -98,7 +98,7 @@ def test_a_frame_length_of_100_mib_reserves_no_memory(broker: Served) -> None:
         connection.close()
 
 
-def test_a_client_works_while_others_send_noise(broker: Served, tmp_path: Path) -> None:
+def test_a_client_works_while_others_send_noise(broker: ServedBroker, tmp_path: Path) -> None:
     records: list[tuple[bytes | None, bytes | None]] = [(None, b"%d" % n) for n in range(500)]
     Confluent().write(broker.bootstrap, "quiet", "zstd", records)
     assert Confluent().read(broker.bootstrap, "quiet", 500) == records

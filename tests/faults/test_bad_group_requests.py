@@ -20,7 +20,7 @@ from tests.coordinated import ready
 from tests.faults import malformed
 from tests.faults.malformed import Answer, frame
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 SEED = 20260102
 KEYS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}
@@ -172,15 +172,17 @@ class Vandal:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Served]:
+def broker(tmp_path: Path) -> Iterator[ServedBroker]:
     options: dict[str, object] = {ASSIGNOR: "served-*=uniform"}
-    with Served(tmp_path / "data", options=options, port=free_port()) as served:
+    with ServedBroker(tmp_path / "data", options=options, port=free_port()) as served:
         topics = [{"name": name, "num_partitions": 2, "replication_factor": 1} for name in "tu"]
         Client(served.bootstrap).request("CreateTopics", {"topics": topics})
         yield served
 
 
-def test_bad_group_requests_do_not_affect_other_members(broker: Served, tmp_path: Path) -> None:
+def test_bad_group_requests_do_not_affect_other_members(
+    broker: ServedBroker, tmp_path: Path
+) -> None:
     chance = random.Random(SEED)
     witness, vandal = Witness(broker.bootstrap), Vandal(broker.address)
     witness.looks()
@@ -227,7 +229,7 @@ def test_bad_group_requests_do_not_affect_other_members(broker: Served, tmp_path
     log = broker.stderr()
     assert "Traceback" not in log, log
     assert "panic" not in log.lower(), log
-    with Served(tmp_path / "data", port=broker.address[1]) as again:
+    with ServedBroker(tmp_path / "data", port=broker.address[1]) as again:
         witness.client = Client(again.bootstrap)
         ready(witness.client, "classic", "consumers")
         witness.looks()

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.foreign.clients import Confluent, Record
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 HOUR, YEAR = 3600, 365 * 24 * 3600
@@ -18,7 +18,7 @@ JUMPS = (HOUR, -HOUR, 10 * YEAR, -10 * YEAR, 0)
 
 
 def test_a_clock_jump_changes_no_offset_and_no_wait(clock: Path, tmp_path: Path) -> None:
-    with Served(tmp_path / "data", options={"log.segment.bytes": 1 << 20}) as broker:
+    with ServedBroker(tmp_path / "data", options={"log.segment.bytes": 1 << 20}) as broker:
         os.environ.pop("LD_PRELOAD")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         config = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
@@ -33,7 +33,7 @@ def test_a_clock_jump_changes_no_offset_and_no_wait(clock: Path, tmp_path: Path)
             expected += records
             assert Confluent().read(broker.bootstrap, "jump", len(expected)) == expected
             assert_near(stamp(broker.bootstrap, len(expected) - 1), time.time() + jump)
-    with Served(tmp_path / "data") as broker:
+    with ServedBroker(tmp_path / "data") as broker:
         assert Confluent().read(broker.bootstrap, "jump", len(expected)) == expected
 
 

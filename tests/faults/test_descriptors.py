@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.clients import Confluent, Record
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until
 
 LIMIT = 160
@@ -57,7 +57,7 @@ def text(word: bytes) -> bytes:
 
 
 def test_many_connections_after_the_start_leave_descriptors_to_groups(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", limit=lower_limit) as broker:
+    with ServedBroker(tmp_path / "data", limit=lower_limit) as broker:
         first = socket.create_connection(broker.address, WAIT_S)
         crowd = [socket.create_connection(broker.address, WAIT_S) for _ in range(LIMIT + 300)]
         for connection in crowd:
@@ -78,7 +78,7 @@ def test_many_connections_after_the_start_leave_descriptors_to_groups(tmp_path: 
 
 @pytest.mark.timeout(300)
 def test_connections_beyond_the_limit_wait_and_the_rest_go_on(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", limit=lower_limit) as broker:
+    with ServedBroker(tmp_path / "data", limit=lower_limit) as broker:
         Confluent().write(broker.bootstrap, "before", "none", RECORDS)
         first = socket.create_connection(broker.address, WAIT_S)
         ask(first)
@@ -99,7 +99,7 @@ def test_connections_beyond_the_limit_wait_and_the_rest_go_on(tmp_path: Path) ->
 
 
 def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", limit=lower_limit) as broker:
+    with ServedBroker(tmp_path / "data", limit=lower_limit) as broker:
         for number in range(120):
             Confluent().write(broker.bootstrap, f"many-{number}", "none", RECORDS[:2])
         for number in range(0, 120, 7):
@@ -108,7 +108,7 @@ def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path) -
 
 @pytest.mark.timeout(300)
 def test_a_descriptor_limit_cut_to_twenty_above_use_loses_no_record(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", options={"log.segment.bytes": 2000}) as broker:
+    with ServedBroker(tmp_path / "data", options={"log.segment.bytes": 2000}) as broker:
         for number in range(10):
             Confluent().write(broker.bootstrap, f"many-{number}", "none", RECORDS)
         limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.disks import MEMORY, Disk, fill, missing
 from tests.foreign.clients import Confluent
-from tests.serving import NotReadyError, Served
+from tests.serving import NotReadyError, ServedBroker
 from tests.waiting import WAIT_S
 
 STORAGE_ERROR = 56
@@ -59,7 +59,7 @@ def create(bootstrap: str, topic: str) -> None:
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers(small_disk: Path) -> None:
-    with Served(small_disk / "data", options=OPTIONS) as broker:
+    with ServedBroker(small_disk / "data", options=OPTIONS) as broker:
         create(broker.bootstrap, "full")
         value = os.urandom(500_000)
         assert produce(broker.bootstrap, "full", value) == 0
@@ -75,7 +75,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(small_disk: Path) 
         assert produce(broker.bootstrap, "full", b"after") == 0
         found = Confluent().read(broker.bootstrap, "full", written + 1)
         assert found[-1] == (None, b"after")
-    with Served(small_disk / "data", options=OPTIONS) as broker:
+    with ServedBroker(small_disk / "data", options=OPTIONS) as broker:
         assert len(Confluent().read(broker.bootstrap, "full", written + 1)) == written + 1
 
 
@@ -96,7 +96,7 @@ def test_a_real_disk_filled_and_freed_again_and_again_loses_nothing(image: Disk)
     options = {**OPTIONS, "krust.flush.mode": "ack"}
     acked: list[bytes] = []
     slowest = 0.0
-    with Served(image.place / "data", options=options) as broker:
+    with ServedBroker(image.place / "data", options=options) as broker:
         create(broker.bootstrap, "full")
 
         def send() -> int:
@@ -122,13 +122,13 @@ def test_a_real_disk_filled_and_freed_again_and_again_loses_nothing(image: Disk)
         assert broker.process.poll() is None
         broker.kill()
     print(f"{FILLS} times full, {len(acked)} records, back after {slowest:.2f} s at most")
-    with Served(image.place / "data", options=options) as broker:
+    with ServedBroker(image.place / "data", options=options) as broker:
         found = Confluent().read(broker.bootstrap, "full", len(acked))
         assert found == [(None, value) for value in acked]
 
 
 def test_krust_warns_before_a_disk_is_full(small_disk: Path) -> None:
-    with Served(small_disk / "data", options={"krust.disk.reserve.bytes": 1 << 30}) as broker:
+    with ServedBroker(small_disk / "data", options={"krust.disk.reserve.bytes": 1 << 30}) as broker:
         create(broker.bootstrap, "room")
         assert produce(broker.bootstrap, "room", b"there is room yet") == 0
         assert broker.stop() == 0
@@ -136,20 +136,20 @@ def test_krust_warns_before_a_disk_is_full(small_disk: Path) -> None:
 
 
 def test_a_broker_stops_cleanly_on_a_full_disk(small_disk: Path) -> None:
-    with Served(small_disk / "data", options=OPTIONS) as broker:
+    with ServedBroker(small_disk / "data", options=OPTIONS) as broker:
         create(broker.bootstrap, "full")
         assert produce(broker.bootstrap, "full", b"before") == 0
         filler = fill(small_disk)
         assert broker.stop() == 0
     filler.unlink()
-    with Served(small_disk / "data", options=OPTIONS) as broker:
+    with ServedBroker(small_disk / "data", options=OPTIONS) as broker:
         assert Confluent().read(broker.bootstrap, "full", 1) == [(None, b"before")]
 
 
 def test_a_read_only_directory_gives_one_line_and_exit_code_3(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(NotReadyError) as caught:
-        Served(small_disk)
+        ServedBroker(small_disk)
     assert caught.value.code == 3
     assert "Traceback" not in caught.value.stderr
 
@@ -159,12 +159,12 @@ def test_a_directory_without_permission_gives_one_line_and_exit_code_3(tmp_path:
         pytest.skip("root may write everywhere")
     (tmp_path / "data").mkdir(mode=0o500)
     with pytest.raises(NotReadyError) as caught:
-        Served(tmp_path / "data")
+        ServedBroker(tmp_path / "data")
     assert caught.value.code == 3
 
 
 def test_a_removed_partition_directory_costs_no_other_partition(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", options=OPTIONS) as broker:
+    with ServedBroker(tmp_path / "data", options=OPTIONS) as broker:
         for topic in ("kept", "removed"):
             create(broker.bootstrap, topic)
             assert produce(broker.bootstrap, topic, b"before") == 0

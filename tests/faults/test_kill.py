@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 ROUNDS = int(os.environ.get("KRUST_CRASH_ROUNDS", "10"))
@@ -125,7 +125,7 @@ def _read(consumer: Consumer, place: TopicPartition) -> list[tuple[int, int]] | 
 def test_acknowledged_records_survive_kill_once_and_in_order(tmp_path: Path, flush: str) -> None:
     chance = random.Random(20260102)
     port = free_port()
-    broker = Served(tmp_path / "data", options=OPTIONS, port=port)
+    broker = ServedBroker(tmp_path / "data", options=OPTIONS, port=port)
     config = {"flush.messages": "1"} if flush == "flush.messages=1" else {}
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topic = NewTopic("load", PARTITIONS, 1, config=config)
@@ -137,7 +137,7 @@ def test_acknowledged_records_survive_kill_once_and_in_order(tmp_path: Path, flu
             load.run_until(acknowledged=chance.randrange(500, 5000))
             broker.kill()
             began = time.monotonic()
-            broker = Served(tmp_path / "data", options=OPTIONS, port=port)
+            broker = ServedBroker(tmp_path / "data", options=OPTIONS, port=port)
             slowest = max(slowest, time.monotonic() - began)
         load.finish()
         for partition in range(PARTITIONS):
@@ -152,7 +152,7 @@ def test_acknowledged_records_survive_kill_once_and_in_order(tmp_path: Path, flu
 
 
 def test_a_crash_while_starting_loses_nothing(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", options=OPTIONS) as broker:
+    with ServedBroker(tmp_path / "data", options=OPTIONS) as broker:
         load = Load(broker.bootstrap, "load")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("load", PARTITIONS, 1)])["load"].result(WAIT_S)
@@ -160,8 +160,8 @@ def test_a_crash_while_starting_loses_nothing(tmp_path: Path) -> None:
         load.finish()
         broker.kill()
     for _ in range(5):
-        Served(tmp_path / "data", options=OPTIONS).kill()
-    with Served(tmp_path / "data", options=OPTIONS) as broker:
+        ServedBroker(tmp_path / "data", options=OPTIONS).kill()
+    with ServedBroker(tmp_path / "data", options=OPTIONS) as broker:
         for partition in range(PARTITIONS):
             found = read_all(broker.bootstrap, "load", partition)
             assert found == sorted(load.acked[partition])

@@ -23,7 +23,7 @@ from tests.coordinated import ready
 from tests.foreign.members import PARTITIONS as SHARED
 from tests.foreign.members import Member, fill, make, members, wait_until
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 ROUNDS = int(os.environ.get("KRUST_CRASH_ROUNDS", "10"))
@@ -136,7 +136,7 @@ def until_committed(committers: list[Committer], more: int) -> None:
 @pytest.mark.timeout(max(300, ROUNDS * 20))
 def test_no_acknowledged_commit_is_lost_or_goes_back(tmp_path: Path) -> None:
     chance = random.Random(20260107)
-    broker = Served(tmp_path / "data", port=free_port())
+    broker = ServedBroker(tmp_path / "data", port=free_port())
     address = broker.address
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(WAIT_S)
@@ -153,7 +153,7 @@ def test_no_acknowledged_commit_is_lost_or_goes_back(tmp_path: Path) -> None:
             broker.kill()
             floor = [list(each.acked) for each in committers]
             began = time.monotonic()
-            broker = Served(tmp_path / "data", port=address[1])
+            broker = ServedBroker(tmp_path / "data", port=address[1])
             with socket.create_connection(address) as stream:
                 for each, least in zip(committers, floor, strict=True):
                     found = each.stored(stream)
@@ -205,7 +205,7 @@ def last_generation(member: Member) -> int:
 @pytest.mark.timeout(max(300, ROUNDS * 20))
 @pytest.mark.parametrize("kind", ["confluent-range", "confluent-cooperative", "kafka-python"])
 def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str) -> None:
-    broker = Served(tmp_path / "data", port=free_port())
+    broker = ServedBroker(tmp_path / "data", port=free_port())
     bootstrap, port = broker.bootstrap, broker.address[1]
     make(bootstrap, "shared")
     group_members = [Member(kind, bootstrap, "g", "shared") for _ in range(3)]
@@ -227,7 +227,7 @@ def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str
             counts = [len(each.reports) for each in group_members]
             for number in range(max(ROUNDS // 3, 2)):
                 broker.kill()
-                broker = Served(tmp_path / "data", port=port)
+                broker = ServedBroker(tmp_path / "data", port=port)
                 ready(Client(bootstrap), "g")
                 assert owners(bootstrap, "g") == before
                 fill(bootstrap, "shared", number, 1)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.test_kill import PARTITIONS, Load, read_all
 from tests.faults.test_kill_while_compacting import CONFIG, KEYS, OPTIONS, Table, read_to_the_end
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 ROUNDS = int(os.environ.get("KRUST_CRASH_ROUNDS", "5"))
@@ -114,7 +114,7 @@ def test_mixed_records_survive_kills_in_their_partitions_and_order(tmp_path: Pat
     chance = random.Random(20261122)
     options = {**OPTIONS, "log.segment.delete.delay.ms": 0}
     port = free_port()
-    broker = Served(tmp_path / "data", options=options, port=port)
+    broker = ServedBroker(tmp_path / "data", options=options, port=port)
     mixture = Mixture(broker.bootstrap)
     try:
         for _ in range(ROUNDS):
@@ -122,7 +122,7 @@ def test_mixed_records_survive_kills_in_their_partitions_and_order(tmp_path: Pat
             mixture.delete_records(chance)
             mixture.run_until(acknowledged=chance.randrange(200, 2500))
             broker.kill()
-            broker = Served(tmp_path / "data", options=options, port=port)
+            broker = ServedBroker(tmp_path / "data", options=options, port=port)
             mixture.check(broker.bootstrap)
         for load in mixture.loads:
             load.finish()

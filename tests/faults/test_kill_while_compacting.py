@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.faults.test_kill import PARTITIONS, ROUNDS, Load
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until
 
 KEYS = 40
@@ -69,7 +69,7 @@ def is_compacted(bootstrap: str, partition: int, written: int) -> bool:
 def test_every_key_keeps_its_last_value_through_kills_while_compacting(tmp_path: Path) -> None:
     chance = random.Random(20261121)
     port = free_port()
-    broker = Served(tmp_path / "data", options=OPTIONS, port=port)
+    broker = ServedBroker(tmp_path / "data", options=OPTIONS, port=port)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("table", PARTITIONS, 1, config=CONFIG)])["table"].result(WAIT_S)
     load = Table(broker.bootstrap, "table")
@@ -77,7 +77,7 @@ def test_every_key_keeps_its_last_value_through_kills_while_compacting(tmp_path:
         for _ in range(ROUNDS):
             load.run_until(acknowledged=chance.randrange(500, 5000))
             broker.kill()
-            broker = Served(tmp_path / "data", options=OPTIONS, port=port)
+            broker = ServedBroker(tmp_path / "data", options=OPTIONS, port=port)
         load.finish()
         for partition, written in enumerate(load.next):
             until(partial(is_compacted, broker.bootstrap, partition, written))

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 import krust
 from krust.server import Recovery
-from tests.serving import STOP_S, Served, environment
+from tests.serving import STOP_S, ServedBroker, environment
 
 TOPICS, PARTITIONS, RECORDS = 2, 3, 40
 VALUE = b"v" * 20_000
@@ -44,7 +44,7 @@ main()
 @pytest.fixture
 def unclean(tmp_path: Path) -> Path:
     """The directory of a broker that was killed."""
-    with Served(tmp_path / "data", options={"num.partitions": PARTITIONS}) as broker:
+    with ServedBroker(tmp_path / "data", options={"num.partitions": PARTITIONS}) as broker:
         with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
             for number in range(RECORDS * TOPICS * PARTITIONS):
                 topic = f"t{number % TOPICS}"
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_recovery_in_order_and_the_next_start_repeats_it(unclean: 
     )
     assert ended.returncode == 0, ended.stderr
     assert "SIGINT: stopped before it was ready" in ended.stderr
-    with Served(unclean) as broker:
+    with ServedBroker(unclean) as broker:
         assert records(broker.bootstrap) == RECORDS * TOPICS * PARTITIONS
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krust._krust import Client
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.three_brokers import Command
 from tests.waiting import WAIT_S, until
 
@@ -37,10 +37,10 @@ class TimedBroker:
         self.preload = os.environ["LD_PRELOAD"]
         self.broker = self.start()
 
-    def start(self) -> Served:
+    def start(self) -> ServedBroker:
         os.environ["LD_PRELOAD"] = self.preload
         try:
-            self.broker = Served(self.data, options=OPTIONS)
+            self.broker = ServedBroker(self.data, options=OPTIONS)
         finally:
             del os.environ["LD_PRELOAD"]
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})

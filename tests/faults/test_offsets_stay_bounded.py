@@ -8,7 +8,7 @@ from typing import Any
 
 from krust import _krust
 from tests.coordinated import ready
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import until
 
 COMMITS, PARTITIONS = 400, 50
@@ -54,7 +54,7 @@ def test_endless_commits_leave_a_bounded_log_and_the_last_survives_a_restart(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "data"
-    with Served(data, options=dict(OPTIONS)) as broker:
+    with ServedBroker(data, options=dict(OPTIONS)) as broker:
         client = _krust.Client(broker.bootstrap)
         topic = {"name": "data", "num_partitions": PARTITIONS, "replication_factor": 1}
         client.request("CreateTopics", {"topics": [topic], "timeout_ms": 10_000})
@@ -65,7 +65,7 @@ def test_endless_commits_leave_a_bounded_log_and_the_last_survives_a_restart(
         assert written / 4 > 3 * SEGMENT_BYTES
         until(lambda: size(data) < 3 * SEGMENT_BYTES)
         commit(client, COMMITS + 1)
-    with Served(data, options=dict(OPTIONS)) as broker:
+    with ServedBroker(data, options=dict(OPTIONS)) as broker:
         client = _krust.Client(broker.bootstrap)
         ready(client, "endless")
         assert committed(client) == {COMMITS + 1}

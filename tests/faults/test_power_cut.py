@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.disks import MEMORY, SIZES, Disk, missing
 from tests.faults.test_kill import read_all
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 CUTS = int(os.environ.get("KRUST_POWER_CUTS", "10"))
@@ -120,7 +120,7 @@ def test_flushed_records_survive_a_power_cut(disk: Disk, mode: str) -> None:
         options |= {"log.flush.interval.messages": MESSAGES}
     load, lost, topics = Load(), 0, ["t"]
     most = 0 if mode == "ack" else MESSAGES - 1
-    broker = Served(disk.place / "data", options=options)
+    broker = ServedBroker(disk.place / "data", options=options)
     try:
         create(broker.bootstrap, "t", PARTITIONS)
         for cut in range(CUTS):
@@ -145,7 +145,7 @@ def test_flushed_records_survive_a_power_cut(disk: Disk, mode: str) -> None:
             sending.join()
             disk.unmount()
             disk.mount()
-            broker = Served(disk.place / "data", options=options)
+            broker = ServedBroker(disk.place / "data", options=options)
             lost += check(broker.bootstrap, load, before, most)
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
             known = admin.list_topics(timeout=WAIT_S)

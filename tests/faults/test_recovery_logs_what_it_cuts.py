@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import krust
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 RECORDS = 60
 VALUE = b"v" * 1000
@@ -14,7 +14,7 @@ VALUE = b"v" * 1000
 
 def test_one_log_line_names_everything_that_a_bad_byte_costs(tmp_path: Path) -> None:
     options: dict[str, object] = {"log.segment.bytes": 20_000}
-    with Served(tmp_path / "data", options=options) as broker:
+    with ServedBroker(tmp_path / "data", options=options) as broker:
         for _ in range(RECORDS):
             with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
                 producer.produce("t", VALUE, partition=0)
@@ -26,7 +26,7 @@ def test_one_log_line_names_everything_that_a_bad_byte_costs(tmp_path: Path) -> 
     segments[1].write_bytes(content)
     sizes = [segment.stat().st_size for segment in segments]
 
-    with Served(tmp_path / "data", options=options) as broker:
+    with ServedBroker(tmp_path / "data", options=options) as broker:
         log = broker.stderr()
     line = re.search(
         r"recovery cuts t-0 at offset (\d+): wrong checksum; lost: offsets (\d+) to (\d+) "

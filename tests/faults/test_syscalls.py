@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.faults.test_disk import STORAGE_ERROR, create
 from tests.faults.test_kill import read_all
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until
 
 WRITES = "pwrite64,pwritev,pwritev2"
@@ -37,7 +37,7 @@ NOBODY_S = 2.0
 
 
 @contextmanager
-def failing(broker: Served, calls: str, error: str, path: Path | None) -> Iterator[None]:
+def failing(broker: ServedBroker, calls: str, error: str, path: Path | None) -> Iterator[None]:
     """These calls (on this file) fail while this lasts."""
     strace = shutil.which("strace")
     if strace is None:
@@ -73,7 +73,7 @@ def produce(bootstrap: str, number: int, patience_s: float = WAIT_S) -> int:
 
 def restarted(place: Path, acked: list[int]) -> None:
     """After a start the acknowledged records are there, and the partition can be written again."""
-    with Served(place) as broker:
+    with ServedBroker(place) as broker:
         found = [number for _, number in read_all(broker.bootstrap, "t", 0)]
         assert sorted(set(acked) - set(found)) == []
         assert produce(broker.bootstrap, 10**6) == 0
@@ -105,7 +105,7 @@ def test_a_failing_system_call_refuses_writes_and_loses_no_record(
     log = place / "t-0" / f"{0:020}.log"
     acked: list[int] = []
     patience_s = WAIT_S if recovers else NOBODY_S
-    with Served(place, options=options) as broker:
+    with ServedBroker(place, options=options) as broker:
 
         def send(number: int, patience_s: float = WAIT_S) -> int:
             code = produce(broker.bootstrap, number, patience_s)

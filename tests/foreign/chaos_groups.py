@@ -33,7 +33,7 @@ from tests.foreign.members import (
 )
 from tests.peers import kafka
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 COOPERATIVE = ("confluent-cooperative", "java-3.9.1-cooperative", "java-4.3.0-cooperative")
 EAGER = (*(kind for kind in PYTHON_KINDS if kind not in COOPERATIVE), *JAVA_KINDS)
@@ -111,7 +111,7 @@ class Chaos:
 
     def __init__(self, folder: Path, rng: random.Random, only: list[str] | None) -> None:
         self.folder, self.rng = folder, rng
-        self.broker = Served(folder / "data", options=OPTIONS, port=free_port())
+        self.broker = ServedBroker(folder / "data", options=OPTIONS, port=free_port())
         self.bootstrap = self.broker.bootstrap
         kinds = {
             "eager": EAGER,
@@ -182,7 +182,7 @@ class Chaos:
             group.acknowledged |= Counter(group_checks.acknowledged(group.outputs()))
         flags = self.rng.choice([(), ("--prod",)])
         port = self.broker.address[1]
-        self.broker = Served(self.folder / "data", *flags, options=OPTIONS, port=port)
+        self.broker = ServedBroker(self.folder / "data", *flags, options=OPTIONS, port=port)
         self.count["broker killed"] += 1
         for group in self.groups:
             self.hold(group)

@@ -35,7 +35,7 @@ from tests.foreign.test_zookeeper_consumer import (
     shared,
 )
 from tests.peers import zookeeper as peer
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 TOPIC, PARTITIONS, FEWEST, MOST = "flow", 12, 2, 4
 A_SECOND, QUIET_S = 1000, 90.0
@@ -162,7 +162,7 @@ def main() -> None:
     with peer.running(folder / "zk") as ensemble:
         connect = f"{ensemble.connect}/k"
         flags = ("--zookeeper", connect, "--node-id", "7")
-        with Served(folder / "data", *flags, options={OFFSETS_FACTOR: 1}) as broker:
+        with ServedBroker(folder / "data", *flags, options={OFFSETS_FACTOR: 1}) as broker:
             right = play(folder, (connect, broker.bootstrap), given)
     sys.exit(0 if right else 1)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 _NUMBER = itertools.count(1)
 
@@ -37,7 +37,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if other:
         yield other
         return
-    with Served(tmp_path_factory.mktemp("foreign") / "data", "--prod") as broker:
+    with ServedBroker(tmp_path_factory.mktemp("foreign") / "data", "--prod") as broker:
         yield broker.bootstrap
 
 

@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
-from tests.serving import NotReadyError, Served
+from tests.serving import NotReadyError, ServedBroker
 
 TOPIC = "damaged"
 RECORDS = 300
@@ -135,7 +135,7 @@ def count_read_records(bootstrap: str, partitions: int, log: Path) -> Counter[st
 @contextmanager
 def krust(data: Path) -> Iterator[tuple[str, Path]]:
     """krust on a directory: address, log."""
-    served = Served(data)
+    served = ServedBroker(data)
     with served as broker:
         yield broker.bootstrap, served.log
 

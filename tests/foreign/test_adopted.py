@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tests.adopted import Seen, acknowledged, facts, records, unpack
+from tests.adopted import ExpectedRecord, acknowledged, description, records, unpack
 from tests.foreign.clients import Child, Client, KafkaPython
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 CLEAN, OLD_8, OLD_10 = "kafka-3.9.1-clean", "kafka-0.8.2.2", "kafka-0.10.2.2"
@@ -22,13 +22,15 @@ TRANSACTIONAL = ("txn", "open-txn")
 @pytest.fixture(scope="module", params=[CLEAN, OLD_8, OLD_10])
 def adopted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Served]]:
+) -> Iterator[tuple[str, ServedBroker]]:
     name = request.param
-    with Served(unpack(name, tmp_path_factory.mktemp("adopted"))) as broker:
+    with ServedBroker(unpack(name, tmp_path_factory.mktemp("adopted"))) as broker:
         yield name, broker
 
 
-def seen(broker: Served, topic: str, partition: int, count: int, level: str) -> list[Seen]:
+def seen(
+    broker: ServedBroker, topic: str, partition: int, count: int, level: str
+) -> list[ExpectedRecord]:
     """The first `count` records, by librdkafka."""
     consumer = Consumer(
         {
@@ -41,7 +43,7 @@ def seen(broker: Served, topic: str, partition: int, count: int, level: str) -> 
     )
     low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), WAIT_S)
     consumer.assign([TopicPartition(topic, partition, low)])
-    found: list[Seen] = []
+    found: list[ExpectedRecord] = []
     try:
         while len(found) < count:
             batch = consumer.consume(count - len(found), WAIT_S)
@@ -53,16 +55,18 @@ def seen(broker: Served, topic: str, partition: int, count: int, level: str) -> 
                 headers = tuple(message.headers() or ())
                 when = timestamp if kind else None
                 found.append(
-                    Seen(message.offset() or 0, when, message.key(), message.value(), headers)
+                    ExpectedRecord(
+                        message.offset() or 0, when, message.key(), message.value(), headers
+                    )
                 )
     finally:
         consumer.close()
     return found
 
 
-def test_new_clients_see_every_record(adopted: tuple[str, Served]) -> None:
+def test_new_clients_see_every_record(adopted: tuple[str, ServedBroker]) -> None:
     name, broker = adopted
-    for topic, partitions in facts(name)["topics"].items():
+    for topic, partitions in description(name)["topics"].items():
         for partition, expected in partitions.items():
             for level in ("read_uncommitted", "read_committed"):
                 rows = expected.get("records", expected.get(level))
@@ -73,11 +77,11 @@ def test_new_clients_see_every_record(adopted: tuple[str, Served]) -> None:
                 assert found == wanted, (topic, partition, level)
 
 
-def test_first_and_last_offsets_are_kept(adopted: tuple[str, Served]) -> None:
+def test_first_and_last_offsets_are_kept(adopted: tuple[str, ServedBroker]) -> None:
     name, broker = adopted
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "none"}
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    for topic, partitions in facts(name)["topics"].items():
+    for topic, partitions in description(name)["topics"].items():
         for partition, expected in partitions.items():
             place = TopicPartition(topic, int(partition))
             ends = consumer.get_watermark_offsets(place, WAIT_S)
@@ -88,11 +92,11 @@ def test_first_and_last_offsets_are_kept(adopted: tuple[str, Served]) -> None:
 @pytest.mark.parametrize(
     "client", [KafkaPython((0, 8, 2)), KafkaPython((0, 10, 1)), LEGACY], ids=str
 )
-def test_old_clients_see_keys_and_values(adopted: tuple[str, Served], client: Client) -> None:
+def test_old_clients_see_keys_and_values(adopted: tuple[str, ServedBroker], client: Client) -> None:
     name, broker = adopted
     if client.missing():
         pytest.skip(str(client.missing()))
-    for topic, partitions in facts(name)["topics"].items():
+    for topic, partitions in description(name)["topics"].items():
         if topic.startswith("codec-") and client.reads(topic.removeprefix("codec-")):
             wanted = records(partitions["0"]["records"], old=name != CLEAN)
             found = client.read(broker.bootstrap, topic, len(wanted))
@@ -101,7 +105,7 @@ def test_old_clients_see_keys_and_values(adopted: tuple[str, Served], client: Cl
 
 def test_records_of_a_killed_kafka_are_read_and_the_log_takes_new_ones(tmp_path: Path) -> None:
     acked = acknowledged()
-    with Served(unpack("kafka-3.9.1-killed", tmp_path)) as broker:
+    with ServedBroker(unpack("kafka-3.9.1-killed", tmp_path)) as broker:
         for partition in sorted({place[0] for place in acked}):
             last = max(offset for where, offset in acked if where == partition)
             found = seen(broker, "orders", partition, last + 1, "read_uncommitted")
@@ -115,5 +119,5 @@ def test_records_of_a_killed_kafka_are_read_and_the_log_takes_new_ones(tmp_path:
 def test_the_cluster_keeps_its_id(tmp_path: Path) -> None:
     folder = unpack(CLEAN, tmp_path)
     meta = (folder / "meta.properties").read_text()
-    with Served(folder) as broker:
+    with ServedBroker(folder) as broker:
         assert f"cluster.id={broker.ready['cluster_id']}" in meta

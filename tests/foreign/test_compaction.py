@@ -29,7 +29,7 @@ from tests.foreign.conftest import jars
 from tests.foreign.test_dump_log_segments import sound
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 PARTITION = "table-0"
 WAIT_S = 60
@@ -244,7 +244,7 @@ def compare(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:
 
     @contextmanager
     def krust(cleaner: dict[str, object]) -> Iterator[str]:
-        with Served(ours, options=cleaner) as broker:
+        with ServedBroker(ours, options=cleaner) as broker:
             yield broker.bootstrap
 
     with apache(folder, ON) as bootstrap:

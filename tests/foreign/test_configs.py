@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.conftest import jars
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -68,7 +68,7 @@ def test_kafka_configs_changes_quotas_of_every_kind_of_entity(version: str, tmp_
         for whose, quota in QUOTAS.items()
     ]
     lines += [f"--describe {kind}" for kind in kinds]
-    with Served(tmp_path / "data") as broker:
+    with ServedBroker(tmp_path / "data") as broker:
         answers = configs(version, broker.bootstrap, lines)
     done, answers = answers[: len(QUOTAS)], answers[len(QUOTAS) :]
     assert all(one[-1].startswith("Completed updating") for one in done), done

@@ -19,7 +19,7 @@ from krust._krust import Client
 from krust.errors import Code
 from tests.coordinated import ready
 from tests.foreign.conftest import jars
-from tests.serving import AT_ONCE, Served
+from tests.serving import AT_ONCE, ServedBroker
 
 OFFSETS, GROUP, PARTITION = "__consumer_offsets", "billing", 9
 GOLDEN = Path(__file__).parents[1] / "data/consumer-group-4.3.0.log"
@@ -41,7 +41,7 @@ def rows(log: Path) -> Iterator[tuple[int, dict[str, Any], dict[str, Any] | None
 @pytest.mark.java
 @pytest.mark.timeout(300)
 def test_kafka_loads_a_consumer_group_that_krust_wrote(tmp_path: Path) -> None:
-    with Served(tmp_path / "data", options=AT_ONCE) as broker:
+    with ServedBroker(tmp_path / "data", options=AT_ONCE) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("sold", 4, 1)])["sold"].result(60)
         settings: dict[str, Any] = {
@@ -98,7 +98,7 @@ def rebased(log: bytes) -> Iterator[bytes]:
 
 def test_krust_loads_a_consumer_group_that_kafka_wrote(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Served(data) as broker:
+    with ServedBroker(data) as broker:
         client = Client(broker.bootstrap)
         partition = {"partition_index": 0, "committed_offset": 1}
         topics = [{"name": OFFSETS, "partitions": [partition]}]
@@ -110,7 +110,7 @@ def test_krust_loads_a_consumer_group_that_kafka_wrote(tmp_path: Path) -> None:
     for marker in data.glob(".kafka_cleanshutdown*"):
         marker.unlink()
     (data / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
-    with Served(data) as broker:
+    with ServedBroker(data) as broker:
         assert "no sense" not in broker.stderr()
         assert "Traceback" not in broker.stderr()
         client = Client(broker.bootstrap)

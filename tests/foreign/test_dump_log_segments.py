@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from tests.foreign.clients import ALL, AioKafka, Confluent, KafkaPython, Record
 from tests.foreign.conftest import jars
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
 JAVA = "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -24,7 +24,7 @@ RECORDS: list[Record] = [(f"k{n}".encode(), b"v" * n) for n in range(300)]
 def test_every_file_of_every_codec_is_sound(tmp_path: Path) -> None:
     lib = jars("3.9.1")
     options = {"log.segment.bytes": 65536, "log.index.interval.bytes": 512}
-    with Served(tmp_path / "data", options=dict(options)) as broker:
+    with ServedBroker(tmp_path / "data", options=dict(options)) as broker:
         for codec in ALL:
             topic = f"codec-{codec}"
             for writer in (
@@ -69,7 +69,7 @@ def dump(lib: str, files: list[Path], folder: Path) -> None:
 def test_kafka_takes_a_producers_newest_batch_from_a_snapshot_with_five(tmp_path: Path) -> None:
     """Kafka's own snapshots have one entry for a producer; krust's have one for each batch kept."""
     lib = jars("3.9.1")
-    with Served(tmp_path / "data") as broker:
+    with ServedBroker(tmp_path / "data") as broker:
         for _ in range(2):
             one = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
             for _ in range(7):

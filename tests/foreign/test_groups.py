@@ -20,7 +20,7 @@ from tests.foreign.members import (
     wait_until,
 )
 from tests.ports import free_port
-from tests.serving import AT_ONCE, Served
+from tests.serving import AT_ONCE, ServedBroker
 
 KINDS = [
     pytest.param(kind, marks=[pytest.mark.java] * kind.startswith("java"))
@@ -34,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if other:
         yield other
         return
-    with Served(tmp_path_factory.mktemp("groups") / "data", options=AT_ONCE) as served:
+    with ServedBroker(tmp_path_factory.mktemp("groups") / "data", options=AT_ONCE) as served:
         yield served.bootstrap
 
 
@@ -109,7 +109,7 @@ def test_clients_of_different_make_share_a_group(broker: str, kinds: tuple[str, 
 @pytest.mark.parametrize("kind", ["confluent-range", "confluent-cooperative", "kafka-python"])
 def test_a_broker_killed_under_its_groups_loses_no_commit(tmp_path: Path, kind: str) -> None:
     data, topic = tmp_path / "data", "t"
-    broker = Served(data, port=free_port())
+    broker = ServedBroker(data, port=free_port())
     bootstrap, port = broker.bootstrap, broker.address[1]
     made: list[Member] = []
     try:
@@ -118,7 +118,7 @@ def test_a_broker_killed_under_its_groups_loses_no_commit(tmp_path: Path, kind: 
         made = [Member(kind, bootstrap, "g", topic) for _ in range(2)]
         wait_until("some commits", lambda: sum(len(each.reports) for each in made) > 60)
         broker.kill()
-        broker = Served(data, port=port)
+        broker = ServedBroker(data, port=port)
         fill(bootstrap, topic, 20, 5)
         wait_until(
             "all is read",

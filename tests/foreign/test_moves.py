@@ -24,7 +24,7 @@ from kafka.errors import (
 from tests.faults.test_kill import PARTITIONS, ROUNDS, Load, read_all
 from tests.foreign.conftest import jars
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until, until_is
 
 OPTIONS: dict[str, object] = {"log.segment.bytes": 1 << 20}
@@ -34,11 +34,11 @@ def options(folder: Path) -> dict[str, object]:
     return {**OPTIONS, "log.dirs": f"{folder / 'one'},{folder / 'two'}"}
 
 
-def served(folder: Path, port: int = 0) -> Served:
-    return Served(folder / "one", options=options(folder), port=port)
+def served(folder: Path, port: int = 0) -> ServedBroker:
+    return ServedBroker(folder / "one", options=options(folder), port=port)
 
 
-def loaded(broker: Served) -> Load:
+def loaded(broker: ServedBroker) -> Load:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("load", PARTITIONS, 1)])["load"].result(WAIT_S)
     return Load(broker.bootstrap, "load")
@@ -79,7 +79,7 @@ def wait_for(bootstrap: str, directory: Path, partitions: set[str]) -> None:
     until_is(partitions, there)
 
 
-def everything_is_there(broker: Served, load: Load) -> None:
+def everything_is_there(broker: ServedBroker, load: Load) -> None:
     for partition in range(PARTITIONS):
         found = read_all(broker.bootstrap, "load", partition)
         assert found == [(number, number) for number in range(load.next[partition])]

@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, ConsumerGroupState, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krust._krust import Client
-from tests.adopted import facts, unpack
+from tests.adopted import description, unpack
 from tests.coordinated import ready
 from tests.foreign.conftest import jars
-from tests.serving import Served
+from tests.serving import ServedBroker
 
 GROUPS = {"billing": 9, "orders": 31}
 """and their partitions of the offsets topic"""
@@ -37,12 +37,12 @@ JSON = pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
 class Written:
     """A broker with two groups: `billing` with a member that commits, `orders` without one."""
 
-    broker: Served
+    broker: ServedBroker
     data: Path
     member: Consumer
 
     @classmethod
-    def by(cls, broker: Served, data: Path) -> Self:
+    def by(cls, broker: ServedBroker, data: Path) -> Self:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(60)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -92,7 +92,7 @@ class Written:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     jars("3.9.1")
     data = tmp_path_factory.mktemp("written") / "data"
-    with Served(data, "--prod", options={"group.initial.rebalance.delay.ms": 0}) as broker:
+    with ServedBroker(data, "--prod", options={"group.initial.rebalance.delay.ms": 0}) as broker:
         found = Written.by(broker, data)
         yield found
         found.member.close()
@@ -191,20 +191,20 @@ def test_dump_log_segments_decodes_every_record(written: Written, version: str) 
 
 
 @pytest.fixture
-def adopted(tmp_path: Path) -> Iterator[Served]:
-    with Served(unpack("kafka-3.9.1-clean", tmp_path)) as broker:
-        ready(Client(broker.bootstrap), *GROUPS, *facts("kafka-3.9.1-clean")["groups"])
+def adopted(tmp_path: Path) -> Iterator[ServedBroker]:
+    with ServedBroker(unpack("kafka-3.9.1-clean", tmp_path)) as broker:
+        ready(Client(broker.bootstrap), *GROUPS, *description("kafka-3.9.1-clean")["groups"])
         yield broker
 
 
-def test_the_groups_of_a_directory_that_kafka_wrote_are_known(adopted: Served) -> None:
+def test_the_groups_of_a_directory_that_kafka_wrote_are_known(adopted: ServedBroker) -> None:
     admin = AdminClient({"bootstrap.servers": adopted.bootstrap})
     listed = admin.list_consumer_groups(request_timeout=60).result(60)
     assert not listed.errors
     assert {each.group_id for each in listed.valid} >= set(GROUPS)
     for group, described in admin.describe_consumer_groups(list(GROUPS)).items():
         assert described.result(60).state == ConsumerGroupState.EMPTY, group
-    for group, offsets in facts("kafka-3.9.1-clean")["groups"].items():
+    for group, offsets in description("kafka-3.9.1-clean")["groups"].items():
         wanted = [place.rpartition("-") for place in offsets]
         reader = Consumer({"bootstrap.servers": adopted.bootstrap, "group.id": group})
         places = [TopicPartition(topic, int(number)) for topic, _, number in wanted]
@@ -213,7 +213,7 @@ def test_the_groups_of_a_directory_that_kafka_wrote_are_known(adopted: Served) -
         assert found == offsets, group
 
 
-def test_a_member_continues_at_the_offsets_of_kafkas_group(adopted: Served) -> None:
+def test_a_member_continues_at_the_offsets_of_kafkas_group(adopted: ServedBroker) -> None:
     admin = AdminClient({"bootstrap.servers": adopted.bootstrap})
     producer = Producer({"bootstrap.servers": adopted.bootstrap})
     producer.produce("codec-none", b"new", partition=1)

@@ -18,8 +18,8 @@ from tests.foreign import old_requests as old
 from tests.foreign.clients import Confluent, KafkaPython
 from tests.peers import old_kafka
 from tests.peers import zookeeper as peer
-from tests.serving import Served
-from tests.three_brokers import Command, led
+from tests.serving import ServedBroker
+from tests.three_brokers import Command, leader_count
 from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -155,7 +155,7 @@ def left(
     made = {"orders": 2, "later": 1}
     with (
         old_kafka.running(version, folder / "old", theirs, SETTINGS) as place,
-        Served(folder / "krust", *flags, options=dict(SETTINGS)) as krust,
+        ServedBroker(folder / "krust", *flags, options=dict(SETTINGS)) as krust,
     ):
         admin = AdminClient({"bootstrap.servers": krust.bootstrap})
         for name, partitions in made.items():
@@ -183,7 +183,7 @@ def test_krust_answers_old_requests_as_an_old_broker(left: Left) -> None:
 
 def test_krust_takes_over_what_an_old_broker_left(left: Left) -> None:
     flags = ("--zookeeper", left.connect, "--node-id", "0")
-    with Served(left.data, *flags, options=dict(SETTINGS)) as broker:
+    with ServedBroker(left.data, *flags, options=dict(SETTINGS)) as broker:
         assert left.cluster_id in ("", broker.ready["cluster_id"])
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         topics = admin.list_topics(timeout=WAIT_S).topics
@@ -212,7 +212,7 @@ def test_krusts_client_works_with_an_old_broker(
     with old_kafka.running(version, tmp_path / "old", connect, SETTINGS) as (_, port):
         old_kafka.create(version, connect, "orders", 1)
         client = Command(f"127.0.0.1:{port}")
-        until(lambda: led(client.bootstrap, "orders") == 1)
+        until(lambda: leader_count(client.bootstrap, "orders") == 1)
         client.ok("produce", "orders", given=b"a\nb\n")
         assert client.ok("consume", "orders", "-e").out == b"a\nb\n"
         newest = {

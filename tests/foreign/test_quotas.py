@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving import Served, environment
+from tests.serving import ServedBroker, environment
 from tests.waiting import WAIT_S, until
 
 RATE = 250_000
@@ -26,23 +26,23 @@ LARGEST = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """A broker whose quotas are taken over two seconds."""
     data = tmp_path_factory.mktemp("quotas") / "data"
-    with Served(data, "--prod", options={"quota.window.num": 2}) as served:
+    with ServedBroker(data, "--prod", options={"quota.window.num": 2}) as served:
         quotas(served, "set", f"producer_byte_rate={RATE}", "--client", "loud")
         quotas(served, "set", f"consumer_byte_rate={RATE}", "--client", "greedy")
         quotas(served, "set", "connection_creation_rate=1", "--ip", "127.0.0.2")
         yield served
 
 
-def quotas(broker: Served, *words: str) -> None:
+def quotas(broker: ServedBroker, *words: str) -> None:
     command = [sys.executable, "-m", "krust", "quotas", *words, "-b", broker.bootstrap]
     subprocess.run(command, check=True, env=environment(), timeout=WAIT_S)
 
 
 @pytest.fixture(scope="module")
-def topic(broker: Served) -> str:
+def topic(broker: ServedBroker) -> str:
     """A topic with as many records as one answer holds."""
     from confluent_kafka import Producer
 
@@ -53,7 +53,7 @@ def topic(broker: Served) -> str:
     return "filled"
 
 
-def test_librdkafkas_producer_is_throttled_to_its_rate(broker: Served) -> None:
+def test_librdkafkas_producer_is_throttled_to_its_rate(broker: ServedBroker) -> None:
     from confluent_kafka import Producer
 
     told: list[float] = []
@@ -76,7 +76,9 @@ def test_librdkafkas_producer_is_throttled_to_its_rate(broker: Served) -> None:
     assert whole_s - 2.1 < sum(told) < whole_s + around_s
 
 
-def test_librdkafkas_consumer_is_throttled_and_reads_everything(broker: Served, topic: str) -> None:
+def test_librdkafkas_consumer_is_throttled_and_reads_everything(
+    broker: ServedBroker, topic: str
+) -> None:
     from confluent_kafka import Consumer
 
     told: list[float] = []
@@ -102,7 +104,7 @@ def test_librdkafkas_consumer_is_throttled_and_reads_everything(broker: Served, 
 
 
 def test_kafka_python_is_throttled(
-    broker: Served, topic: str, caplog: pytest.LogCaptureFixture
+    broker: ServedBroker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
@@ -127,7 +129,7 @@ def test_kafka_python_is_throttled(
 
 
 def test_connections_beyond_the_rate_of_an_address_are_closed_without_an_answer(
-    broker: Served,
+    broker: ServedBroker,
 ) -> None:
     def came() -> socket.socket:
         return socket.create_connection(broker.address, WAIT_S, ("127.0.0.2", 0))

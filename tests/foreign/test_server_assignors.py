@@ -24,7 +24,7 @@ from tests.foreign.members import (
     members,
     wait_until,
 )
-from tests.serving import AT_ONCE, Served
+from tests.serving import AT_ONCE, ServedBroker
 
 HERE = "tests.foreign.server_assignors"
 RULES = {"dealt-*": "Dealt", "raises-*": "Raises", "hangs-*": "Hangs", "lies-*": "Lies"}
@@ -33,7 +33,7 @@ MOST_MS = 5000  # a busy machine is no proof of a bad assignor
 KINDS = (*PYTHON_KINDS, *(pytest.param(kind, marks=pytest.mark.java) for kind in JAVA_KINDS))
 
 
-def serving(folder: Path, most_ms: int) -> Served:
+def serving(folder: Path, most_ms: int) -> ServedBroker:
     rules = ",".join(f"{pattern}={HERE}:{kind}" for pattern, kind in RULES.items())
     options: dict[str, object] = {
         **AT_ONCE,
@@ -41,23 +41,23 @@ def serving(folder: Path, most_ms: int) -> Served:
         "group.consumer.assignors": f"uniform,{HERE}:Dealt,{HERE}:Raises",
         "krust.group.assignor.timeout.ms": most_ms,
     }
-    return Served(folder / "data", options=options)
+    return ServedBroker(folder / "data", options=options)
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     with serving(tmp_path_factory.mktemp("assignors"), MOST_MS) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """One that gives up what hangs before the next call has waited too long for its turn."""
     with serving(tmp_path_factory.mktemp("hasty"), 2000) as served:
         yield served
 
 
-def described(broker: Served, group: str) -> dict[str, Any]:
+def described(broker: ServedBroker, group: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "krust", "-b", broker.bootstrap, "group", "describe", group]
     run = subprocess.run([*command, "--json"], capture_output=True, check=True)
     [found] = json.loads(run.stdout)
@@ -69,7 +69,7 @@ def outputs(*all_of_them: Member) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clients_take_the_partitions_that_krust_assigns(broker: Served, kind: str) -> None:
+def test_clients_take_the_partitions_that_krust_assigns(broker: ServedBroker, kind: str) -> None:
     group = f"dealt-{kind}-{os.getpid()}"
     make(broker.bootstrap, group)
     one, two = (Member(kind, broker.bootstrap, group, group) for _ in range(2))
@@ -88,7 +88,7 @@ def dealt(*group: Member) -> bool:
 
 
 @pytest.mark.java
-def test_clients_of_every_age_are_in_one_group(broker: Served) -> None:
+def test_clients_of_every_age_are_in_one_group(broker: ServedBroker) -> None:
     group = f"dealt-mixed-{os.getpid()}"
     make(broker.bootstrap, group)
     fill(broker.bootstrap, group, 0, 5)
@@ -149,7 +149,7 @@ COOPERATIVE = ["confluent-cooperative"] * 2
     ids=["librdkafka", "librdkafka and Java", "eager and cooperative"],
 )
 def test_a_partition_is_given_up_before_another_member_takes_it(
-    broker: Served, kinds: tuple[str, ...]
+    broker: ServedBroker, kinds: tuple[str, ...]
 ) -> None:
     group = f"dealt-letting-go-{kinds[0]}-{kinds[-1]}-{os.getpid()}"
     make(broker.bootstrap, group)
@@ -221,7 +221,7 @@ def shares(*consumers: Any) -> list[list[int]]:
     ("assignor", "expected"), [("dealt", [[0, 2, 4], [1, 3, 5]]), ("raises", [3, 3])]
 )
 def test_members_of_the_newer_protocol_name_their_assignor(
-    broker: Served, assignor: str, expected: list[Any]
+    broker: ServedBroker, assignor: str, expected: list[Any]
 ) -> None:
     group = f"newer-{assignor}-{os.getpid()}"
     make(broker.bootstrap, group)

@@ -19,7 +19,7 @@ from tests.foreign.conftest import jars
 from tests.foreign.tables import CLEANER, Table, dumping
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
-from tests.serving import Served, environment
+from tests.serving import ServedBroker, environment
 from tests.waiting import WAIT_S, until, until_is
 
 TURNS = int(os.environ.get("KRUST_TURNS", "1"))
@@ -63,7 +63,7 @@ def moved(way: str, connect: str, data: Path) -> None:
 @contextmanager
 def running(data: Path, *, ends: int) -> Iterator[str]:
     """krust, alone."""
-    with Served(data, "--prod", options=CLEANER) as broker:
+    with ServedBroker(data, "--prod", options=CLEANER) as broker:
         yield broker.bootstrap
         if ends == signal.SIGKILL:
             broker.kill()
@@ -149,7 +149,7 @@ def test_metadata_is_not_moved_under_a_running_broker_or_by_a_dry_run(
     tmp_path: Path, connect: str
 ) -> None:
     data = tmp_path / "data"
-    with Served(data):
+    with ServedBroker(data):
         refused = move("export", connect, data)
         assert refused.returncode
         assert "a broker runs on it" in refused.stderr
@@ -157,7 +157,7 @@ def test_metadata_is_not_moved_under_a_running_broker_or_by_a_dry_run(
     refused = move("import", connect, data)
     assert "there is no cluster in" in refused.stderr
     assert move("export", connect, data).returncode == 0
-    with Served(data, "--zookeeper", connect), Served(tmp_path / "other") as other:
+    with ServedBroker(data, "--zookeeper", connect), ServedBroker(tmp_path / "other") as other:
         other.kill()
         refused = move("import", connect, tmp_path / "other")
         assert "is in use: /controller, /brokers/ids/0" in refused.stderr

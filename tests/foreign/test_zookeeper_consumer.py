@@ -21,7 +21,7 @@ from krust.metadata.contents import ConsumerMember
 from tests.peers import old_consumer
 from tests.peers import zookeeper as peer
 from tests.peers.old_consumer import OldConsumer
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -39,7 +39,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Where]:
     with peer.running(folder / "zk") as ensemble:
         connect = f"{ensemble.connect}/{uuid.uuid4().hex}"
         flags = ("--zookeeper", connect, "--node-id", "7")
-        with Served(folder / "data", *flags, options={OFFSETS_FACTOR: 1}) as broker:
+        with ServedBroker(folder / "data", *flags, options={OFFSETS_FACTOR: 1}) as broker:
             yield connect, broker.bootstrap
 
 

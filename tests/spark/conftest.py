@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.spark import jars
 
 if TYPE_CHECKING:
@@ -118,21 +118,21 @@ def official(_official: tuple[list[str], str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """The broker."""
     folder = tmp_path_factory.mktemp("broker")
-    with Served(folder / "data", "--prod", options=_COMPACTING) as broker:
+    with ServedBroker(folder / "data", "--prod", options=_COMPACTING) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def log_dir(served: Served) -> str:
+def log_dir(served: ServedBroker) -> str:
     """Where its files are."""
     return str(served.data_dir)
 
 
 @pytest.fixture(scope="session")
-def bootstrap(served: Served) -> str:
+def bootstrap(served: ServedBroker) -> str:
     """Its address."""
     return served.bootstrap
 

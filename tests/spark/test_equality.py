@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.adopted import unpack
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.spark.conftest import create, fill, fingerprint, others, reading, until
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_both_sources_read_kafkas_logs_alike(
     """
     levels = ["read_uncommitted", "read_committed"][: 1 + (folder == "kafka-3.9.1-clean")]
     data, more, prints = unpack(folder, tmp_path), {"subscribePattern": "."}, {}
-    with Served(data) as broker:
+    with ServedBroker(data) as broker:
         for level in levels:
             chosen = {**more, "kafka__isolation__level": level}
             prints[level] = same(spark, official, broker.bootstrap, None, **chosen)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.ports import free_port
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.spark.conftest import (
     ALL,
     create,
@@ -64,7 +64,7 @@ def test_a_killed_broker_loses_and_duplicates_no_row(
     """It comes back on its port; the stream has only waited, or is started again."""
     port = free_port()
     folder = tmp_path / "broker"
-    broker = Served(folder, "--prod", port=port)
+    broker = ServedBroker(folder, "--prod", port=port)
     create(broker.bootstrap, name, 3)
     fill(broker.bootstrap, name, 30_000)
     job = Job(spark, broker.bootstrap, name, tmp_path, maxOffsetsPerTrigger="3000")
@@ -74,7 +74,7 @@ def test_a_killed_broker_loses_and_duplicates_no_row(
     with socket.create_server(("127.0.0.1", port)) as listener:  # the stream misses its broker
         listener.settimeout(WAIT_S)
         listener.accept()[0].close()
-    broker = Served(folder, "--prod", port=port)
+    broker = ServedBroker(folder, "--prod", port=port)
     try:
         with suppress(Exception):  # it waited long enough, or has to be started again
             query.awaitTermination(60)

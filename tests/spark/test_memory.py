@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.serving import Served
+from tests.serving import ServedBroker
 from tests.spark.conftest import ALL, fill, until
 from tests.spark.processes import descendants
 from tests.spark.test_stream import Job
@@ -25,7 +25,7 @@ class Cost(NamedTuple):
     connections: int
 
 
-def cost(served: Served) -> Cost:
+def cost(served: ServedBroker) -> Cost:
     """Of Spark's Python processes, and what the broker holds open for all of them."""
     resident = []
     for pid in descendants(os.getpid()):
@@ -43,7 +43,7 @@ def cost(served: Served) -> Cost:
 
 @pytest.mark.skipif(not ALL, reason=f"{BATCHES} micro-batches: make spark")
 def test_two_hundred_micro_batches_take_the_memory_of_forty(
-    spark: SparkSession, served: Served, topic: str, tmp_path: Path
+    spark: SparkSession, served: ServedBroker, topic: str, tmp_path: Path
 ) -> None:
     fill(served.bootstrap, topic, 300 * (BATCHES - 1))
     job = Job(spark, served.bootstrap, topic, tmp_path, maxOffsetsPerTrigger="300")

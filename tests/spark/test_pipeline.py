@@ -36,7 +36,7 @@ from krust.spark import pipeline  # noqa: E402
 from krust.spark.flow import transformed_columns  # noqa: E402
 from krust.spark.tables import OverlapError, Table, open_table  # noqa: E402
 from tests.ports import free_port  # noqa: E402
-from tests.serving import Served  # noqa: E402
+from tests.serving import ServedBroker  # noqa: E402
 from tests.spark.conftest import ALL, create, environment, others  # noqa: E402
 from tests.spark.processes import workers  # noqa: E402
 
@@ -348,7 +348,7 @@ def test_the_broker_is_killed_at_random_and_the_table_equals_the_topic(
 ) -> None:
     chance, count = random.Random(SEED), 30_000 if ALL else 15_000
     port = free_port()
-    broker = Served(tmp_path / "data", "--prod", port=port)
+    broker = ServedBroker(tmp_path / "data", "--prod", port=port)
     bootstrap = broker.bootstrap
     try:
         create(bootstrap, "orders", 3)
@@ -363,7 +363,7 @@ def test_the_broker_is_killed_at_random_and_the_table_equals_the_topic(
                     return
                 broker.kill()
                 time.sleep(chance.uniform(0.0, 0.5))  # how long the broker is away
-                broker = Served(tmp_path / "data", "--prod", port=port)
+                broker = ServedBroker(tmp_path / "data", "--prod", port=port)
 
         with meanwhile(kill):
             for _ in range(3):

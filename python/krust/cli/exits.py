@@ -29,7 +29,7 @@ class Exit(IntEnum):
     PARTIAL = 8
     """some of many items failed"""
     PROBLEMS = 9
-    """a check (`verify`, `doctor`, `health`, `lint`) found problems"""
+    """a check (`log verify`, `cluster health`, `pipeline check`) found problems"""
     INTERRUPTED = 130
     """Ctrl-C"""
     TERMINATED = 143

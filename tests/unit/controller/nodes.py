@@ -1,6 +1,6 @@
 """Several brokers' controllers over one tree in memory, driven without threads, cores or clocks.
 
-A request to another broker is noted and answered as a broker would that has no trouble.
+A request to another broker is recorded, and answered as a healthy broker answers it.
 """
 
 from __future__ import annotations

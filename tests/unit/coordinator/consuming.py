@@ -82,7 +82,7 @@ class ConsumerBench(Bench):
         return code
 
     def change(self, **topics: int | None) -> None:
-        """Topics get so many partitions, or go (None)."""
+        """Give topics these numbers of partitions; None deletes a topic."""
         for name, count in topics.items():
             if count is None:
                 del self.cluster.counts[name]
@@ -92,7 +92,7 @@ class ConsumerBench(Bench):
         self.news("TopicsChanged", group_id="", names=list(topics))
 
     def settle(self, *members: str) -> dict[str, str]:
-        """Beat until everybody has what it is to have; what that is."""
+        """Send heartbeats until each member has its target. Returns the targets."""
         held = dict.fromkeys(members, "")
         epochs = {each: self.row(each)["epoch"] for each in members}
         for _ in range(4):

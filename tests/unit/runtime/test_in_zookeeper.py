@@ -26,7 +26,7 @@ from krust.runtime import identity, metadata
 from tests.peers import kafka
 from tests.peers import zookeeper as peer
 from tests.peers.absent import AbsentError
-from tests.serving import NotReadyError, Served
+from tests.serving import NotReadyError, ServedBroker
 from tests.waiting import WAIT_S, until, until_is
 
 pytestmark = pytest.mark.java
@@ -51,10 +51,10 @@ def tree(connect: str) -> Iterator[KazooClient]:
     client.close()
 
 
-def served(folder: Path, connect: str, node_id: int = 7, **more: object) -> Served:
+def served(folder: Path, connect: str, node_id: int = 7, **more: object) -> ServedBroker:
     options = {"zookeeper.session.timeout.ms": peer.LONG_MS, **more}
     flags = ("--zookeeper", connect, "--node-id", str(node_id))
-    return Served(folder, *flags, options=options)
+    return ServedBroker(folder, *flags, options=options)
 
 
 def create(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:

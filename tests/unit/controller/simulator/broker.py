@@ -1,11 +1,11 @@
 """A model of a broker around the real controller: its process, its disk, and what it asks others.
 
-As `krust.runtime` does it: the start is one run of steps, and one that fails is begun again by
-whoever watches over the process; events of the store go to the controller, CONNECTED and answers
-that nobody knows bring it back into the tree, and requests wait for that; requests to other brokers
-leave in their order, one at a time for each, and are sent again until they are answered or the
-broker is another than they were meant for.
-The disk outlives the process: directories of replicas, with the topic's id and the records.
+It does what `krust.runtime` does. The start is one run of steps; if it fails, the process starts
+again. The controller gets the events of the store. After CONNECTED, and after a write whose outcome
+is unknown, the broker recovers its session, and requests wait for that. Requests to another broker
+leave in order, one at a time. Each is repeated until it is answered, or until that broker has
+another registration.
+The disk survives the process: directories of replicas, with the topic's id and the records.
 """
 
 from __future__ import annotations

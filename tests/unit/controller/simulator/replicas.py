@@ -1,9 +1,9 @@
 """A model of a broker's replicas: what leaders append, followers copy, and the ISR they propose.
 
-It is not the replication protocol, which a simulator in Rust proves: a fetch copies the leader's
-whole log at once. It is what the controller decides about, with the rules that a leader keeps: the
-high watermark is the shortest log of the maximal ISR, it stands still while the ISR is smaller than
-min.insync.replicas, and an answer that got lost leaves a proposal as it is, to be repeated.
+It does not model the replication protocol, which a simulator in Rust tests: here a fetch copies the
+leader's whole log at once. It models what the controller decides about, with the rules of a leader:
+the high watermark is the end of the shortest log in the maximal ISR; it does not rise while the ISR
+is smaller than min.insync.replicas; after a lost answer the leader repeats its proposal.
 Records are numbers. A record is acknowledged (acks=all) when it is below the high watermark.
 """
 

@@ -1,9 +1,10 @@
 """A simulation run from a seed: brokers, a ZooKeeper, clients and faults; then final checks.
 
-Time is virtual; whatever happens is a function at a time. Three brokers start, a few topics are
-made; then clients ask for things, tools write into the tree, and faults come: processes are killed
-and started, stop for a while, lose their connection; answers and requests between brokers get lost,
-ZooKeeper is away. At the end all faults end, and the simulation runs until nothing is pending.
+Time is virtual: each event is a function and the time at which it runs. Three brokers start and
+create a few topics. Then clients send requests, tools write into the tree, and faults happen:
+processes are killed and started, pause, or lose their connection; requests and answers between
+brokers get lost; ZooKeeper stops. At the end all faults end, and the simulation runs until nothing
+is pending.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A model of ZooKeeper, over the real contract: sessions that expire, answers that get lost.
 
-The tree is krust's own (`metadata/local.py`); what lies between it and a broker is modelled here.
-A `session` is one broker's session as the broker sees it, and as the server does, which is not the
-same: lists are under way in both directions, in their order; a connection that is cut loses
-what is under way, whether it was done or not; the server ends a session that it has not heard of
-for its timeout, and the broker learns of that when it is back. While the server is down no session
-ends. A broker counts its own deadline, and is told OVERDUE before the server can have ended it.
+The tree is krust's own (`metadata/local.py`). This module models the connection between the tree
+and a broker. The broker and the server may see a `session` differently. Lists and answers travel in
+order. A cut connection loses all that are under way, whether the server has executed them or not.
+The server ends a session that sends nothing for its timeout; the broker learns that when it is
+connected again. While the server is down no session ends. A broker measures its own deadline, and
+gets OVERDUE before the server can have ended the session.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class GroupChecks:
             self.owners(group_id)
 
     def rows_match(self) -> None:
-        """The core's snapshot is what holds; it may lag only for members that wait."""
+        """The core's snapshot equals the group's state; it may lag only for members that wait."""
         for group_id, row in self.simulation.core.rows.items():
             group = self.classic(group_id)
             if group is None or group_id in self.simulation.reloading:

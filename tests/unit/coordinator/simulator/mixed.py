@@ -1,4 +1,4 @@
-"""Worlds with both protocols in one group, and topics that are created, grow and go.
+"""Simulation runs with both protocols in one group, and with topics that are created, grow and go.
 
 Adds to `simulation`: classic groups become consumer groups and back while members work, users'
 assignors answer late, wrong or never, and regular expressions match new topics.
