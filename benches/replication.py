@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 KAFKA = "3.9.1"
 RUN_LIMIT_S = 120
-CATCH_UP_BYTES = 256 << 20
+CATCH_UP_BYTES = 512 << 20
 CATCH_UP_ROUNDS = 5
 SETTINGS: dict[str, object] = {
     "zookeeper.session.timeout.ms": zookeeper.LONG_MS,
@@ -245,7 +245,7 @@ class Away:
     def produce(self) -> Sample:
         """Single records to the same partition, one in flight."""
         at = self._bench.krust()
-        return self._drive(at, "--batch-bytes", "0", "--in-flight", "1", "--requests", "2000")
+        return self._drive(at, "--batch-bytes", "0", "--in-flight", "1", "--requests", "4000")
 
     def _size(self, number: int) -> int:
         files = (self._bench.cluster.folder(number) / f"{self._topic}-0").glob("*.log")

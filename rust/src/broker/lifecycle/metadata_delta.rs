@@ -36,8 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How often the log directories are checked for failures.
 const LOOK_MS: u64 = 1000;
-/// How often proposed in-sync sets are proposed again whose outcome is unknown.
-const REPEAT_MS: u64 = 500;
+/// How often proposed in-sync sets are proposed again whose outcome is unknown. Until it is known,
+/// records wait for the proposed replica, and it may have stopped together with the controller.
+const REPEAT_MS: u64 = 100;
 
 /// The effects of a delta on the partitions of this broker.
 struct DeltaStep {
