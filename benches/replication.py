@@ -4,21 +4,21 @@
 
 The parts, all by default:
 
+    catch-up  a follower that was away copies what it lacks: its rate beside that of the kernel
+              alone (sendfile, read, write), and the p99 of a producer meanwhile beside the p99
+              while the follower is away
     produce   1 MiB batches, acks=all, replication factor 3: CPU of the three brokers a GB beside
               Kafka's, krust's own with factor 1, and what the kernel alone costs
               (`benches/replicas_floor.rs`)
     small     records of 100 B, one a request, 32 in flight on one partition: rate beside Kafka's
     latency   the same, one in flight: p99 beside Kafka's
-    catch-up  a follower that was away copies what it lacks: its rate beside that of the kernel
-              alone (sendfile, read, write), and the p99 of a producer meanwhile beside the p99
-              while the follower is away
     killed, stopped, many, rolling    krust alone, see `benches/failover.py`: a leader is killed,
               a leader is stopped in order, 3,000 partitions with three replicas, rolling restarts
 
 The load is the `driver` program (`benches/driver`), which sends prebuilt bytes; each broker leads
 one partition. The contenders take turns, each topic is deleted after its turn, and the first round
-is not counted. The medians count, and of those the ratios. Beside each figure stands the
-load of the machine (os.getloadavg), because other work on it changes what a byte costs.
+is not counted. The medians count, and of those the ratios. Beside each figure stands the load of
+the machine (os.getloadavg), because other work on it changes what a byte costs.
 BENCH_BIN is the folder of the programs (default target/release/examples). Needs Java; Maven brings
 the jars. It is no test: it reports a missed figure and does not fail.
 """
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 
 KAFKA = "3.9.1"
 RUN_LIMIT_S = 120
-CATCH_UP_BYTES = 512 << 20
-CATCH_UP_ROUNDS = 5
+CATCH_UP_BYTES = 256 << 20
+CATCH_UP_ROUNDS = 7
 SETTINGS: dict[str, object] = {
     "zookeeper.session.timeout.ms": zookeeper.LONG_MS,
     "num.partitions": 1,
@@ -88,27 +89,33 @@ class Server(NamedTuple):
 
 
 class Bench:
-    """What runs during the parts that compare with Kafka."""
+    """What runs during the parts that compare; Kafka runs from the first part on that needs it."""
 
     def __init__(self, folder: Path, connect: str, rounds: int, stack: contextlib.ExitStack):
         self.folder, self.rounds = folder, rounds
+        self._connect, self._stack = connect, stack
         options = {**SETTINGS, "krust.mode": "prod"}
         self.cluster = stack.enter_context(
             Cluster(folder / "krust", f"{connect}/krust", replicas=3, **options)
         )
-        self.kafka: Server | None = None
-        try:
-            peers = kafka.several(KAFKA, folder / "kafka", 3, f"{connect}/kafka", SETTINGS)
-            places = stack.enter_context(peers)
-            processes = (kafka.pid(folder / "kafka" / str(number)) for number in (1, 2, 3))
-            self.kafka = Server(",".join(places), ",".join(map(str, processes)))
-        except AbsentError as error:
-            print(f"Kafka is left out: {error}", flush=True)
 
     def krust(self) -> Server:
         """The krusts that run."""
         pids = ",".join(str(each.pid) for each in self.cluster.brokers.values())
         return Server(self.cluster.bootstrap(), pids)
+
+    @functools.cached_property
+    def kafka(self) -> Server | None:
+        """Three Kafkas; None: there are none here."""
+        folder = self.folder / "kafka"
+        peers = kafka.several(KAFKA, folder, 3, f"{self._connect}/kafka", SETTINGS)
+        try:
+            places = self._stack.enter_context(peers)
+        except AbsentError as error:
+            print(f"Kafka is left out: {error}", flush=True)
+            return None
+        processes = (str(kafka.pid(folder / str(number))) for number in (1, 2, 3))
+        return Server(",".join(places), ",".join(processes))
 
     def servers(self) -> dict[str, Server]:
         """krust and, if it is there, Kafka."""
@@ -213,7 +220,8 @@ def catch_up(bench: Bench) -> None:
         rates.append(away.comes_back())
         floors.append(catch_up_floor(bench.folder))
         away.fill()
-        alone.append(away.produce()["p99_us"])
+        alone += [away.produce()["p99_us"] for _ in range(3)]
+        os.sync()
         away.comes_back(lambda away=away: beside.append(away.produce()["p99_us"]))
         away.delete()
     print(f"a follower lacks {CATCH_UP_BYTES >> 20} MiB, {len(rates)} rounds, {load()}")
@@ -237,15 +245,18 @@ class Away:
         return at.drive("produce-leaders", *size, topic=self._topic)
 
     def fill(self) -> None:
-        """Stop broker 3, and write what it will lack."""
+        """Stop broker 3, and write what it will lack. No page waits for the disk afterwards: the
+        system slows who writes while too many do.
+        """
         self._bench.cluster.stop(3)
         size = ("--batch-bytes", "1048500", "--record-bytes", "1024")
         self._drive(self._bench.krust(), *size, "--bytes", str(CATCH_UP_BYTES))
+        os.sync()
 
     def produce(self) -> Sample:
         """Single records to the same partition, one in flight."""
         at = self._bench.krust()
-        return self._drive(at, "--batch-bytes", "0", "--in-flight", "1", "--requests", "4000")
+        return self._drive(at, "--batch-bytes", "0", "--in-flight", "1", "--requests", "2000")
 
     def _size(self, number: int) -> int:
         files = (self._bench.cluster.folder(number) / f"{self._topic}-0").glob("*.log")
@@ -287,10 +298,10 @@ def catch_up_floor(folder: Path) -> float:
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
+    "catch-up": catch_up,
     "produce": produce,
     "small": small,
     "latency": latency,
-    "catch-up": catch_up,
 }
 
 
