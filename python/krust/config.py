@@ -52,7 +52,7 @@ _MS = {"hours": 3_600_000, "minutes": 60_000, "ms": 1}
 _UNSET = {"", "null"}
 
 
-class Source(NamedTuple):
+class SettingSource(NamedTuple):
     """The source of a value."""
 
     kind: str
@@ -63,14 +63,14 @@ class Source(NamedTuple):
     """whether a setting that krust does not use is listed instead of being an error"""
 
 
-class Setup(NamedTuple):
+class GivenSetting(NamedTuple):
     """The text of a setting and its source."""
 
     text: str
-    source: Source
+    source: SettingSource
 
 
-class Lookup(Protocol):
+class SettingLookup(Protocol):
     """The text of a setting by its name; None: unset."""
 
     def __call__(self, name: str, /) -> str | None:
@@ -86,7 +86,7 @@ class Config:
 
     def __init__(
         self,
-        setups: Mapping[str, Setup] | None = None,
+        setups: Mapping[str, GivenSetting] | None = None,
         notices: Iterable[str] = (),
         problems: list[KrustError] | None = None,
     ) -> None:
@@ -123,12 +123,12 @@ class Config:
         """The value of a boolean setting."""
         return self[name] is True
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> SettingSource:
         """The source of the value."""
         setup = self._setups.get(name)
-        return setup.source if setup else Source("default", "")
+        return setup.source if setup else SettingSource("default", "")
 
-    def given(self) -> dict[str, Setup]:
+    def given(self) -> dict[str, GivenSetting]:
         """All settings that are not defaults, by name."""
         return dict(self._setups)
 
@@ -179,9 +179,11 @@ class Config:
         if self.text("krust.mode") == "auto":
             addresses = listeners(str(self.text("listeners")))
             mode = "dev" if all(_is_loopback(host) for _, host, _ in addresses) else "prod"
-            self._setups["krust.mode"] = Setup(mode, Source("mode", "by the listeners"))
+            self._setups["krust.mode"] = GivenSetting(
+                mode, SettingSource("mode", "by the listeners")
+            )
         for name, text in _MODES[self.mode].items():
-            self._setups.setdefault(name, Setup(text, Source("mode", self.mode)))
+            self._setups.setdefault(name, GivenSetting(text, SettingSource("mode", self.mode)))
 
 
 def load(
@@ -203,18 +205,18 @@ def load(
     raises    ConfigError: unknown settings, bad values, unreadable file
     """
     notices: list[str] = []
-    setups: dict[str, Setup] = {}
+    setups: dict[str, GivenSetting] = {}
     for path in files:
         setups |= read_file(path, mode)
     setups |= _from_environment(environ or {}, set(reserved), notices, mode)
     for name, value in (options or {}).items():
         text = _text(value)
         if text is not None or _row(name) is None:
-            setups[name] = Setup(text or "", Source("option", name))
+            setups[name] = GivenSetting(text or "", SettingSource("option", name))
     return Config(setups, notices, problems)
 
 
-def read_file(path: Path, mode: str | None = None) -> dict[str, Setup]:
+def read_file(path: Path, mode: str | None = None) -> dict[str, GivenSetting]:
     """The settings of a `.toml` or Java properties file, known to krust or not."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -224,8 +226,8 @@ def read_file(path: Path, mode: str | None = None) -> dict[str, Setup]:
     pairs = _toml(text, path) if path.suffix == ".toml" else properties(text)
     if mode is None:
         mode = foreign.WARN if foreign.is_kafkas(path.suffix, pairs) else foreign.STRICT
-    source = Source("file", str(path), mode == foreign.WARN)
-    return {name: Setup(value, source) for name, value in pairs.items()}
+    source = SettingSource("file", str(path), mode == foreign.WARN)
+    return {name: GivenSetting(value, source) for name, value in pairs.items()}
 
 
 def _toml(text: str, path: Path) -> dict[str, str]:
@@ -260,9 +262,9 @@ def _text(value: object) -> str | None:
 
 def _from_environment(
     environ: Mapping[str, str], reserved: set[str], notices: list[str], mode: str | None
-) -> dict[str, Setup]:
+) -> dict[str, GivenSetting]:
     """`KAFKA_*`, then `KAFKA_CFG_*`, then `KRUST_*`. One notice lists unknown `KAFKA_*`."""
-    setups: dict[str, Setup] = {}
+    setups: dict[str, GivenSetting] = {}
     strangers: list[str] = []
     reserved = reserved | foreign.LAUNCHER
     for prefix in ("KAFKA_", "KAFKA_CFG_", "KRUST_"):
@@ -275,7 +277,7 @@ def _from_environment(
                 name = f"krust.{name}"
             lenient = prefix != "KRUST_" and mode != foreign.STRICT
             if prefix == "KRUST_" or name in BROKER or _ENFORCED.match(name):
-                setups[name] = Setup(value, Source("environment", variable, lenient))
+                setups[name] = GivenSetting(value, SettingSource("environment", variable, lenient))
             else:
                 strangers.append(variable)
     if strangers:
@@ -340,7 +342,7 @@ def _parsed(setting: Setting, text: str | None) -> Value:
 class _Review:
     """Collects invalid settings and settings without an effect, before any is used."""
 
-    def __init__(self, setups: dict[str, Setup]) -> None:
+    def __init__(self, setups: dict[str, GivenSetting]) -> None:
         self._setups = setups
         self.problems: list[ConfigError] = []
         self._idle: list[str] = []
@@ -348,7 +350,7 @@ class _Review:
         providers = setups.get("config.providers")
         self._providers = providers.text if providers is not None else ""
 
-    def accepts(self, setting: Setting, setup: Setup) -> bool:
+    def accepts(self, setting: Setting, setup: GivenSetting) -> bool:
         """Whether a known setting has an effect."""
         name, where = setting.name, _where(setup)
         try:
@@ -380,7 +382,7 @@ class _Review:
             self.problems.append(ConfigError(what, hint=f"take {name} out"))
         return setting.support == "ignored" and not setup.source.lenient
 
-    def unknown(self, name: str, setup: Setup) -> None:
+    def unknown(self, name: str, setup: GivenSetting) -> None:
         """Note an unknown setting as a problem or for a notice."""
         where = _where(setup)
         error = unknown(name, BROKER, where if setup.source.kind != "option" else "")
@@ -428,7 +430,7 @@ class _Review:
         hint = f"remove {name}, and let only trusted clients reach the listeners"
         self.problems.append(ConfigError(what, hint=hint))
 
-    def _note(self, name: str, setup: Setup, explanation: str) -> None:
+    def _note(self, name: str, setup: GivenSetting, explanation: str) -> None:
         source = setup.source
         group = source.place if source.kind == "file" else "the environment"
         self._foreign.setdefault(group, []).append(f"{name}: {explanation}")
@@ -438,7 +440,7 @@ _ENFORCED = re.compile(r"listener\.name\.|super\.users$|allow\.everyone\.|ssl\.\
 """Variables that are not settings of a broker, but ask for security in images."""
 
 
-def _where(setup: Setup) -> str:
+def _where(setup: GivenSetting) -> str:
     return f" ({setup.source.place or setup.source.kind})"
 
 
@@ -561,7 +563,7 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def topic_default(name: str, broker: Lookup) -> str | None:
+def topic_default(name: str, broker: SettingLookup) -> str | None:
     """The default of a topic setting, from the first broker synonym that is set, in the right unit.
 
     broker   text of a broker setting by name; None: unset

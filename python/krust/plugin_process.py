@@ -34,7 +34,7 @@ LOAD_S = 10.0
 """how long the loading of the plug-in's module may take"""
 
 
-class FailedError(Exception):
+class PluginFailedError(Exception):
     """A plug-in gave no answer; the text is for the log."""
 
 
@@ -61,7 +61,7 @@ class OnceCaller:
         command = [sys.executable, "-c", self._code, json.dumps(path), place, str(seconds)]
         with self._lock:
             if self._killed:
-                raise FailedError("the broker stops")
+                raise PluginFailedError("the broker stops")
             pipe = subprocess.PIPE
             self._child = child = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -80,7 +80,9 @@ class OnceCaller:
             answer = json.loads(output)
         if not answer or "error" in answer:
             shown = trace.decode(errors="replace")[-4000:]
-            raise FailedError(answer.get("error") or f"no answer within {seconds:g} s\n{shown}")
+            raise PluginFailedError(
+                answer.get("error") or f"no answer within {seconds:g} s\n{shown}"
+            )
         return answer
 
     def kill(self) -> None:
@@ -91,7 +93,7 @@ class OnceCaller:
                 self._child.kill()
 
 
-def answer(
+def serve_once(
     place: str,
     seconds: float,
     find: Callable[[str, Parameters | None], Plugin],

@@ -35,7 +35,7 @@ class FindError(ValueError):
         return f"{self} ({self.hint}){cause}"
 
 
-class Known(NamedTuple):
+class KnownPlugin(NamedTuple):
     """A plug-in that can be used by name."""
 
     name: str
@@ -68,16 +68,20 @@ class Plugins(Generic[Plugin]):
         self.method = method
         self.needs = needs
 
-    def known(self) -> Iterator[Known]:
+    def known(self) -> Iterator[KnownPlugin]:
         """All plug-ins that have a name. Imports none of them."""
         from importlib import metadata
 
         for name, kind in self.built_in.items():
             about = (kind.__doc__ or "").partition("\n")[0]
-            yield Known(name, f"{kind.__module__}:{kind.__qualname__}", "built in", about or None)
+            yield KnownPlugin(
+                name, f"{kind.__module__}:{kind.__qualname__}", "built in", about or None
+            )
         for point in sorted(metadata.entry_points(group=self.group), key=lambda one: one.name):
             if point.name not in self.built_in:
-                yield Known(point.name, point.value, point.dist.name if point.dist else "", None)
+                yield KnownPlugin(
+                    point.name, point.value, point.dist.name if point.dist else "", None
+                )
 
     def find(self, name: str, parameters: Parameters | None = None) -> Plugin:
         """The plug-in of a name or a place `module:Class`, with its parameters.

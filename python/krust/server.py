@@ -105,7 +105,7 @@ class Broker:
         self._dirs = dirs or [temporary_dir()]
         self._memory: Tree | None = None
         self._ports: dict[str, int] = {}
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[_BrokerCall] = deque()
         self._core: Runtime | None = None
         self.on_failure: Callable[[], object] = _nothing
         """Called on the policy thread after a bug has ended it."""
@@ -455,7 +455,7 @@ class Broker:
     def _call(self, api: str, message: Message) -> Message:
         """Have the policy thread decide a request of this process."""
         core = self._running()
-        call = _Call(api, message)
+        call = _BrokerCall(api, message)
         self._calls.append(call)
         core.server.wakeup()
         while not call.done.wait(1.0):
@@ -549,7 +549,7 @@ def _nothing() -> None:
     """The default of `on_failure`."""
 
 
-class _Call:
+class _BrokerCall:
     """A request of a thread of this process."""
 
     __slots__ = ("api", "done", "message", "response")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krust import _krust
-from krust.clients.coordinator_client import Committed
+from krust.clients.coordinator_client import CommittedOffset
 from krust.clients.simple import EARLIEST, LATEST, FetchRequest, SimpleConsumer
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError, KafkaError
@@ -82,8 +82,8 @@ def test_the_offset_manager_stores_offsets_with_metadata(bootstrap: str, topic: 
         found = consumer.fetch_offsets(group, [(topic, number) for number in range(3)])
     word = "by hand"
     assert found == {
-        TopicPartition(topic, 0): Committed(3, word),
-        TopicPartition(topic, 2): Committed(0, word),
+        TopicPartition(topic, 0): CommittedOffset(3, word),
+        TopicPartition(topic, 2): CommittedOffset(0, word),
     }
 
 

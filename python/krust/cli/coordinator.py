@@ -22,7 +22,7 @@ from krust.clients.coordinator_client import (
     MemberIdentity,
     commit_body,
     find,
-    moving,
+    moving_codes,
     newest_at,
 )
 from krust.clients.member_descriptions import classic_member, consumer_member
@@ -74,7 +74,7 @@ class Coordinators:
         while True:
             broker = self.of(group_id)
             answer = self.client.request(api, body, version, broker=broker)
-            codes = moving(answer)
+            codes = moving_codes(answer)
             if not codes:
                 return answer
             if time.monotonic() > until:

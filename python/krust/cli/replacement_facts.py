@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from krust.cli.options import Options
     from krust.cli.replica_health import PartitionHealth
-    from krust.clients.zookeeper.tree import Tree
+    from krust.clients.zookeeper.tree import GroupTree
 
 KAFKA, KRUST = "Kafka", "krust"
 TRANSACTIONS = "__transaction_state"
@@ -127,16 +127,16 @@ def read_cluster(options: Options, zookeeper: str | None) -> ClusterFacts:
         tree.close()
 
 
-def _tree(options: Options, connect: str) -> Tree:
-    from krust.clients.zookeeper.tree import Tree
+def _tree(options: Options, connect: str) -> GroupTree:
+    from krust.clients.zookeeper.tree import GroupTree
 
     def bad(path: str, error: object) -> None:
         session.note(options, f"{path} is passed over: {error}")
 
-    return Tree(Ensemble(connect, connection_timeout_ms=options.timeout_ms), bad)
+    return GroupTree(Ensemble(connect, connection_timeout_ms=options.timeout_ms), bad)
 
 
-def _registrations(tree: Tree) -> dict[int, Registration]:
+def _registrations(tree: GroupTree) -> dict[int, Registration]:
     numbers = [each for each in tree.children(znodes.BROKERS) if each.isdecimal()]
     nodes = tree.read(f"{znodes.BROKERS}/{each}" for each in numbers)
     found = {}
@@ -233,13 +233,13 @@ def _transactional_ids(
     return sorted(name for name, is_known in known.items() if is_known), unread
 
 
-def _features(tree: Tree) -> Mapping[str, int]:
+def _features(tree: GroupTree) -> Mapping[str, int]:
     node = tree.read([znodes.FEATURE]).get(znodes.FEATURE)
     found = tree.decoded(znodes.FEATURE, node.data, Features.decode) if node is not None else None
     return found.levels if isinstance(found, Features) else {}
 
 
-def _acls(tree: Tree, root: str) -> list[tuple[str, str]]:
+def _acls(tree: GroupTree, root: str) -> list[tuple[str, str]]:
     """The resources with access lists, as `/kafka-acl/Topic/orders` names them; those of prefixes
     have one level more.
     """
@@ -249,7 +249,7 @@ def _acls(tree: Tree, root: str) -> list[tuple[str, str]]:
     return [(path.rpartition("/")[2], name) for path in paths for name in tree.children(path)]
 
 
-def _scram_users(tree: Tree) -> list[str]:
+def _scram_users(tree: GroupTree) -> list[str]:
     names = tree.children(_USERS)
     nodes = tree.read(f"{_USERS}/{name}" for name in names)
     return sorted(
@@ -257,7 +257,7 @@ def _scram_users(tree: Tree) -> list[str]:
     )
 
 
-def _cluster_id(tree: Tree) -> str | None:
+def _cluster_id(tree: GroupTree) -> str | None:
     node = tree.read([znodes.CLUSTER_ID]).get(znodes.CLUSTER_ID)
     found = None
     if node is not None:

@@ -45,13 +45,13 @@ class ZooKeeperGroups:
     """The groups of one ZooKeeper."""
 
     def __init__(self, options: Options, connect: str, timeout_ms: int) -> None:
-        from krust.clients.zookeeper.tree import Tree
+        from krust.clients.zookeeper.tree import GroupTree
 
         def bad(path: str, error: object) -> None:
             session.note(options, f"{path} is passed over: {error}")
 
         self.connect = connect
-        self._tree = Tree(Ensemble(connect, connection_timeout_ms=timeout_ms), bad)
+        self._tree = GroupTree(Ensemble(connect, connection_timeout_ms=timeout_ms), bad)
         click.get_current_context().call_on_close(self._tree.close)
 
     def groups(self, states: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ class MemberIdentity(NamedTuple):
     instance_id: str | None = None
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """A committed offset (of the next record to read) and its metadata."""
 
     offset: int
@@ -65,7 +65,7 @@ class CoordinatorClient(Closing):
                 node = self.node()
                 version = newest_at(self.client, node, *newest) if newest[0] >= 0 else None
                 answer = self.client.request(api, body, version, broker=node)
-                codes = moving(answer)
+                codes = moving_codes(answer)
                 if not codes:
                     return answer
                 error: Exception = refused(min(codes), f"group {self._group_id!r}: {api}")
@@ -80,7 +80,7 @@ class CoordinatorClient(Closing):
         """The committed offsets of these partitions. Those without a commit are left out."""
         return {place: commit.offset for place, commit in self.commits(places).items()}
 
-    def commits(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
+    def commits(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """The commits of these partitions. Those without a commit are left out."""
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
@@ -99,7 +99,7 @@ class CoordinatorClient(Closing):
                 check(partition["error_code"], f"offset of {place.topic}:{place.partition}")
                 if partition["committed_offset"] >= 0:
                     word = partition["metadata"] or ""
-                    found[place] = Committed(partition["committed_offset"], word)
+                    found[place] = CommittedOffset(partition["committed_offset"], word)
         return found
 
     def commit(
@@ -171,7 +171,7 @@ def commit_body(
     }
 
 
-def moving(answer: object) -> frozenset[int]:
+def moving_codes(answer: object) -> frozenset[int]:
     """The error codes in a response which mean that another broker answers, or this one later."""
     return MOVING.intersection(_codes(answer))
 

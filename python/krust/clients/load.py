@@ -20,7 +20,7 @@ STEP = 2000
 _PATTERN = b"krust measures 0123456789 "
 _FETCHED = 8 << 20
 
-Span = tuple[str, int, int, int]
+OffsetSpan = tuple[str, int, int, int]
 """Topic, partition, first offset, end."""
 
 
@@ -65,7 +65,7 @@ class Writer:
                 raise error
 
 
-def spans(asked: _krust.Client, topic: str, partitions: Iterable[int]) -> list[Span]:
+def spans(asked: _krust.Client, topic: str, partitions: Iterable[int]) -> list[OffsetSpan]:
     """The offset ranges of a topic's partitions."""
     numbers = list(partitions)
     starts = asked.list_offsets([(topic, number, _krust.EARLIEST) for number in numbers])
@@ -77,7 +77,9 @@ def spans(asked: _krust.Client, topic: str, partitions: Iterable[int]) -> list[S
 class Reader:
     """Reads the records of spans; each call starts again."""
 
-    def __init__(self, bootstrap: str, properties: dict[str, object], what: list[Span]) -> None:
+    def __init__(
+        self, bootstrap: str, properties: dict[str, object], what: list[OffsetSpan]
+    ) -> None:
         own = {"max.partition.fetch.bytes": _FETCHED}
         self._consumer = _krust.Consumer(bootstrap, properties | own)
         self._what = what

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from krust import _krust
 from krust.clients import options
 from krust.clients.coordinator_client import (
-    Committed,
+    CommittedOffset,
     CoordinatorClient,
     MemberIdentity,
     check,
@@ -160,7 +160,7 @@ class SimpleConsumer(Closing):
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
-    ) -> dict[TopicPartition, Committed]:
+    ) -> dict[TopicPartition, CommittedOffset]:
         """The commits of a group. Partitions without a commit are left out."""
         places = [TopicPartition(*place) for place in partitions]
         return self._manager(group_id).commits(places)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def main(place: str, seconds: float) -> None:
     """Call the selector at `place`."""
-    plugin_process.answer(place, seconds, SELECTORS.find, _asked)
+    plugin_process.serve_once(place, seconds, SELECTORS.find, _asked)
 
 
 def _asked(selector: ReplicaSelector, selections: Sequence[Selection]) -> dict[str, list[int]]:

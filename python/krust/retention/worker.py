@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def main(place: str, seconds: float) -> None:
     """Call the policy at `place` once."""
-    plugin_process.answer(place, seconds, POLICIES.find, _asked)
+    plugin_process.serve_once(place, seconds, POLICIES.find, _asked)
 
 
 def _asked(policy: RetentionPolicy, question: Any) -> dict[str, Any]:

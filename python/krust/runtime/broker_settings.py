@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from krust.config import Config, Setup, listeners, load
+from krust.config import Config, GivenSetting, listeners, load
 
 if TYPE_CHECKING:
     import os
@@ -48,4 +48,6 @@ def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
         for name, host, port in addresses
     )
     given = config.given()
-    return Config({**given, "listeners": Setup(text, config.source("listeners"))}, config.notices)
+    return Config(
+        {**given, "listeners": GivenSetting(text, config.source("listeners"))}, config.notices
+    )

@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import RETENTION
-from krust.plugin_process import FailedError, OnceCaller
+from krust.plugin_process import OnceCaller, PluginFailedError
 from krust.plugins import FindError, Parameters
 from krust.retention.policies import BUILT_IN, POLICIES
 from krust.retention.spec import Disk, Expired, Partition, Segment, validate
@@ -160,7 +160,7 @@ class RetentionRounds:
         except Exception as error:
             if self._stopping.is_set():
                 return {}
-            why = str(error) if isinstance(error, FailedError) else traceback.format_exc()
+            why = str(error) if isinstance(error, PluginFailedError) else traceback.format_exc()
             if isinstance(error, FindError):
                 why = error.whole()
             _log.error("retention policy %s failed, %s decides instead: %s", policy, DEFAULT, why)

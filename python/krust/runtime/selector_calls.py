@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import KAFKA_SELECTORS, SELECTOR
-from krust.plugin_process import FailedError, OnceCaller
+from krust.plugin_process import OnceCaller, PluginFailedError
 from krust.plugins import parameters
 from krust.replica_selectors.spec import Replica, Selection
 
@@ -80,7 +80,7 @@ class SelectorCalls:
         try:
             answer = self._caller.call(self._place, selections, self._seconds, self._parameters)
             brokers = [int(broker) for broker in answer["brokers"]]
-        except (FailedError, OSError, KeyError, TypeError, ValueError) as error:
+        except (PluginFailedError, OSError, KeyError, TypeError, ValueError) as error:
             what = "replica selector %s failed, consumers read the leaders of %d partitions: %s"
             _log.error(what, self._place, len(selections), error)
             return []

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 
 from krust.clients import options
 from krust.clients.zookeeper import settings, sharing
-from krust.clients.zookeeper.offsets import Offsets
-from krust.clients.zookeeper.owners import Owners
+from krust.clients.zookeeper.offsets import GroupOffsets
+from krust.clients.zookeeper.owners import PartitionOwners
 from krust.clients.zookeeper.stream import KafkaStream
-from krust.clients.zookeeper.tree import AwayError, Tree
+from krust.clients.zookeeper.tree import AwayError, GroupTree
 from krust.closing import Closing
 from krust.errors import ConfigError, ForkedError, KafkaError, KrustError, UnreachableError
 from krust.metadata import znodes
@@ -69,9 +69,9 @@ class ConsumerConnector(Closing):
     def __init__(self, config: Mapping[str, object] | None = None, /, **more: object) -> None:
         self._config = settings.read(config, more)
         self._pid = os.getpid()
-        self._tree = Tree(self._config.ensemble, self._bad)
-        self._offsets = Offsets(self._config, self._tree)
-        self._owners = Owners(self._config.group, self._tree)
+        self._tree = GroupTree(self._config.ensemble, self._bad)
+        self._offsets = GroupOffsets(self._config, self._tree)
+        self._owners = PartitionOwners(self._config.group, self._tree)
         self._member: ConsumerMember | None = None
         self._streams: dict[tuple[str | None, str], KafkaStream] = {}
         self._owned: dict[TopicPartition, str] = {}

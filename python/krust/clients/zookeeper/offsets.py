@@ -16,18 +16,18 @@ from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from krust.clients.zookeeper.settings import Settings
-    from krust.clients.zookeeper.tree import Tree
+    from krust.clients.zookeeper.settings import ConnectorSettings
+    from krust.clients.zookeeper.tree import GroupTree
     from krust.coordinator.consumer_protocol import TopicPartition
 
 PATIENCE_MS = 5000
 """how long to look for the group's coordinator"""
 
 
-class Offsets:
+class GroupOffsets:
     """The offsets of one group; see the module."""
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
+    def __init__(self, settings: ConnectorSettings, tree: GroupTree) -> None:
         self._settings = settings
         self._tree = tree
         self._coordinator: CoordinatorClient | None = None

@@ -15,14 +15,14 @@ from krust.metadata.store import Create, Delete, Exists, Refusal, SetData, Stat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from krust.clients.zookeeper.tree import Tree
+    from krust.clients.zookeeper.tree import GroupTree
     from krust.coordinator.consumer_protocol import TopicPartition
 
 
-class Owners:
+class PartitionOwners:
     """The owner nodes of one member; see the module."""
 
-    def __init__(self, group: str, tree: Tree) -> None:
+    def __init__(self, group: str, tree: GroupTree) -> None:
         self._group = group
         self._tree = tree
         self._leaving: set[TopicPartition] = set()

@@ -35,7 +35,7 @@ SETTINGS = options.FETCH | {
 }
 
 
-class Settings(NamedTuple):
+class ConnectorSettings(NamedTuple):
     """The settings of one connector."""
 
     group: str
@@ -59,7 +59,7 @@ class Settings(NamedTuple):
     retries: int
 
 
-def read(config: Mapping[str, object] | None, more: Mapping[str, object]) -> Settings:
+def read(config: Mapping[str, object] | None, more: Mapping[str, object]) -> ConnectorSettings:
     """Read the given settings. ConfigError: an unknown or invalid one."""
     given = options.read(SETTINGS, config, more, named=False)
     group, connect = (_text(given, name) for name in ("group.id", "zookeeper.connect"))
@@ -78,7 +78,7 @@ def read(config: Mapping[str, object] | None, more: Mapping[str, object]) -> Set
     member = f"{group}_{name}"
     if not is_path(f"{ensemble.root}/consumers/{group}/ids/{member}") or "/" in member:
         raise ConfigError(f"{member!r} cannot be a name in ZooKeeper", hint="group.id, consumer.id")
-    return Settings(
+    return ConnectorSettings(
         group,
         member,
         ensemble,

@@ -47,7 +47,7 @@ class AwayError(KrustError):
     retriable = True
 
 
-class Tree:
+class GroupTree:
     """A session; see the module.
 
     bad     called for a node with invalid content

@@ -449,17 +449,17 @@ def _forgets_what_it_let_go(self: Any) -> None:
     self._tree.each([Delete(self._path(place))] for place in leaving)
 
 
-CHILDREN, TURNED = tree.Tree.children, ConsumerConnector._turned
+CHILDREN, TURNED = tree.GroupTree.children, ConsumerConnector._turned
 REBALANCE = ConsumerConnector._rebalance
 BUGS: dict[str, tuple[type, str, Any]] = {
     "forgets to commit": (ConsumerConnector, "_let_go", _forgets_to_commit),
     "frees before it commits": (ConsumerConnector, "_let_go", _frees_before_it_commits),
-    "takes anybody's": (owners.Owners, "claim", _takes_anybodys),
-    "watches no members": (tree.Tree, "children", _watches_nothing),
+    "takes anybody's": (owners.PartitionOwners, "claim", _takes_anybodys),
+    "watches no members": (tree.GroupTree, "children", _watches_nothing),
     "does not hear of the end": (ConsumerConnector, "_turned", _does_not_hear_of_the_end),
     "does not look again": (ConsumerConnector, "_turned", _does_not_look_again),
     "begins before it claims": (ConsumerConnector, "_rebalance", _begins_before_it_claims),
-    "forgets what it let go": (owners.Owners, "let_go", _forgets_what_it_let_go),
+    "forgets what it let go": (owners.PartitionOwners, "let_go", _forgets_what_it_let_go),
 }
 
 
