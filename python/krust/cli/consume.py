@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -93,19 +94,19 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     isolation = "read_committed" if how["read_committed"] else "read_uncommitted"
     given = session.properties(options, isolation_level=isolation)
     asked = session.client(options)
-    reach = (wanted, how["exit_at_end"], how["read_committed"])
+    ends = _Ends(wanted, how["exit_at_end"], how["read_committed"])
     if how["group"]:
         if how["partitions"] or wanted.end is not None:
             raise click.UsageError("with -g the group says which partitions, and there is no end")
         session.topics(asked, names, options.bootstrap)
         with terminable(), _member(options, how["group"], given) as member:
-            share = _Share(member, names, lambda places: _assignments(asked, places, reach))
+            share = _Share(member, names, lambda places: _assignments(asked, places, ends))
             while (room := printer.room()) and not (how["exit_at_end"] and share.over()):
                 share.print(printer, room)
         return
     consumer = _krust.Consumer(options.bootstrap, given)
     places = list(_partitions(asked, options, names, how["partitions"]))
-    consumer.assign(_assignments(asked, places, reach))
+    consumer.assign(_assignments(asked, places, ends))
     if wanted == offset_range.END and not how["exit_at_end"] and sys.stderr.isatty():
         session.note(options, "at the end, waiting for new records; -o start reads all")
     _run(consumer, printer)
@@ -146,25 +147,39 @@ def _partitions(
             yield name, partition
 
 
+@dataclass(frozen=True)
+class _Ends:
+    """Where a command begins and ends in each partition.
+
+    wanted        the range that the user named
+    stops_at_end  end at the end that the log has now
+    is_committed  that end is the one of committed transactions
+    """
+
+    wanted: offset_range.OffsetRange
+    stops_at_end: bool
+    is_committed: bool
+
+
 def _assignments(
     asked: _krust.Client,
     places: Sequence[Place],
-    how: tuple[offset_range.OffsetRange, bool, bool],
+    which: _Ends,
 ) -> list[tuple[str, int, int, int | None]]:
-    wanted, to_end, committed = how
+    """Each partition with the offset to begin at, and the one to end before; None: no end."""
 
     def offsets(timestamp: int) -> dict[tuple[str, int], int]:
         moments = [(topic, partition, timestamp) for topic, partition in places]
-        found = asked.list_offsets(moments, read_committed=committed)
+        found = asked.list_offsets(moments, read_committed=which.is_committed)
         return {(topic, partition): offset for topic, partition, _, offset, _ in found}
 
     starts, ends = offsets(_krust.EARLIEST), offsets(_krust.LATEST)
-    timed = {moment: offsets(moment) for moment in wanted.times()}
+    timed = {moment: offsets(moment) for moment in which.wanted.times()}
     assigned = []
     for place in places:
         at = {moment: found[place] for moment, found in timed.items()}
-        first, last = wanted.resolve(starts[place], ends[place], at)
-        if to_end:
+        first, last = which.wanted.resolve(starts[place], ends[place], at)
+        if which.stops_at_end:
             last = ends[place] if last is None else min(last, ends[place])
         assigned.append((*place, first, None if last is None else max(first, last)))
     return assigned

@@ -7,6 +7,7 @@ or after a question on a terminal. Otherwise it only shows the plan.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -242,7 +243,7 @@ def delete(options: Options, names: tuple[str, ...], dry_run: bool) -> None:
         session.check(answer["results"][0], f"group {row['group']!r}")
 
     question = f"Delete {', '.join(names)} with their offsets?"
-    _plan_and_act(options, names, (plan, act), (dry_run, question, "deleted"))
+    _plan_and_act(options, names, _ItemSteps(plan, act, question, "deleted"), dry_run)
 
 
 @command.command("drop-offsets")
@@ -282,29 +283,38 @@ def drop_offsets(options: Options, name: str, topics: tuple[str, ...], dry_run: 
                 session.check(partition, f"{topic['name']}:{partition['partition_index']}")
 
     question = f"Forget offsets of {', '.join(topics)} in group {name}?"
-    _plan_and_act(options, topics, (plan, act), (dry_run, question, "dropped"))
+    _plan_and_act(options, topics, _ItemSteps(plan, act, question, "dropped"), dry_run)
 
 
-def _plan_and_act(
-    options: Options,
-    items: Sequence[str],
-    steps: tuple[Callable[[str], dict[str, Any]], Callable[[dict[str, Any]], None]],
-    how: tuple[bool, str, str],
-) -> None:
-    """Show a row for each item, and after confirmation do each item."""
-    (plan, act), (dry_run, question, column) = steps, how
+@dataclass(frozen=True)
+class _ItemSteps:
+    """What a command does to each of its items.
+
+    plan    returns the item's row
+    act     carries the row out
+    column  of a row: whether it was carried out
+    """
+
+    plan: Callable[[str], dict[str, Any]]
+    act: Callable[[dict[str, Any]], None]
+    question: str
+    column: str
+
+
+def _plan_and_act(options: Options, items: Sequence[str], steps: _ItemSteps, dry_run: bool) -> None:
+    """Show a row for each item, and after confirmation carry out each row."""
     many = session.ItemResults(len(items))
     rows: list[dict[str, Any]] = []
     for item in items:
         with many.item():
-            rows.append(plan(item))
-    done = bool(rows) and confirm_plan(options, rows, dry_run, question)
+            rows.append(steps.plan(item))
+    done = bool(rows) and confirm_plan(options, rows, dry_run, steps.question)
     for row in rows:
-        row[column] = False
+        row[steps.column] = False
         with many.item():
             if done:
-                act(row)
-                row[column] = True
+                steps.act(row)
+                row[steps.column] = True
     if rows and (done or options.output not in ("table", "wide")):
         output.rows(options, list(rows[0]), rows)
     many.raise_failure()

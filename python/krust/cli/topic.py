@@ -247,7 +247,11 @@ def alter(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
                 alter_configs(asked, (TOPIC, name), changes, dry_run=how["dry_run"])
             if how["partitions"] is not None:
                 _add_partitions(
-                    asked, name, how["partitions"], (options.timeout_ms, how["dry_run"])
+                    asked,
+                    name,
+                    how["partitions"],
+                    timeout_ms=options.timeout_ms,
+                    dry_run=how["dry_run"],
                 )
             done.append({"name": name, "altered": not how["dry_run"]})
     if done:
@@ -282,8 +286,9 @@ def alter_configs(
     session.check(answer, f"settings of {name or 'the cluster'}")
 
 
-def _add_partitions(asked: _krust.Client, name: str, count: int, how: tuple[int, bool]) -> None:
-    timeout_ms, dry_run = how
+def _add_partitions(
+    asked: _krust.Client, name: str, count: int, *, timeout_ms: int, dry_run: bool
+) -> None:
     body = {
         "topics": [{"name": name, "count": count, "assignments": None}],
         "timeout_ms": timeout_ms,
