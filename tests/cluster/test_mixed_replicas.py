@@ -226,7 +226,7 @@ def test_krust_follows_a_kafka_whose_logs_have_the_old_message_formats(tmp_path:
         brokers.start(1, KAFKA)
         brokers.start(2, KRUST)
         admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-        topics = [NewTopic(topic, replica_assignment=[[1, 2]]) for topic in left]
+        topics = [NewTopic(topic, num_partitions=1, replica_assignment=[[1, 2]]) for topic in left]
         for made in admin.create_topics(topics).values():
             made.result(60)
         producer = Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})

@@ -68,6 +68,8 @@ pub struct Broker {
     pub held: Vec<StoredRecord>,
     /// How often its log began anew because its leader had deleted what it held.
     pub log_restarts: u64,
+    /// An append failed since its start. What the disk took of it may be there after a power cut.
+    pub append_failed: bool,
     pub settings: ReplicationSettings,
     pub flushes: bool,
     distrusts_kills: bool,
@@ -96,6 +98,7 @@ impl Broker {
             is_up: false,
             run: 0,
             log_restarts: 0,
+            append_failed: false,
             paused_until_ms: 0,
             session: (node as u64) << 32,
             is_registered: false,
@@ -162,6 +165,7 @@ impl Broker {
             }
         }
         self.expected = Expected::Everything;
+        self.append_failed = false;
         self.held = found;
         self.is_up = true;
         self.run += 1;
@@ -218,6 +222,9 @@ impl Broker {
         self.note_log_start();
         self.machine.cut_power(random);
         self.may_lose(zxid);
+        if self.append_failed {
+            self.expected = Expected::BeginningAndMore;
+        }
         self.end();
     }
 

@@ -381,6 +381,7 @@ impl Broker {
         let new = parse(records).into_iter().filter(|it| known < it.offset && it.offset < end);
         self.held.extend(new);
         if outcome.is_err() {
+            self.append_failed = true;
             return false;
         }
         let reached = log.raise_high_watermark(high_watermark);
