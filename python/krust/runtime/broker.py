@@ -34,8 +34,9 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import ListResult, Refusal, SessionChanged
-from krust.runtime import continuity, identity, isr, metadata, provenance, replica_moves
+from krust.runtime import identity, isr, metadata, provenance, replica_moves
 from krust.runtime.cluster_view import ClusterView
+from krust.runtime.continuity import Continuity
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
 from krust.runtime.lines import SESSION_LINES, LogLines
@@ -126,8 +127,7 @@ class Runtime:
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
-        self._boot_id = continuity.boot_id(str(config.text("krust.boot.id.path")))
-        kept_epoch = continuity.kept_epoch(dirs, self._boot_id)
+        self._continuity = Continuity(config, dirs)
         self.server = Server(
             {
                 "node_id": node_id,
@@ -140,7 +140,7 @@ class Runtime:
         )
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
-        self.state.kept_epoch = kept_epoch
+        self.state.kept_epoch = self._continuity.kept_epoch
         self.view = ClusterView.of(self.state)
         """a copy of the state that other threads may read"""
         self._controller = Controller(self.state)
@@ -319,6 +319,7 @@ class Runtime:
         try:
             if not quietly:
                 self._shut_down_controlled()
+                self._note_epoch(stops=True)
         except Exception:
             _log.exception("the controlled shutdown failed")
         if self._groups is not None:
@@ -455,11 +456,11 @@ class Runtime:
         for ticket, request in requests:
             self._decide_request(ticket, request)
 
-    def _note_epoch(self) -> None:
+    def _note_epoch(self, *, stops: bool = False) -> None:
         """Tell the next start of this broker which registration it continues."""
         if not self._alone:
-            state = self.state
-            continuity.write_served(self._dirs, state.broker_epoch, state.kept_epoch, self._boot_id)
+            epochs = self.state.broker_epoch, self.state.kept_epoch
+            self._continuity.note(self._dirs, *epochs, stops=stops)
 
     def _registration(self) -> registration.Registration:
         endpoints = registration.advertised(self._endpoints, os.uname().nodename)

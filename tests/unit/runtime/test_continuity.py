@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from krust.config import load
 from krust.runtime import continuity
-from krust.runtime.continuity import CLEAN, MAY_HAVE_LOST, kept_epoch, write_served
+from krust.runtime.continuity import (
+    CLEAN,
+    MAY_HAVE_LOST,
+    Continuity,
+    are_synced,
+    kept_epoch,
+    write_served,
+)
 
 
 def marker(folder: Path, epoch: int) -> None:
@@ -32,6 +40,61 @@ def test_a_clean_stop_of_that_registration_has_lost_nothing(
     write_served([tmp_path], 120, 90, "boot")
     marker(tmp_path, epoch)
     assert kept_epoch([tmp_path], "another") == kept
+
+
+def test_a_broker_whose_records_were_synced_has_lost_none_that_counted_in_a_power_cut(
+    tmp_path: Path,
+) -> None:
+    assert are_synced([tmp_path])
+    write_served([tmp_path], 120, 90, "boot", synced=True)
+    assert kept_epoch([tmp_path], "another") == 90
+    assert are_synced([tmp_path])
+
+
+def started(folder: Path, flush_mode: str = "async") -> Continuity:
+    boot = folder / "boot"
+    boot.write_text("another")
+    given = {"krust.boot.id.path": str(boot), "krust.flush.mode": flush_mode}
+    return Continuity(load(options=given), [folder / "data"])
+
+
+def test_a_broker_notes_what_is_synced_until_it_stops_in_order(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    started(tmp_path, "ack").note([data], 120, 90)
+    assert kept_epoch([data], "yet another") == 90
+    killed = started(tmp_path, "ack")
+    assert killed.kept_epoch == 90
+    killed.note([data], 130, 90)
+    killed.note([data], 130, 90, stops=True)
+    assert kept_epoch([data], "yet another") == MAY_HAVE_LOST
+    marker(data, 130)
+    assert kept_epoch([data], "yet another") == 90
+
+
+def test_a_broker_that_does_not_flush_notes_nothing_as_synced(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    started(tmp_path, "ack").note([data], 120, 90)
+    started(tmp_path).note([data], 130, 90)
+    started(tmp_path, "ack").note([data], 140, 90)
+    assert kept_epoch([data], "yet another") == MAY_HAVE_LOST
+
+
+def test_what_a_killed_broker_had_not_synced_is_not_synced_by_its_next_start(
+    tmp_path: Path,
+) -> None:
+    write_served([tmp_path], 120, 90, "boot")
+    assert not are_synced([tmp_path])
+    marker(tmp_path, 120)
+    assert are_synced([tmp_path])
+
+
+def test_a_directory_of_a_killed_kafka_is_not_synced(tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    assert not are_synced([tmp_path])
+    marker(tmp_path, -1)
+    assert are_synced([tmp_path])
 
 
 def test_a_directory_that_a_kafka_closed_in_order_has_lost_nothing(tmp_path: Path) -> None:
