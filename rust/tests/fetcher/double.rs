@@ -30,6 +30,7 @@ use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{DirOptions, Intervals, LogConfig, LogDir, LogReadRequest};
 use krust::wire::Writer;
+use parking_lot::{Condvar, Mutex};
 
 /// For how long a test waits, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -408,5 +409,47 @@ impl Disk for FaultyDisk {
             return Err(io::Error::from_raw_os_error(self.error.load(Ordering::SeqCst)));
         }
         RealDisk.write_at(file, bufs, position)
+    }
+}
+
+/// A disk on which a sync ends only after two of them have run at the same time.
+#[derive(Debug, Default)]
+pub struct MeetingDisk {
+    is_on: AtomicBool,
+    syncs: Mutex<RunningSyncs>,
+    met: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct RunningSyncs {
+    running: usize,
+    have_met: bool,
+}
+
+impl MeetingDisk {
+    /// Has the syncs wait for each other from now on.
+    pub fn start(&self) {
+        self.is_on.store(true, Ordering::SeqCst);
+    }
+
+    pub fn have_met(&self) -> bool {
+        self.syncs.lock().have_met
+    }
+}
+
+impl Disk for MeetingDisk {
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        if self.is_on.load(Ordering::SeqCst) {
+            let mut syncs = self.syncs.lock();
+            syncs.running += 1;
+            if syncs.running == 2 {
+                syncs.have_met = true;
+                self.met.notify_all();
+            }
+            let is_alone = |syncs: &mut RunningSyncs| !syncs.have_met;
+            self.met.wait_while_for(&mut syncs, is_alone, PATIENCE);
+            syncs.running -= 1;
+        }
+        RealDisk.sync_data(file)
     }
 }

@@ -9,7 +9,7 @@ use krust::ids::{Epoch, Offset};
 use krust::storage::LogConfig;
 use krust::storage::files::RealDisk;
 
-use crate::double::{FaultyDisk, Made, Pair, batch, closed_port, until};
+use crate::double::{FaultyDisk, Made, MeetingDisk, Pair, batch, closed_port, until};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -179,6 +179,24 @@ fn a_log_end_is_on_disk_before_it_is_reported() {
         assert_eq!(partition.log.high_watermark(), Offset(1), "{round}");
         partition.log.truncate_to(Offset(0)).unwrap();
     }
+}
+
+#[test]
+fn the_partitions_of_a_follower_are_synced_at_the_same_time() {
+    let disk = Arc::<MeetingDisk>::default();
+    let log = LogConfig { ack_flush: true, ..LogConfig::default() };
+    let second = Made { log, disks: vec![Arc::clone(&disk) as _], ..Made::default() };
+    let pair = Pair::with(8, [Made::default(), second]);
+    pair.cut_off(true);
+    for number in 0..8 {
+        pair.nodes[0].client().produce(number, &batch(&[b"a"])).unwrap();
+    }
+    disk.start();
+    pair.cut_off(false);
+    pair.agree(8);
+    let flushed = || (0..8).all(|it| pair.nodes[1].partition(it).log.flushed_offset() == Offset(1));
+    until(flushed, || "not all is flushed".to_owned());
+    assert!(disk.have_met());
 }
 
 #[test]
