@@ -42,18 +42,18 @@ BUGS = [
     PlantedBug(
         "the high watermark does not wait for a replica whose addition is on its way",
         "leader.rs",
-        "        is_proposed || self.member(replica).is_some()\n",
-        "        let _ = is_proposed;\n        self.member(replica).is_some()\n",
+        "        self.additions.contains(&replica) || self.member(replica).is_some()\n",
+        "        self.member(replica).is_some()\n",
         ("D1", "R2"),
     ),
     PlantedBug(
         "the high watermark does not wait for a replica whose removal is on its way",
         "leader.rs",
-        "        is_proposed || self.member(replica).is_some()\n",
-        "        if self.proposal == Proposal::None {\n"
-        "            return self.member(replica).is_some();\n"
+        "        self.additions.contains(&replica) || self.member(replica).is_some()\n",
+        "        if let Proposal::Sent(proposed) | Proposal::Repeat(proposed) = &self.proposal {\n"
+        "            return proposed.isr.iter().any(|member| member.replica == replica);\n"
         "        }\n"
-        "        is_proposed\n",
+        "        self.additions.contains(&replica) || self.member(replica).is_some()\n",
         ("D1", "R2"),
     ),
     PlantedBug(
@@ -96,17 +96,24 @@ BUGS = [
     PlantedBug(
         "a proposal of unknown outcome is forgotten",
         "leader.rs",
-        "            ProposalOutcome::Refused(_) | ProposalOutcome::Unknown => {\n"
-        "                Proposal::Repeat(proposed.clone())\n"
-        "            }\n",
-        "            ProposalOutcome::Refused(_) | ProposalOutcome::Unknown => Proposal::None,\n",
+        "                self.has_lost_copy = true;\n"
+        "                self.proposal = Proposal::Repeat(proposed.clone());\n",
+        "                self.additions.clear();\n"
+        "                self.proposal = Proposal::None;\n",
         ("D1", "R2"),
     ),
     PlantedBug(
-        "a second proposal is made while the first is on its way",
+        "a refused proposal is forgotten while a copy of it is on its way",
         "leader.rs",
-        "        self.proposal == Proposal::None\n            && follower.is_alive\n",
-        "        follower.is_alive\n",
+        "        if !self.has_lost_copy {\n            self.additions.clear();\n        }\n",
+        "        self.additions.clear();\n",
+        ("D1", "R2"),
+    ),
+    PlantedBug(
+        "a second proposal counts instead of the first",
+        "leader.rs",
+        "        for IsrMember { replica, .. } in &isr {\n",
+        "        self.additions.clear();\n        for IsrMember { replica, .. } in &isr {\n",
         ("D1", "R2"),
     ),
     PlantedBug(

@@ -1,16 +1,20 @@
 """Requests that brokers send the controller about the partitions they lead.
 
 AlterPartition 0-3: the leader's new ISR. It is written if the broker leads the partition in the
-    current leader epoch and knows the current partition epoch. A repeated request finds its ISR
-    there and is answered with it, whatever partition epoch it names. Partitions are written in
-    batches; each has its own result:
+    current leader epoch and knows the current partition epoch. A repeated request names an older
+    one, finds its ISR there and is answered with it. The present ISR with the current partition
+    epoch is written too, in a higher one: no copy of an earlier request can take effect any more,
+    which a leader wants where a refused one may be on its way. Partitions are written in batches;
+    each has its own result:
 
-    41 NOT_CONTROLLER           the leader knows a newer state than this broker
+    41 NOT_CONTROLLER           the leader knows a newer state than this broker, or the epoch of a
+                                member is newer than its registration here
     74 FENCED_LEADER_EPOCH      it leads in an older epoch
     95 INVALID_UPDATE_VERSION   it does not know the current state
     107 INELIGIBLE_REPLICA      a replica that is to join is dead, leaving or on a failed disk, or
-                                the epoch of a member is not that of its registration (KIP-903);
-                                55 OPERATION_NOT_ATTEMPTED up to v1
+                                the epoch of a member is older than its registration (KIP-903);
+                                55 OPERATION_NOT_ATTEMPTED up to v1. A copy of the request may be
+                                written when the replica is back
     108 NEW_LEADER_ELECTED      it was written, and another leader was elected since; 74 up to v1
 
 ControlledShutdown 0-3: the broker will stop. Other replicas in the ISR become the leaders of its
@@ -235,14 +239,17 @@ def _altered(state: ControllerState, topic: Topic, broker: int, asked: Partition
         raise RefusedError(Code.INVALID_REQUEST, "This broker does not lead, or that is no ISR.")
     if not members <= set(partition.replicas) or asked.get("leader_recovery_state", 0):
         raise RefusedError(Code.INVALID_REQUEST, "That is no ISR of this partition.")
-    if members == set(partition.isr):
-        return partition
     if asked["partition_epoch"] < partition.version:
+        if members == set(partition.isr):
+            return partition
         raise RefusedError(Code.INVALID_UPDATE_VERSION, "The partition epoch is an older one.")
+    ahead = [epoch - _epoch_of(state, each, epoch) for each, epoch in epochs.items()]
+    if any(each > 0 for each in ahead):
+        raise RefusedError(Code.NOT_CONTROLLER, "A broker epoch is newer than known here.")
     offline = state.offline.brokers_of((topic.name, index))
     joining = members - set(partition.isr)
     able = state.brokers.keys() - state.leaving - offline
-    if not joining <= able or any(_is_other(state, *each) for each in epochs.items()):
+    if not joining <= able or any(ahead):
         raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica cannot be in the ISR now.")
     live, rules = (
         brokers.live_brokers(state, (topic.name, index)),
@@ -252,7 +259,7 @@ def _altered(state: ControllerState, topic: Topic, broker: int, asked: Partition
     return partition._replace(isr=isr, version=partition.version + 1, elr=elr)
 
 
-def _is_other(state: ControllerState, broker: int, epoch: int) -> bool:
-    """Whether a broker is alive, and not in the registration with this epoch."""
+def _epoch_of(state: ControllerState, broker: int, named: int) -> int:
+    """The epoch of a broker's registration; the one that is named if either is unknown."""
     live = state.brokers.get(broker)
-    return live is not None and epoch != -1 and live.epoch not in (-1, epoch)
+    return named if live is None or -1 in (named, live.epoch) else live.epoch

@@ -4,12 +4,14 @@ A request is sent again, after a pause, until it is answered. REQUEST_TIMED_OUT 
 request counts as no answer. A request is given up, with None for an answer, when the broker leaves
 the cluster or registers again, because the request was meant for its earlier registration. A
 request to the controller on this broker's behalf is also given up after FORWARDED_MS, because a
-client waits for it. Requests to one broker keep their order, and so do their answers.
+client waits for it. AlterPartition is sent once: its leader repeats it, and has to know that a copy
+may be on its way. Requests to one broker keep their order, and so do their answers.
 A broker that a test has cut off does not answer. An answer that arrives after the cut is lost.
 Threads: the policy thread calls `follow`, `send`, `answers` and `close`, which never wait for a
 peer. Any thread may call `reach_changed`. The thread of a queue runs from its first request until
 the broker leaves.
-Not promised: that a request arrives only once. A broker that gets it twice must do the same twice.
+Not promised: that another request arrives only once. A broker that gets it twice must do the same
+twice.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from krust.messages import Message
 FORWARDED_MS = 30_000
 """how long all attempts of a request to the controller may take"""
+_ONCE = ("AlterPartition",)
 PAUSE_S = (0.05, 1.0)
 """between two attempts: the first pause, the longest pause"""
 _OPTIONS = {"request.timeout.ms": 30_000, "socket.connection.setup.timeout.ms": 5_000}
@@ -135,6 +138,8 @@ class _PeerQueue:
         self._ended = False
         self._client: Client | None = None
         self._thread: threading.Thread | None = None
+        self._logged = ""
+        """the failure of the last attempt, which was logged; empty: it succeeded"""
 
     def put(self, request: BrokerRequest) -> None:
         with self._changed:
@@ -195,12 +200,11 @@ class _PeerQueue:
     def _deliver(self, request: BrokerRequest, deadline: float) -> Message | None:
         """Send a request until there is an answer; None: the request is given up."""
         pause_s, longest_s = PAUSE_S
-        logged = ""
-        """the last failure, which is logged once"""
         while not self._ended:
             try:
                 answer = self._attempt(request)
                 if answer.get("error_code") != Code.REQUEST_TIMED_OUT:
+                    self._logged = ""
                     return answer
                 why = "not now"
             except ConfigError as error:
@@ -214,10 +218,10 @@ class _PeerQueue:
                     return None
                 why = _CUT_OFF
                 self._drop()
-            if why != logged:
+            if why != self._logged:
                 _log.warning("broker %d does not take %s: %s", self._number, request.api, why)
-                logged = why
-            if time.monotonic() + pause_s > deadline:
+                self._logged = why
+            if request.api in _ONCE or time.monotonic() + pause_s > deadline:
                 return None
             with self._changed:
                 if not self._ended:

@@ -90,6 +90,7 @@ fn an_ineligible_replica_may_be_proposed_again_later() {
     let mut conn = fixture.connect();
     FollowerFetch { broker_epoch: 41, ..FollowerFetch::at(2, 0) }.ask(&mut fixture, &mut conn);
     proposal(&fixture).refuse(&fixture, INELIGIBLE_REPLICA);
+    fixture.clock.advance(LAG_MS / 10);
     FollowerFetch { broker_epoch: 42, ..FollowerFetch::at(2, 0) }.ask(&mut fixture, &mut conn);
     assert_eq!(proposal(&fixture).members[2], (2, 42));
 }

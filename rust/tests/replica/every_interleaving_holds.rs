@@ -23,11 +23,16 @@ const CALM: Bounds = Bounds {
     late: 0,
     stops: 0,
     moves: 0,
+    refusals: 0,
 };
 
 fn search(replicas: usize, variant: Variant, bounds: Bounds) -> Search {
-    let policy =
-        Policy { min_insync_replicas: 2, elects_uncleanly: false, new_epoch_for_isr: false };
+    let policy = Policy {
+        min_insync_replicas: 2,
+        elects_uncleanly: false,
+        new_epoch_for_isr: false,
+        is_kafka: false,
+    };
     Search { replicas, policy, variant, bounds }
 }
 
@@ -79,6 +84,22 @@ fn the_right_protocol_holds_in_all_interleavings() {
         holds(&search(2, Variant::Right, bounds));
     }
     holds(&search(3, Variant::Right, Bounds { kills: 1, ..CALM }));
+}
+
+/// A leader may go on alone. A follower returns; its addition is refused, and a copy comes late.
+fn refusals(is_kafka: bool) -> Search {
+    let bounds = Bounds { leader_epochs: 1, late: 1, refusals: 1, ..CALM };
+    let mut search = search(2, Variant::Right, bounds);
+    search.policy.min_insync_replicas = 1;
+    search.policy.is_kafka = is_kafka;
+    search
+}
+
+#[test]
+fn a_refused_addition_that_comes_later_all_the_same_loses_nothing() {
+    for is_kafka in [false, true] {
+        holds(&refusals(is_kafka));
+    }
 }
 
 const MOVED: Bounds = Bounds { leader_epochs: 3, kills: 1, moves: 2, sessions: 1, ..CALM };

@@ -86,16 +86,61 @@ fn an_unknown_outcome_keeps_the_maximal_set_and_repeats_the_same_proposal() {
 }
 
 #[test]
-fn an_ineligible_replica_ends_the_proposal_in_the_words_of_any_version() {
+fn a_refusal_of_the_only_copy_ends_the_proposal_in_the_words_of_any_version() {
     for error in [ErrorCode::IneligibleReplica, ErrorCode::OperationNotAttempted] {
         let mut leader = leader(&[0, 1]);
         let joins = leader.follower_fetched(&fetch(2, 100), at(100, 1)).unwrap().propose.unwrap();
         leader.proposal_ended(&joins, ProposalOutcome::Refused(error), at(100, 2));
         assert_eq!(leader.maximal_isr(), [0, 1]);
         let again = FollowerFetch { broker_epoch: 11, ..fetch(2, 100) };
-        let joins = leader.follower_fetched(&again, at(100, 3)).unwrap().propose.unwrap();
+        let soon = leader.follower_fetched(&again, at(100, 3)).unwrap();
+        assert_eq!(soon.propose, None, "the controller would be asked at each Fetch");
+        let later = leader.follower_fetched(&again, at(100, 2 + LAG_MS / 10)).unwrap();
+        let joins = later.propose.unwrap();
         assert!(joins.isr.contains(&IsrMember { replica: 2, broker_epoch: 11 }));
     }
+}
+
+/// Brokers 0 and 1 are in sync. The addition of 2 was sent twice, and one copy was refused.
+fn leader_with_a_copy_on_its_way() -> LeaderReplica {
+    let mut leader = leader(&[0, 1]);
+    let joins = leader.follower_fetched(&fetch(2, 100), at(100, 1)).unwrap().propose.unwrap();
+    leader.proposal_ended(&joins, ProposalOutcome::Unknown, at(100, 2));
+    leader.tick(at(100, 3)).propose.unwrap();
+    let refused = ProposalOutcome::Refused(ErrorCode::IneligibleReplica);
+    leader.proposal_ended(&joins, refused, at(100, 4));
+    leader
+}
+
+#[test]
+fn a_refused_replica_counts_while_a_copy_of_its_addition_may_be_on_its_way() {
+    let mut leader = leader_with_a_copy_on_its_way();
+    assert_eq!(leader.maximal_isr(), [0, 1, 2]);
+    leader.brokers_changed(&[0, 1], at(110, 5));
+    let effects = leader.follower_fetched(&fetch(1, 110), at(110, 5 + LAG_MS)).unwrap();
+    assert_eq!(effects.high_watermark, Some(Offset(100)), "replica 2 ends there");
+}
+
+#[test]
+fn the_state_is_written_anew_so_that_no_copy_of_a_refused_addition_can_be() {
+    let mut leader = leader_with_a_copy_on_its_way();
+    let anew = leader.tick(at(100, 5)).propose.unwrap();
+    assert_eq!((anew.partition_epoch, &anew.isr), (1, &members(&[1, 0])), "another order: Kafka");
+    let committed = ProposalOutcome::Committed(leadership(2, &[1, 0]));
+    leader.proposal_ended(&anew, committed, at(100, 6));
+    assert_eq!(leader.maximal_isr(), [0, 1]);
+    assert_eq!(leader.tick(at(100, 7)).propose, None);
+}
+
+#[test]
+fn a_controller_that_writes_no_state_anew_does_not_keep_a_follower_out() {
+    let mut leader = leader_with_a_copy_on_its_way();
+    let anew = leader.tick(at(100, 5)).propose.unwrap();
+    let unchanged = ProposalOutcome::Committed(leadership(1, &[0, 1]));
+    leader.proposal_ended(&anew, unchanged, at(100, 6));
+    assert_eq!(leader.maximal_isr(), [0, 1, 2]);
+    let later = leader.follower_fetched(&fetch(2, 100), at(100, LAG_MS)).unwrap();
+    assert_eq!(later.propose.unwrap().isr, members(&[0, 1, 2]));
 }
 
 #[test]

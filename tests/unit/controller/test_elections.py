@@ -316,6 +316,31 @@ def test_a_repeated_alter_partition_is_answered_with_the_isr_that_it_made() -> N
     assert (again["partition_epoch"], sorted(again["isr"])) == (1, [1, 2])
 
 
+def test_the_present_isr_is_written_anew_so_that_no_copy_of_a_refused_one_can_be() -> None:
+    nodes = Nodes(1, 2, 3)
+    topic(nodes)
+    assert alter(nodes, 1, epochs(nodes, 1, 2))["error_code"] == 0
+    nodes.members[1].state.leaving.add(3)
+    joins = epochs(nodes, 1, 2, 3)
+    assert alter(nodes, 1, joins)["error_code"] == 107
+    anew = alter(nodes, 1, epochs(nodes, 2, 1))
+    assert (anew["error_code"], anew["partition_epoch"], sorted(anew["isr"])) == (0, 2, [1, 2])
+    nodes.rest()
+    told = nodes.requests_to(2, "LeaderAndIsr")[-1]["topic_states"][0]["partition_states"][0]
+    assert (told["partition_epoch"], told["leader_epoch"]) == (2, 0)
+    nodes.members[1].state.leaving.clear()
+    assert alter(nodes, 1, joins, partition_epoch=1)["error_code"] == 95
+    assert alter(nodes, 1, joins)["error_code"] == 0
+
+
+def test_a_member_whose_registration_is_not_known_yet_is_refused_for_now() -> None:
+    nodes = Nodes(1, 2, 3)
+    topic(nodes)
+    assert alter(nodes, 1, epochs(nodes, 1, 2))["error_code"] == 0
+    newer = epochs(nodes, 3)[3] + 1
+    assert alter(nodes, 1, {**epochs(nodes, 1, 2), 3: newer})["error_code"] == 41
+
+
 def test_alter_partition_has_kafkas_codes() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes)

@@ -114,6 +114,17 @@ def test_a_refused_control_request_is_sent_again_before_the_next(
     assert [number for _, number in wire.said] == [1, 1, 1, 2]
 
 
+@pytest.mark.parametrize("failure", [UnreachableError("closed"), NOT_NOW])
+def test_a_proposed_isr_is_sent_once_whatever_becomes_of_it(
+    others: Peers, wire: Wire, failure: Any
+) -> None:
+    wire.script = [failure, DONE]
+    others.send(tell(1, api="AlterPartition"))
+    others.send(tell(2))
+    assert wait(others, wire, 2) == [(1, None), (2, DONE)]
+    assert [number for _, number in wire.said] == [1, 2]
+
+
 @pytest.mark.parametrize("after", [{}, {1: live(91, epoch=6)}], ids=["gone", "registered anew"])
 def test_requests_for_a_broker_that_restarted_are_dropped(
     others: Peers, wire: Wire, after: dict[int, LiveBroker]

@@ -2,8 +2,10 @@
 //! offset records are committed (the high watermark).
 //!
 //! Words: the *committed* in-sync set (ISR) is the one that the controller confirmed last. The
-//!     *maximal* ISR is the committed one and the replicas whose addition was proposed. A replica
-//!     whose removal was proposed is in it until the controller confirms the removal.
+//!     *maximal* ISR is the committed one and the replicas whose addition was proposed from the
+//!     present partition epoch, even if it was refused: a copy of the proposal may be on its way,
+//!     and take effect once the reason of the refusal has passed. A replica whose removal was
+//!     proposed is in it until the controller confirms the removal.
 //! Invariants:
 //!     high_watermark <= log end of every member of the maximal ISR, as it fetched last under the
 //!     registration that the ISR names;
@@ -12,11 +14,20 @@
 //!     replicas) (KIP-966);
 //!     at most one proposal is on its way; the committed ISR changes only by the controller's word,
 //!     and only to a higher partition epoch.
+//! A refusal is final if the outcome of each proposal from this partition epoch is known, for then
+//!     no copy is on its way. Else the leader proposes the committed ISR itself, in another order.
+//!     krust's controller and Kafka's write it anew, in a higher partition epoch, and no copy can
+//!     take effect any more. Kafka's does not if the leader is the only member: then the refused
+//!     replica counts until it joins after all, another one does, or another leader is elected.
 //! Source: KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (watermark under min ISR).
 //! Not promised: that a follower is alive. Its silence alone removes it, after the lag time.
 
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
+
+/// A replica that the controller refused is proposed again after this part of the lag time: after a
+/// second of 30.
+const REFUSAL_PAUSES: i64 = 30;
 
 /// A member of an in-sync set. A broker that registered again may have lost records, so it is
 /// another member (KIP-903).
@@ -142,12 +153,14 @@ struct FollowerProgress {
     /// The last Fetch: the leader's log end then, and the time.
     leader_end_at_fetch: Offset,
     fetched_ms: i64,
+    /// The controller refused it: it is not proposed again before.
+    not_before_ms: i64,
 }
 
 /// The last proposal, while it is undecided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Proposal {
-    /// Every proposal is decided.
+    /// The last one was answered.
     None,
     /// It is on its way.
     Sent(ProposedIsr),
@@ -164,6 +177,11 @@ pub struct LeaderReplica {
     leadership: Leadership,
     followers: Vec<FollowerProgress>,
     proposal: Proposal,
+    /// The replicas that were not in the committed ISR, and were proposed from this partition
+    /// epoch. A proposal may take effect until the epoch rises.
+    additions: Vec<i32>,
+    /// A proposal was sent from this partition epoch of which nobody knows what became of it.
+    has_lost_copy: bool,
     high_watermark: Offset,
     /// The log end when the epoch began. A follower joins the ISR only from here on, because below
     /// it may lack records that were committed in earlier epochs.
@@ -186,6 +204,8 @@ impl LeaderReplica {
             leadership,
             followers: Vec::new(),
             proposal: Proposal::None,
+            additions: Vec::new(),
+            has_lost_copy: false,
             high_watermark,
             epoch_start: moment.log_end,
         };
@@ -295,7 +315,7 @@ impl LeaderReplica {
         follower.note(fetch, moment);
         let follower = *follower;
         let mut effects = self.raise_high_watermark(moment);
-        if self.may_join(&follower) {
+        if self.may_join(&follower, moment) {
             let joins = IsrMember { replica: fetch.replica, broker_epoch: follower.broker_epoch };
             let isr = self.leadership.isr.iter().copied().chain([joins]).collect();
             effects.propose = Some(self.propose(isr));
@@ -303,8 +323,9 @@ impl LeaderReplica {
         Ok(effects)
     }
 
-    /// Time passed: a follower that was not caught up for the lag time leaves the ISR, and a
-    /// proposal whose outcome is unknown is sent again.
+    /// Time passed: a follower that was not caught up for the lag time leaves the ISR, a proposal
+    /// whose outcome is unknown is sent again, and the committed ISR is proposed where a copy of a
+    /// refused proposal may be on its way.
     pub fn tick(&mut self, moment: Moment) -> LeaderEffects {
         let mut effects = self.raise_high_watermark(moment);
         match &self.proposal {
@@ -315,8 +336,12 @@ impl LeaderReplica {
             }
             Proposal::None => {
                 let stays = |member: &IsrMember| !self.must_leave(member.replica, moment);
-                let isr: Vec<_> = self.leadership.isr.iter().copied().filter(stays).collect();
-                if isr.len() < self.leadership.isr.len() {
+                let mut isr: Vec<_> = self.leadership.isr.iter().copied().filter(stays).collect();
+                let is_smaller = isr.len() < self.leadership.isr.len();
+                if !is_smaller {
+                    isr.reverse();
+                }
+                if is_smaller || !self.additions.is_empty() {
                     effects.propose = Some(self.propose(isr));
                 }
             }
@@ -334,22 +359,39 @@ impl LeaderReplica {
         if !matches!(&self.proposal, Proposal::Sent(sent) if sent == proposed) {
             return LeaderEffects::default();
         }
-        self.proposal = match outcome {
+        match outcome {
             ProposalOutcome::Committed(leadership) => {
-                self.proposal = Proposal::Repeat(proposed.clone());
+                let is_unchanged = leadership.leader_epoch == self.leadership.leader_epoch
+                    && leadership.partition_epoch == self.leadership.partition_epoch;
+                self.proposal =
+                    if is_unchanged { Proposal::None } else { Proposal::Repeat(proposed.clone()) };
                 return self.assigned(leadership, moment);
             }
-            // A member is not the live registration that the proposal names, and never will be
-            // again: no copy of the proposal can take effect later. Before AlterPartition v2 the
-            // same refusal is OPERATION_NOT_ATTEMPTED.
+            // A member cannot join now. Before AlterPartition v2 the same refusal is
+            // OPERATION_NOT_ATTEMPTED.
             ProposalOutcome::Refused(
                 ErrorCode::IneligibleReplica | ErrorCode::OperationNotAttempted,
-            ) => Proposal::None,
+            ) => self.refused(moment),
             ProposalOutcome::Refused(_) | ProposalOutcome::Unknown => {
-                Proposal::Repeat(proposed.clone())
+                self.has_lost_copy = true;
+                self.proposal = Proposal::Repeat(proposed.clone());
             }
-        };
+        }
         self.raise_high_watermark(moment)
+    }
+
+    /// The replicas that were proposed may not join now.
+    fn refused(&mut self, moment: Moment) {
+        self.proposal = Proposal::None;
+        let pause_ms = self.settings.lag_time_max_ms / REFUSAL_PAUSES;
+        for follower in &mut self.followers {
+            if self.additions.contains(&follower.replica) {
+                follower.not_before_ms = moment.now_ms.saturating_add(pause_ms);
+            }
+        }
+        if !self.has_lost_copy {
+            self.additions.clear();
+        }
     }
 
     /// The controller's word on this partition, by LeaderAndIsr or as the answer to a proposal. It
@@ -362,6 +404,8 @@ impl LeaderReplica {
             return LeaderEffects::default();
         }
         self.proposal = Proposal::None;
+        self.additions.clear();
+        self.has_lost_copy = false;
         self.leadership = leadership;
         self.match_followers(moment.now_ms);
         self.raise_high_watermark(moment)
@@ -388,19 +432,14 @@ impl LeaderReplica {
     }
 
     fn is_in_maximal_isr(&self, replica: i32) -> bool {
-        let is_proposed = match &self.proposal {
-            Proposal::None => false,
-            Proposal::Sent(proposed) | Proposal::Repeat(proposed) => {
-                proposed.isr.iter().any(|member| member.replica == replica)
-            }
-        };
-        is_proposed || self.member(replica).is_some()
+        self.additions.contains(&replica) || self.member(replica).is_some()
     }
 
     /// Whether the follower may be proposed for the ISR: it has all that is committed, and all that
     /// the log held when this epoch began.
-    fn may_join(&self, follower: &FollowerProgress) -> bool {
+    fn may_join(&self, follower: &FollowerProgress, moment: Moment) -> bool {
         self.proposal == Proposal::None
+            && moment.now_ms >= follower.not_before_ms
             && follower.is_alive
             && self.member(follower.replica).is_none()
             && follower.log_end >= self.high_watermark
@@ -418,6 +457,11 @@ impl LeaderReplica {
 
     fn propose(&mut self, isr: Vec<IsrMember>) -> ProposedIsr {
         let Leadership { leader_epoch, partition_epoch, .. } = self.leadership;
+        for IsrMember { replica, .. } in &isr {
+            if !self.is_in_maximal_isr(*replica) {
+                self.additions.push(*replica);
+            }
+        }
         let proposed = ProposedIsr { leader_epoch, partition_epoch, isr };
         self.proposal = Proposal::Sent(proposed.clone());
         proposed
@@ -469,6 +513,7 @@ impl FollowerProgress {
             caught_up_ms: if is_in_sync { now_ms } else { i64::MIN },
             leader_end_at_fetch: Offset::NONE,
             fetched_ms: now_ms,
+            not_before_ms: now_ms,
         }
     }
 

@@ -118,6 +118,7 @@ pub struct Spent {
     pub late: u8,
     pub stops: u8,
     pub moves: u8,
+    pub refusals: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

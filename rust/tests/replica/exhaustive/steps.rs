@@ -2,6 +2,8 @@
 
 use crate::replica::leader::{LeaderReplica, ProposalOutcome, ProposedIsr};
 
+use krust::protocol::ErrorCode;
+
 use super::cluster::{Broker, Cluster, Flight, Late, Proposal, Role};
 use super::replica::Outcome;
 use super::variants::Variant;
@@ -26,6 +28,8 @@ pub struct Bounds {
     pub stops: u8,
     /// Elections of another in-sync replica while the leader lives.
     pub moves: u8,
+    /// Additions to the in-sync set that the controller refuses, for a reason that passes.
+    pub refusals: u8,
 }
 
 pub struct Search {
@@ -49,6 +53,7 @@ pub enum Step {
     DeliverLate(usize),
     Tick(usize),
     DeliverProposal(usize),
+    RefuseProposal(usize),
     LoseProposal(usize),
     LoseProposalForNow(usize),
     Expire(usize),
@@ -79,7 +84,7 @@ impl Search {
         out.extend((0..cluster.late.len()).map(Step::DeliverLate));
         for at in 0..cluster.proposals.len() {
             out.extend([Step::DeliverProposal(at), Step::LoseProposal(at)]);
-            out.push(Step::LoseProposalForNow(at));
+            out.extend([Step::LoseProposalForNow(at), Step::RefuseProposal(at)]);
         }
     }
 
@@ -108,6 +113,7 @@ impl Search {
             Step::DeliverLate(at) => self.deliver_late(cluster, at),
             Step::Tick(node) => self.tick(cluster, node),
             Step::DeliverProposal(at) => self.deliver_proposal(cluster, at),
+            Step::RefuseProposal(at) => Ok(self.refuse_proposal(cluster, at)),
             Step::LoseProposal(at) => self.lose_proposal(cluster, at, false),
             Step::LoseProposalForNow(at) => self.lose_proposal(cluster, at, true),
             Step::Expire(node) => Ok(self.expire(cluster, node)),
@@ -261,6 +267,23 @@ impl Search {
             }
         }
         Ok(Some(next))
+    }
+
+    /// The controller refuses to let a replica join now.
+    fn refuse_proposal(&self, cluster: &Cluster, at: usize) -> Option<Cluster> {
+        let Proposal { from, broker_epoch, proposed, outcome } = &cluster.proposals[at];
+        if outcome.is_some() || cluster.spent.refusals >= self.bounds.refusals {
+            return None;
+        }
+        let (altered, _) = self.alter(cluster.clone(), (*from, *broker_epoch), proposed)?;
+        if altered.state.isr.len() <= cluster.state.isr.len() {
+            return None;
+        }
+        let mut next = cluster.clone();
+        next.spent.refusals += 1;
+        let refused = ProposalOutcome::Refused(ErrorCode::IneligibleReplica);
+        next.proposals[at].outcome = Some(refused);
+        Some(next)
     }
 
     fn alter(

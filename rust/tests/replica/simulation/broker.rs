@@ -352,15 +352,15 @@ impl Broker {
     /// A leader proposes an in-sync set to the controller here; without one it is refused.
     pub fn propose_to_controller(
         &mut self,
-        (from, broker_epoch): (usize, i64),
-        proposed: ProposedIsr,
+        by: (usize, i64),
+        (proposed, refuses): (ProposedIsr, bool),
         effects: &mut Effects,
     ) {
         match &mut self.controller {
-            Some(controller) => controller.alter(from, broker_epoch, proposed),
+            Some(controller) => controller.alter(by, proposed, refuses),
             None => {
                 let outcome = ProposalOutcome::Refused(ErrorCode::NotController);
-                effects.sends.push((from, Message::Altered { proposed, outcome }));
+                effects.sends.push((by.0, Message::Altered { proposed, outcome }));
             }
         }
         self.run_controller(effects);

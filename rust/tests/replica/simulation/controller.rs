@@ -33,6 +33,7 @@ enum Task {
         node: usize,
         broker_epoch: i64,
         proposed: ProposedIsr,
+        refuses: bool,
     },
     Command(Command),
 }
@@ -81,9 +82,14 @@ impl Controller {
         self.tasks.push_back(Task::Command(command));
     }
 
-    /// A leader proposes an in-sync set.
-    pub fn alter(&mut self, node: usize, broker_epoch: i64, proposed: ProposedIsr) {
-        self.tasks.push_back(Task::Alter { node, broker_epoch, proposed });
+    /// A leader proposes an in-sync set. `refuses`: a replica that would join may not do so now.
+    pub fn alter(
+        &mut self,
+        (node, broker_epoch): (usize, i64),
+        proposed: ProposedIsr,
+        refuses: bool,
+    ) {
+        self.tasks.push_back(Task::Alter { node, broker_epoch, proposed, refuses });
     }
 
     /// Works until it waits for ZooKeeper, or nothing is left to do.
@@ -124,9 +130,13 @@ impl Controller {
                     self.write(next, None, effects);
                 }
             }
-            Task::Alter { node, broker_epoch, proposed } => {
+            Task::Alter { node, broker_epoch, proposed, refuses } => {
                 let by = (node_id(node), broker_epoch);
                 match decisions::altered(state, by, &proposed, context) {
+                    Ok(Some(next)) if refuses && next.isr.len() > state.isr.len() => {
+                        let outcome = ProposalOutcome::Refused(ErrorCode::IneligibleReplica);
+                        answer(node, proposed, outcome, effects);
+                    }
                     Ok(Some(next)) => self.write(next, Some((node, proposed)), effects),
                     Ok(None) => {
                         let outcome = ProposalOutcome::Committed(self.leadership(state));

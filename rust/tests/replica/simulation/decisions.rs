@@ -19,6 +19,9 @@ pub struct Policy {
     /// A new leader epoch begins when a controller takes a dead follower out of the in-sync set, as
     /// in Kafka.
     pub new_epoch_for_isr: bool,
+    /// Kafka's controller: it writes an in-sync set anew if only the order differs. krust's does so
+    /// if the leader that asks knows the newest state.
+    pub is_kafka: bool,
 }
 
 /// What became of a replica that the state names.
@@ -200,10 +203,6 @@ pub fn commanded(
 }
 
 /// A leader proposes an in-sync set: the state with it, or `None` if that is the state already.
-///
-/// INELIGIBLE_REPLICA is final for the leader, so it is answered only where no later copy of the
-/// proposal can succeed: the named registration is gone for good. One that is newer than all that
-/// this controller has read is refused for now.
 pub fn altered(
     state: &PartitionState,
     (node, broker_epoch): (i32, i64),
@@ -222,10 +221,14 @@ pub fn altered(
         return Err(ErrorCode::FencedLeaderEpoch);
     }
     let same = |it: &IsrMember| state.isr.iter().any(|own| own.replica == it.replica);
-    if proposed.isr.len() == state.isr.len() && proposed.isr.iter().all(same) {
+    let is_same = proposed.isr.len() == state.isr.len() && proposed.isr.iter().all(same);
+    let in_order =
+        || proposed.isr.iter().zip(&state.isr).all(|(it, own)| it.replica == own.replica);
+    let is_newest = proposed.partition_epoch == state.partition_epoch;
+    if is_same && if policy.is_kafka { in_order() } else { !is_newest } {
         return Ok(None);
     }
-    if proposed.partition_epoch != state.partition_epoch {
+    if !is_newest {
         return Err(ErrorCode::InvalidUpdateVersion);
     }
     let mut isr = Vec::new();
@@ -246,8 +249,7 @@ pub fn altered(
 fn joining(named: IsrMember, brokers: &BrokerList) -> Result<IsrMember, ErrorCode> {
     match brokers.find(named.replica) {
         Some(live) if live.broker_epoch == named.broker_epoch => Ok(named),
-        Some(live) if live.broker_epoch > named.broker_epoch => Err(ErrorCode::IneligibleReplica),
-        None if named.broker_epoch <= brokers.zxid => Err(ErrorCode::IneligibleReplica),
-        _ => Err(ErrorCode::NotController),
+        Some(live) if live.broker_epoch < named.broker_epoch => Err(ErrorCode::NotController),
+        _ => Err(ErrorCode::IneligibleReplica),
     }
 }

@@ -54,6 +54,8 @@ pub struct Faults {
     pub leader_move: u64,
     pub reassignment: u64,
     pub deletion: u64,
+    /// Additions to the in-sync set that a controller refuses, for a reason that passes.
+    pub refusal: u64,
 }
 
 impl Plan {
@@ -73,6 +75,7 @@ impl Plan {
             min_insync_replicas,
             elects_uncleanly: random.percent(25),
             new_epoch_for_isr: random.percent(50),
+            is_kafka: random.percent(30),
         };
         Self {
             brokers,
@@ -119,6 +122,7 @@ impl Faults {
             leader_move: random.sometimes(50, 20),
             reassignment: random.sometimes(40, 15),
             deletion: random.sometimes(30, 15),
+            refusal: random.sometimes(40, 50),
         }
     }
 

@@ -294,7 +294,9 @@ impl Run {
             }
             Event::Deliver { from, message, .. } => {
                 let by_fetch = !self.random.percent(self.plan.old_leaders);
-                receive(broker, (from, message), (clock_ms, by_fetch), &mut effects);
+                let refuses = self.random.percent(self.faults.refusal);
+                let chances = Chances { by_fetch, refuses };
+                receive(broker, (from, message), (clock_ms, chances), &mut effects);
             }
             _ => {}
         }
@@ -415,7 +417,9 @@ impl Run {
             return;
         }
         let is_for_store = from == ZOOKEEPER || to == ZOOKEEPER;
-        if !is_for_store && self.random.percent(self.faults.repeat) {
+        // A proposal is sent once on one connection; the leader repeats it where it must.
+        let is_once = matches!(message, Message::AlterPartition { .. } | Message::Altered { .. });
+        if !is_for_store && !is_once && self.random.percent(self.faults.repeat) {
             let delay = self.delay();
             self.after(delay, Event::Deliver { from, to, run, message: message.clone() });
         }
@@ -487,11 +491,17 @@ impl Run {
     }
 }
 
+/// What chance decides about a message.
+struct Chances {
+    by_fetch: bool,
+    refuses: bool,
+}
+
 /// A broker gets a message.
 fn receive(
     broker: &mut Broker,
     (from, message): (usize, Message),
-    (clock_ms, by_fetch): (i64, bool),
+    (clock_ms, Chances { by_fetch, refuses }): (i64, Chances),
     effects: &mut Effects,
 ) {
     match message {
@@ -504,7 +514,7 @@ fn receive(
         Message::Produce(batch) => broker.produce(batch, clock_ms, effects),
         Message::Assign(assignment) => broker.assigned(&assignment, (clock_ms, by_fetch), effects),
         Message::AlterPartition { broker_epoch, proposed } => {
-            broker.propose_to_controller((from, broker_epoch), proposed, effects);
+            broker.propose_to_controller((from, broker_epoch), (proposed, refuses), effects);
         }
         Message::Altered { proposed, outcome } => {
             broker.proposal_ended(&proposed, outcome, (clock_ms, effects));
