@@ -28,6 +28,8 @@ pub struct Plan {
     pub old_leaders: u64,
     /// Nothing is written after everything was mended.
     pub ends_silently: bool,
+    /// In the end a follower falls silent.
+    pub ends_with_silence: bool,
     pub faults: Faults,
 }
 
@@ -86,6 +88,7 @@ impl Plan {
             names_registrations: random.percent(50),
             old_leaders: if random.percent(40) { 30 } else { 0 },
             ends_silently: random.percent(50),
+            ends_with_silence: random.percent(25),
             faults: Faults::of(random),
         }
     }

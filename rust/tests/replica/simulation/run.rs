@@ -2,7 +2,8 @@
 //!
 //! A run has two halves. In the first, faults come at random (`faults`). Then everything is mended
 //! and every broker started; the cluster must come to rest with all replicas in sync and equal, and
-//! everything that clients wrote acknowledged.
+//! everything that clients wrote acknowledged. At the end of some runs a follower falls silent: it
+//! must leave the in-sync set, writes must go on, and the cluster come to rest again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,15 +15,18 @@ use super::broker::{Broker, Effects};
 use super::checks::Checks;
 use super::clients::Client;
 use super::messages::{CLIENTS, Command, Message, ZOOKEEPER};
-use super::plan::{Faults, Plan, SESSION_MS, TICK_MS};
+use super::plan::{Faults, LAG_MS, Plan, SESSION_MS, TICK_MS};
 use super::random::{Random, TraceHasher};
-use super::zookeeper::{StoreAnswer, ZooKeeper};
+use super::zookeeper::{StoreAnswer, ZooKeeper, node_id};
 
 /// How long things go wrong, and how long the cluster may then take to come to rest.
 const FAULTY_MS: i64 = 600;
 const REST_MS: i64 = 4_000;
 /// Clients write until then, if they write on when everything is mended.
 const WRITES_END_MS: i64 = FAULTY_MS + 100;
+/// A follower that falls silent has left the in-sync set after so long, and the high watermark has
+/// passed what was written then after as long again.
+const SILENT_MS: i64 = 4 * LAG_MS;
 /// How often it is looked at whether the cluster is at rest.
 const LOOK_MS: i64 = 25;
 /// An operator waits so long for a leader before the unclean election is asked for.
@@ -85,6 +89,8 @@ pub struct Run {
     pub cuts: Vec<(usize, usize)>,
     pub checks: Checks,
     pub is_calm: bool,
+    /// A follower is silent, and clients write.
+    is_silent: bool,
     pub report: Report,
     trace: TraceHasher,
     /// Whether the trace is printed (`KRUST_REPLICA_TRACE`).
@@ -109,6 +115,7 @@ pub fn run(seed: u64) -> Result<Report, String> {
         clients: (0..3).map(|number| Client::new(number, number > 0)).collect(),
         cuts: Vec::new(),
         is_calm: false,
+        is_silent: false,
         report: Report::default(),
         trace: TraceHasher::default(),
         prints: std::env::var_os("KRUST_REPLICA_TRACE").is_some(),
@@ -134,15 +141,55 @@ impl Run {
         self.after(40, Event::Fault);
         self.until(FAULTY_MS)?;
         self.mend();
-        let (calm_since, end) = (self.now_ms, self.now_ms + REST_MS);
+        self.rest()?;
+        if self.plan.ends_with_silence {
+            self.silence_a_follower()?;
+            self.rest()?;
+        }
+        Ok(())
+    }
+
+    /// The cluster comes to rest.
+    fn rest(&mut self) -> Result<(), String> {
+        let calm_since = self.now_ms;
         while let Err(what) = self.is_at_rest() {
-            if self.now_ms >= end {
+            if self.now_ms >= calm_since + REST_MS {
                 return Err(format!("liveness: {what}: {:?}", self.zookeeper.state));
             }
             if self.now_ms - calm_since > UNCLEAN_AFTER_MS && self.zookeeper.state.leader < 0 {
                 self.command(Command::ElectUncleanly);
             }
             self.until(self.now_ms + LOOK_MS)?;
+        }
+        Ok(())
+    }
+
+    /// A follower that is not the controller does nothing for a time, while clients write.
+    fn silence_a_follower(&mut self) -> Result<(), String> {
+        let state = &self.zookeeper.state;
+        let (leader, controller) = (state.leader, self.zookeeper.controller.map(node_id));
+        let terms = (state.leader_epoch, self.zookeeper.controller_epoch);
+        let is_other = |it: &&i32| **it != leader && Some(**it) != controller;
+        let Some(silent) = state.replicas.iter().find(is_other).copied() else { return Ok(()) };
+        self.note(|| format!("broker {silent} falls silent"));
+        let end = self.now_ms + 2 * SILENT_MS;
+        self.brokers[usize::try_from(silent).unwrap()].paused_until_ms = end;
+        self.is_silent = true;
+        self.until(self.now_ms + SILENT_MS)?;
+        self.is_silent = false;
+        let state = &self.zookeeper.state;
+        let is_same_term = |it: &ZooKeeper| (it.state.leader_epoch, it.controller_epoch) == terms;
+        if is_same_term(&self.zookeeper) && state.is_in_sync(silent) {
+            return Err(format!("liveness: {silent} is silent and in sync: {state:?}"));
+        }
+        let leader = usize::try_from(leader).unwrap();
+        let written = self.brokers[leader].log_end();
+        self.until(end)?;
+        let (state, high_watermark) =
+            (&self.zookeeper.state, self.brokers[leader].high_watermark());
+        let is_enough = state.isr.len() >= state.least_in_sync(&self.plan.policy);
+        if is_same_term(&self.zookeeper) && is_enough && high_watermark < written {
+            return Err(format!("liveness: {high_watermark} waits for {silent}: {state:?}"));
         }
         Ok(())
     }
@@ -379,6 +426,7 @@ impl Run {
     fn client_turn(&mut self, number: usize) {
         let mut sends = Vec::new();
         let is_over = self.is_calm && self.plan.ends_silently || self.now_ms > WRITES_END_MS;
+        let is_over = is_over && !self.is_silent;
         let brokers = (self.brokers.len(), &mut self.random);
         self.clients[number].turn((self.now_ms, is_over), brokers, &mut sends);
         for (to, message) in sends {
