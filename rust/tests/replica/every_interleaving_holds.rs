@@ -109,6 +109,16 @@ fn truncating_to_the_high_watermark_is_refuted() {
     refuted(&search(2, Variant::TruncatesByWatermark, MOVED), &["D1", "R"]);
 }
 
+/// A leader is elected away and back. A Fetch of its first term comes in its second one and counts,
+/// and its answer is taken. Then the follower leads in the epoch between, which is over, and
+/// truncates.
+#[test]
+fn a_fetch_that_names_no_epoch_is_refuted() {
+    let bounds = Bounds { leader_epochs: 3, writes: 3, moves: 2, ..CALM };
+    refuted(&search(2, Variant::FetchNamesNoEpoch, bounds), &["D1", "R"]);
+    holds(&search(2, Variant::Right, bounds));
+}
+
 #[test]
 fn an_in_sync_set_that_holds_before_it_is_confirmed_is_refuted() {
     let bounds = Bounds { records: 1, ..CALM };

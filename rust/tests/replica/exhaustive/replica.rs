@@ -78,7 +78,8 @@ impl Cluster {
                 let to = broker.log.high_watermark;
                 broker.log.truncate(to);
             }
-            broker.role = Role::Follower(FollowerReplica::new(Epoch(epoch), true), leader);
+            let by_fetch = search.variant != Variant::FetchNamesNoEpoch;
+            broker.role = Role::Follower(FollowerReplica::new(Epoch(epoch), by_fetch), leader);
         } else {
             broker.role = Role::None;
         }
@@ -140,12 +141,14 @@ impl Cluster {
     ) -> Result<Option<(LeaderAnswer, Vec<Record>)>, String> {
         let Role::Leader(leader) = &self.brokers[to].role else { return Ok(None) };
         let epoch = leader.leadership().leader_epoch;
-        if serving::check_epoch(serving::epoch_of(&request), epoch).is_err() {
+        let names_epoch = search.variant != Variant::FetchNamesNoEpoch
+            || !matches!(request, FollowerRequest::Fetch { .. });
+        if names_epoch && serving::check_epoch(serving::epoch_of(&request), epoch).is_err() {
             return Ok(None);
         }
         let request = match (search.variant, request) {
             (
-                Variant::TruncatesByWatermark,
+                Variant::TruncatesByWatermark | Variant::FetchNamesNoEpoch,
                 FollowerRequest::Fetch { fetch_offset, log_start, current_leader_epoch, .. },
             ) => FollowerRequest::Fetch {
                 fetch_offset,

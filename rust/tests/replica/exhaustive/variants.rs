@@ -6,6 +6,9 @@ pub enum Variant {
     Right,
     /// A follower truncates to its high watermark, and never learns of a divergence (KIP-101).
     TruncatesByWatermark,
+    /// A Fetch names neither the leader's epoch nor that of the last batch (KIP-320). Followers
+    /// truncate by the ends of epochs.
+    FetchNamesNoEpoch,
     /// A leader takes a proposed in-sync set for the committed one.
     AppliesUnconfirmed,
     /// The high watermark no longer waits for a follower whose removal was proposed.
