@@ -89,6 +89,13 @@ fn appends(c: &mut Criterion) {
             log.commit(appended.staged).unwrap();
         });
     });
+    c.bench_function("the same on a network thread", |b| {
+        b.iter(|| {
+            let at_once = log.stage_at_once(black_box(&batch), &facts, 1).unwrap();
+            let appended = at_once.unwrap_or_else(|| log.stage(&batch, &facts, 1).unwrap());
+            log.commit(appended.staged).unwrap();
+        });
+    });
     c.bench_function("stage 32 x 100 B, one commit, write not counted", |b| {
         b.iter(|| {
             let mut last = None;

@@ -1,11 +1,12 @@
 //! Reads that must not wait for the disk, for threads that serve many connections.
 //!
 //! Inside [`without_waiting`] a read of bytes outside the page cache fails with `WouldBlock` and
-//! changes nothing; the caller repeats all of it on another thread. Elsewhere reads wait as usual.
+//! changes nothing; the caller repeats all of it on another thread. So does the opening of a
+//! segment for which another one must be synced and closed first. Elsewhere both wait as usual.
 //! If the system cannot tell (no `RWF_NOWAIT`), reads wait too.
 //! Invariant: such a failure is no error of the disk, and takes no directory offline.
 //! Threads: the mode belongs to the thread.
-//! Not promised: opening a file may wait, and cached bytes may be evicted before they are sent.
+//! Not promised: other openings may wait, and cached bytes may be evicted before they are sent.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -33,9 +34,14 @@ pub fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Whether this thread may wait for the disk now.
+pub(crate) fn may_wait() -> bool {
+    MAY_WAIT.get()
+}
+
 /// Reads into `buf` from `position` on; how many bytes came, 0 at the file's end.
 pub(crate) fn read_at(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
-    if MAY_WAIT.get() {
+    if may_wait() {
         return file.read_at(buf, position);
     }
     match sys::read_cached(file, buf, position) {

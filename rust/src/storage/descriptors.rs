@@ -76,6 +76,16 @@ impl Descriptors {
         let _ = self.later.set(Box::new(later));
     }
 
+    /// Whether so many files are open that who opens one more may have to sync another one.
+    pub(crate) fn must_sync_first(&self) -> bool {
+        self.len() >= self.most()
+    }
+
+    /// How many may be open before the next opener syncs one.
+    const fn most(&self) -> usize {
+        self.limit + self.limit / 2
+    }
+
     /// Takes note that `holder` opens something now, and makes room for it.
     pub(crate) fn enter(&self, holder: Weak<dyn Holder>) {
         let (unsynced, count) = {
@@ -84,7 +94,7 @@ impl Descriptors {
         };
         if let Some(unsynced) = unsynced {
             match self.later.get() {
-                Some(later) if count < self.limit + self.limit / 2 => later(unsynced),
+                Some(later) if count < self.most() => later(unsynced),
                 _ => {
                     if let Some(holder) = unsynced.upgrade() {
                         holder.sync_now();

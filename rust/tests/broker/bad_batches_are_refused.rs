@@ -133,6 +133,7 @@ fn a_bad_batch_with_acks_zero_closes_the_connection() {
     let mut fixture = made();
     let mut conn = fixture.connect();
     fixture.event(&mut conn, &[produce(9, 0, &batch(&["a"])).bytes]);
+    fixture.turn_until_idle(&mut conn);
     assert_eq!((conn.flow, conn.sent.len()), (Flow::Go, 0));
     fixture.event(&mut conn, &[produce(9, 0, b"nonsense").bytes]);
     assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));

@@ -23,6 +23,8 @@ use tempfile::TempDir;
 pub const NOW_MS: i64 = 1_700_000_000_000;
 /// For how long a test waits for what another thread does, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The API key of Produce.
+const PRODUCE: i16 = 0;
 /// What a client of these tests calls itself.
 pub const CLIENT_ID: &str = "test";
 
@@ -69,6 +71,8 @@ pub struct TestBroker {
     version: u64,
     conns: u64,
     broken: bool,
+    /// Answers for connections that no turn was given yet.
+    done: Vec<Done>,
     /// Removed with the last fixture that stood there.
     dir: Arc<TempDir>,
 }
@@ -134,8 +138,18 @@ impl TestBroker {
         let mail = Arc::<Mail>::default();
         broker.connect(mail.clone());
         let thread = broker.thread(0);
-        let mut fixture =
-            Self { broker, policy, clock, thread, mail, version: 0, conns: 0, broken: false, dir };
+        let mut fixture = Self {
+            broker,
+            policy,
+            clock,
+            thread,
+            mail,
+            version: 0,
+            conns: 0,
+            broken: false,
+            done: Vec::new(),
+            dir,
+        };
         fixture.broker.load().unwrap();
         fixture.apply(Delta {
             cluster_id: Some("krustkrustkrustkrustkr".into()),
@@ -230,14 +244,18 @@ impl TestBroker {
 
     /// Lets the reactor turn once: mail and timers.
     pub fn turn(&mut self, conns: &mut [&mut Conn]) {
-        let mut done = Vec::new();
+        let mut done = std::mem::take(&mut self.done);
         let mut wakes: Vec<Wake> =
             self.mail.0.lock().unwrap().drain(..).map(|(_, wake)| wake).collect();
         self.broker.wake(&mut self.thread, &mut wakes, &mut done);
         let now_ms = Clock::monotonic_ms(&self.clock);
         self.broker.expire(&mut self.thread, now_ms, &mut done);
-        for Done { conn, slot, output, flow } in done {
-            let conn = conns.iter_mut().find(|other| other.id == conn).unwrap();
+        for answer in done {
+            let Some(conn) = conns.iter_mut().find(|other| other.id == answer.conn) else {
+                self.done.push(answer);
+                continue;
+            };
+            let Done { slot, output, flow, .. } = answer;
             assert!(conn.replies.fill(slot, output));
             conn.flow = flow;
             conn.heed(now_ms);
@@ -260,14 +278,26 @@ impl TestBroker {
         });
     }
 
+    /// Turns until no request of `conn` waits.
+    pub fn turn_until_idle(&mut self, conn: &mut Conn) {
+        until("a request waits for ever", || {
+            self.turn(&mut [conn]);
+            !conn.is_waiting()
+        });
+    }
+
     pub fn close(&mut self, mut conn: Conn) {
         let session = conn.session.take().unwrap();
         self.broker.closed(&mut self.thread, conn.id, session);
     }
 
-    /// Sends one request and takes its reply, which must be there at once.
+    /// Sends one request and takes its reply, which must be there at once. A worker may do a
+    /// Produce: it makes the files of a log.
     pub fn ask(&mut self, conn: &mut Conn, request: &Frame) -> Vec<u8> {
         self.event(conn, std::slice::from_ref(&request.bytes));
+        if request.key == PRODUCE && conn.is_waiting() {
+            self.turn_until_sent(conn);
+        }
         conn.reply(request)
     }
 

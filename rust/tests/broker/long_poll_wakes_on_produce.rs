@@ -95,7 +95,7 @@ fn replies_keep_the_order_of_their_connection() {
     let (poll, write) = (POLL.of(&[0]), produce(9, 1, &batch(&["a"])));
     fixture.event(&mut conn, &[poll.bytes.clone(), write.bytes.clone()]);
     assert!(conn.sent.is_empty(), "the poll comes first");
-    fixture.turn(&mut [&mut conn]);
+    fixture.turn_until_idle(&mut conn);
     assert_eq!(values(&fetched(12, &conn.reply(&poll)).2[0].3).len(), 1);
     conn.reply(&write);
 }

@@ -1,14 +1,18 @@
-//! What takes long is done by workers: large compressed batches are checked there, and records are
-//! converted for old consumers. The network thread does little, and order stays.
+//! What takes long is done by workers: large compressed batches are checked there, records are
+//! converted for old consumers, and segments are made. The network thread does little, and order
+//! stays.
+
+use std::sync::Arc;
 
 use krust::broker::{Flow, Settings};
 use krust::record::batch::{Batch, HEADER_SIZE, Header};
 use krust::record::compression::Codec;
 use krust::record::convert::{LegacyTarget, to_legacy};
+use krust::storage::{Log, LogConfig};
 
 use crate::double::{Conn, Made, TestBroker};
 use crate::records::{
-    Fetch, TOPIC, batch, batch_with, fetched, get, produce, produce_to, produced, produced_to,
+    Fetch, TOPIC, batch, batch_with, fetched, get, produce, produce_to, produced, produced_to, put,
     values,
 };
 
@@ -108,6 +112,82 @@ fn batches_around_a_long_one_keep_their_order() {
     for (offset, request) in (0..).zip(&requests) {
         assert_eq!(produced(9, &conn.reply(request)), (0, offset));
     }
+}
+
+/// A topic whose segments have room for two small batches.
+fn small_segments(fixture: &mut TestBroker) -> Conn {
+    let segment_bytes = 2 * batch(&["a"]).len() as u64;
+    let config = LogConfig { segment_bytes, ..LogConfig::default() };
+    fixture.topic(TOPIC, Made { config, ..Made::default() });
+    fixture.connect()
+}
+
+fn log(fixture: &TestBroker) -> Arc<Log> {
+    let image = fixture.broker.image();
+    let partition = image.topic(TOPIC).and_then(|topic| topic.partition(0)).unwrap();
+    Arc::clone(&partition.local.as_ref().unwrap().log)
+}
+
+#[test]
+fn a_worker_makes_each_segment_of_a_log() {
+    let mut fixture = TestBroker::new();
+    let mut conn = small_segments(&mut fixture);
+    for offset in 0..8 {
+        let request = produce(9, 1, &batch(&["a"]));
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+        // The one after a roll waits if the sync that the roll asked for is in the way.
+        assert!(conn.is_waiting() || offset % 2 == 1, "offset {offset}");
+        fixture.turn_until_idle(&mut conn);
+        assert_eq!(produced(9, &conn.reply(&request)), (0, offset));
+    }
+    assert_eq!(log(&fixture).segment_summaries().unwrap().len(), 4);
+    assert_eq!(fixture.broker.memory().usage().used, 0);
+}
+
+#[test]
+fn a_worker_opens_the_indexes_for_the_first_append_after_a_start() {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
+    assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
+    let mut fixture = fixture.again();
+    fixture.topic(TOPIC, Made::default());
+    let mut conn = fixture.connect();
+    for (offset, by_a_worker) in [(1, true), (2, false)] {
+        let request = produce(9, 1, &batch(&["b"]));
+        fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+        assert_eq!(conn.is_waiting(), by_a_worker, "offset {offset}");
+        fixture.turn_until_idle(&mut conn);
+        assert_eq!(produced(9, &conn.reply(&request)), (0, offset));
+    }
+}
+
+#[test]
+fn batches_around_a_roll_keep_their_order() {
+    let mut fixture = TestBroker::new();
+    let mut conn = small_segments(&mut fixture);
+    let texts = ["a", "b", "c", "d", "e"];
+    let requests = texts.map(|text| produce(9, 1, &batch(&[text])));
+    fixture.event(&mut conn, &requests.clone().map(|it| it.bytes));
+    for (offset, request) in (0..).zip(&requests) {
+        if conn.sent.is_empty() {
+            fixture.turn_until_sent(&mut conn);
+        }
+        assert_eq!(produced(9, &conn.reply(request)), (0, offset));
+    }
+    let stored = (0..).zip(texts.map(str::to_owned)).collect::<Vec<_>>();
+    assert_eq!(values(&fixture.log(TOPIC, 0)), stored);
+}
+
+#[test]
+fn a_set_of_many_batches_of_an_old_producer_is_stored_once_beside_a_roll() {
+    let mut fixture = TestBroker::new();
+    let mut conn = small_segments(&mut fixture);
+    assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
+    let set = [batch(&["b"]), batch(&["c"])].concat();
+    assert_eq!(put(&mut fixture, &mut conn, (2, 1, &set)), (0, 1));
+    let stored = [(0, "a".to_owned()), (1, "b".to_owned()), (2, "c".to_owned())];
+    assert_eq!(values(&fixture.log(TOPIC, 0)), stored);
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod kafka_reads_what_krust_wrote;
 mod log_behaves_like_a_vector;
 mod logs_move_between_directories;
 mod many_logs_are_closed_by_one_sync;
+mod network_threads_leave_long_appends;
 mod one_sync_serves_all_that_wait;
 mod panics_are_noticed;
 mod producers_are_idempotent;

@@ -1,5 +1,5 @@
 //! Requests that need a worker: records read from disk or converted for old consumers, large
-//! batches inflated and checked, batches recompressed.
+//! batches inflated and checked, batches recompressed, segments made.
 //!
 //! A network thread serves many connections, so it does only short work of this kind. Other
 //! requests are delayed and passed to a worker, and later requests of the same client wait. The

@@ -4,7 +4,9 @@
 //! the header, note index entries, producers and epochs, keep small batches and write large ones at
 //! once; commit writes what is kept with one call and shows it. A failed write takes all back to
 //! the last commit: file, indexes, producers, epochs.
-//! Threads: all under the writer's mutex.
+//! Threads: all under the writer's mutex. A network thread stages with [`Log::stage_at_once`], and
+//! leaves to a worker what takes long (see `room`).
+//! Not promised: a commit waits where another thread began a roll after its stage.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +19,7 @@ use super::super::producers::{SequenceCheck, marker_of};
 use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::super::txnindex::AbortedTxn;
+use super::room::{self, NextBatch};
 use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer, staging};
 use crate::ids::{Epoch, Offset};
@@ -67,16 +70,6 @@ struct Ready<'b> {
     payload: &'b [u8],
 }
 
-/// What is about to be appended, and when.
-pub(super) struct NextBatch {
-    pub last_offset: i64,
-    /// Its largest timestamp.
-    pub timestamp: i64,
-    /// Its bytes.
-    pub size: usize,
-    pub now_ms: i64,
-}
-
 impl Log {
     /// Checks a batch that a producer sent and gives it its offsets. Nothing is visible or may be
     /// acknowledged before [`Log::commit`].
@@ -92,28 +85,70 @@ impl Log {
         let config = self.config.load();
         check_size(batch, &config)?;
         let mut writer = self.writer.lock();
+        if let Some(earlier) = self.check_producer(&writer, &config, batch)? {
+            return Ok(earlier);
+        }
+        let next = NextBatch::of(&writer, &config, (batch, validated, now_ms));
+        if self.must_roll(&mut writer, &config, &next)? {
+            self.roll(&mut writer, now_ms)?;
+        }
+        self.stage_at(&mut writer, &config, (batch, validated, &next))
+    }
+
+    /// The same for a thread that serves many connections. `None`, and nothing was staged, where
+    /// this would make files, read from the disk, sync, or wait for another writer: another thread
+    /// then calls [`Log::stage`].
+    pub fn stage_at_once(
+        &self,
+        batch: &Batch<'_>,
+        validated: &ValidationResult,
+        now_ms: i64,
+    ) -> Result<Option<Appended>, AppendError> {
+        let config = self.config.load();
+        check_size(batch, &config)?;
+        let Some(mut writer) = self.writer.try_lock_for(room::PATIENCE) else { return Ok(None) };
+        if let Some(earlier) = self.check_producer(&writer, &config, batch)? {
+            return Ok(Some(earlier));
+        }
+        let next = NextBatch::of(&writer, &config, (batch, validated, now_ms));
+        if !self.has_room(&writer, &config, &next) {
+            return Ok(None);
+        }
+        self.stage_at(&mut writer, &config, (batch, validated, &next)).map(Some)
+    }
+
+    /// Whether the log takes the batch. `Some`: it was appended before.
+    fn check_producer(
+        &self,
+        writer: &Writer,
+        config: &LogConfig,
+        batch: &Batch<'_>,
+    ) -> Result<Option<Appended>, AppendError> {
         self.appendable()?;
         if self.follows.load(Ordering::Acquire) {
             return Err(AppendError::NotLeader);
         }
+        let earlier = analyze_producer_state(writer, batch)?;
+        Ok(earlier.map(|(base, last, time)| Appended {
+            base_offset: Offset(base),
+            last_offset: Offset(last),
+            log_append_time: if log_append(config) { time } else { -1 },
+            log_start_offset: self.log_start_offset(),
+            duplicate: true,
+            staged: Stage { generation: writer.generation, end: last + 1 },
+        }))
+    }
+
+    /// Gives a batch its offsets and keeps it, in the active segment.
+    fn stage_at(
+        &self,
+        writer: &mut Writer,
+        config: &LogConfig,
+        (batch, validated, next): (&Batch<'_>, &ValidationResult, &NextBatch),
+    ) -> Result<Appended, AppendError> {
         let log_start_offset = self.log_start_offset();
-        if let Some((base, last, time)) = analyze_producer_state(&writer, batch)? {
-            return Ok(Appended {
-                base_offset: Offset(base),
-                last_offset: Offset(last),
-                log_append_time: if log_append(&config) { time } else { -1 },
-                log_start_offset,
-                duplicate: true,
-                staged: Stage { generation: writer.generation, end: last + 1 },
-            });
-        }
-        let log_append_time = log_append(&config).then_some(now_ms);
-        let timestamp = log_append_time.unwrap_or(validated.max_timestamp);
-        let last_offset = writer.next_offset + i64::from(batch.header().last_offset_delta);
-        let next = NextBatch { last_offset, timestamp, size: batch.size(), now_ms };
-        if self.must_roll(&mut writer, &config, &next)? {
-            self.roll(&mut writer, now_ms)?;
-        }
+        let log_append_time = log_append(config).then_some(next.now_ms);
+        let timestamp = next.timestamp;
         let patch = HeaderPatch {
             base_offset: writer.next_offset,
             leader_epoch: self.leader_epoch.load(Ordering::Acquire),
@@ -128,7 +163,7 @@ impl Log {
             ..*batch.header()
         };
         let ready = Ready { header, bytes, payload: batch.payload() };
-        self.keep(&mut writer, &config, (batch, &ready))?;
+        self.keep(writer, config, (batch, &ready))?;
         Ok(Appended {
             base_offset: Offset(patch.base_offset),
             last_offset: Offset(writer.next_offset - 1),
@@ -184,39 +219,6 @@ impl Log {
     pub(super) fn appendable(&self) -> Result<(), StorageError> {
         self.usable()?;
         self.damage.get().map_or(Ok(()), |damage| Err(damage.clone()))
-    }
-
-    /// Whether the batch does not fit into the active segment. Creates the first segment.
-    pub(super) fn must_roll(
-        &self,
-        writer: &mut Writer,
-        config: &LogConfig,
-        next: &NextBatch,
-    ) -> Result<bool, StorageError> {
-        let NextBatch { last_offset, timestamp, size, now_ms } = *next;
-        let active = self.segments.load().last().cloned();
-        let Some(active) = active else {
-            return self.first_segment(writer, now_ms).map(|()| false);
-        };
-        if active.is_sealed() {
-            active.unseal()?;
-            writer.max = active.max_timestamp()?;
-            writer.committed.max = writer.max;
-        }
-        let age = match active.first_timestamp()? {
-            Some(first) if first >= 0 => timestamp.saturating_sub(first),
-            _ => now_ms.saturating_sub(writer.active_since_ms),
-        };
-        let index_full = |bytes: usize, entry: u64| {
-            bytes as u64 + entry > config.segment_index_bytes / entry * entry
-        };
-        let full = writer.position + size as u64 > config.segment_bytes
-            || age > config.full_after_ms().saturating_sub(jitter(config, active.base_offset))
-            || index_full(active.offsets.active_size(), 8)
-            || index_full(active.times.active_size(), 12);
-        let no_room = last_offset - active.base_offset > i64::from(i32::MAX)
-            || writer.position + size as u64 > i32::MAX as u64;
-        Ok((full && writer.position > 0) || no_room)
     }
 
     /// Notes a batch everywhere, and keeps or writes its bytes.
@@ -433,7 +435,7 @@ impl Log {
     }
 }
 
-fn log_append(config: &LogConfig) -> bool {
+pub(super) fn log_append(config: &LogConfig) -> bool {
     config.timestamp_type == TimestampType::LogAppend
 }
 
@@ -490,13 +492,4 @@ pub(super) fn note_producer(
     }
     writer.producers.note(header, batch.is_transactional());
     None
-}
-
-/// What a segment's life is shortened by, the same at every look.
-fn jitter(config: &LogConfig, base_offset: i64) -> i64 {
-    if config.segment_jitter_ms <= 0 {
-        return 0;
-    }
-    let mixed = base_offset.unsigned_abs().wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1;
-    i64::try_from(mixed).unwrap_or(0) % (config.segment_jitter_ms + 1)
 }

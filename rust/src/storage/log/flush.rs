@@ -2,7 +2,8 @@
 //!
 //! Order in a flush: data and indexes of each segment since the last flush, epochs, directory
 //! entries, then the flushed offset rises. A sync that fails takes the log directory offline.
-//! Threads: rolls under the writer's mutex and without a sync; flushes on the sync thread or the
+//! Threads: rolls under the writer's mutex and without a sync, for producers on a worker: to give
+//! back the disk reserved for a segment takes milliseconds; flushes on the sync thread or the
 //! caller's, the mutex held only to learn what to do.
 
 use std::path::{Path, PathBuf};

@@ -7,7 +7,8 @@
 
 use super::super::config::LogConfig;
 use super::super::errors::{AppendError, StorageError};
-use super::append::{NextBatch, corrupt, note_producer};
+use super::append::{corrupt, note_producer};
+use super::room::NextBatch;
 use super::{Log, Writer};
 use crate::ids::Offset;
 use crate::record::RecordError;

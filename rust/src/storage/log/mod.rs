@@ -24,6 +24,7 @@ mod recent;
 mod recent_batches;
 mod relocate;
 mod retention;
+mod room;
 mod segments;
 mod staging;
 mod tail;

@@ -18,6 +18,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
+use super::cold;
 use super::descriptors::{CloseOutcome, Holder};
 use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, LOG_LAST, LOG_TMP, SNAPSHOT, TIME_INDEX, TXN_INDEX};
@@ -223,6 +224,11 @@ impl Segment {
         self.sealed.load(Ordering::Acquire)
     }
 
+    /// Whether its file is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.file.load().is_some()
+    }
+
     /// The open file, which stays open while the caller holds it. Not found: the segment is gone
     /// or replaced, and the log has another list of segments, or soon.
     pub(crate) fn file(self: &Arc<Self>) -> Result<Arc<File>, StorageError> {
@@ -281,6 +287,9 @@ impl Segment {
     }
 
     fn open(self: &Arc<Self>, path: &Path, create: bool) -> Result<Arc<File>, StorageError> {
+        if !cold::may_wait() && self.partition_dir.log_dir.descriptors().must_sync_first() {
+            return Err(StorageError::io("open", path, io::ErrorKind::WouldBlock.into()));
+        }
         self.enter();
         let disk = self.partition_dir.log_dir.disk();
         let file = self.with_room(|| if create { disk.create(path) } else { disk.open(path) });

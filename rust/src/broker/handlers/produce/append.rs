@@ -21,7 +21,7 @@ use crate::record::compression::Codec;
 use crate::record::faults::RecordFaults;
 use crate::record::walk::NO_KEY;
 use crate::record::{RecordError, convert};
-use crate::storage::{AppendError, LogConfig, TimestampType};
+use crate::storage::{AppendError, Appended, Log, LogConfig, TimestampType};
 use crate::work;
 
 /// The first version that must bring exactly one batch of magic 2.
@@ -185,6 +185,10 @@ impl Append {
             let validated = self.check(&batch, (topic, partition))?;
             checked.push((batch, validated));
         }
+        // A network thread may stage the first and not the second.
+        if checked.len() > 1 && self.share.is_here() {
+            return Err(Refused::TakesLong);
+        }
         let mut whole: Option<Part> = None;
         for (batch, validated) in &checked {
             let part = self.keep(partition, config, (batch, validated, scratch))?;
@@ -288,14 +292,14 @@ impl Append {
     ) -> Result<Part, Refused> {
         let term = partition.term();
         let appended = match recompressed(batch, config) {
-            None => partition.log.stage(batch, validated, self.now_ms)?,
+            None => self.stage_in(&partition.log, batch, validated)?,
             Some(codec) => {
                 scratch.clear();
                 let codec = Codec::from_bits(i16::from(codec))?;
                 let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
                 convert::recompress(batch, codec.into(), limit, scratch)?;
                 let anew = Batch::parse(scratch)?;
-                let appended = partition.log.stage(&anew, validated, self.now_ms)?;
+                let appended = self.stage_in(&partition.log, &anew, validated)?;
                 scratch.clear();
                 scratch.shrink_to(KEPT);
                 appended
@@ -312,6 +316,19 @@ impl Append {
             term,
             wanted: Offset(appended.last_offset.0 + 1),
         })
+    }
+
+    /// Stages a batch in a log. A worker does what needs a new segment, or waits.
+    fn stage_in(
+        &self,
+        log: &Log,
+        batch: &Batch<'_>,
+        validated: &ValidationResult,
+    ) -> Result<Appended, Refused> {
+        match self.share.is_here() {
+            true => log.stage_at_once(batch, validated, self.now_ms)?.ok_or(Refused::TakesLong),
+            false => Ok(log.stage(batch, validated, self.now_ms)?),
+        }
     }
 }
 

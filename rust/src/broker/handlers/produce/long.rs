@@ -1,5 +1,5 @@
 //! Long Produce requests: a worker checks, converts, appends and commits the batches that the
-//! network thread left, and replies.
+//! network thread left, and replies. What is long: `share`, and an append that needs a new segment.
 //!
 //! The worker has its own copy of the request, because the connection's buffer is reused. It takes
 //! the newest cluster image, so that it does not write to a partition that has moved away.

@@ -1,7 +1,8 @@
 //! Produce (0), v0-13: appends a batch to each of some partitions.
 //! Behaviour: each batch is checked in place and staged. The batches of one readable event are
-//!     committed together, once per partition, and answered in order. A worker does long checks and
-//!     conversions; later requests of the connection wait for it. acks=0: no reply, an error closes
+//!     committed together, once per partition, and answered in order. A worker does long checks,
+//!     conversions and appends that need a new segment; later requests of the connection wait for
+//!     it. acks=0: no reply, an error closes
 //!     the connection. acks=1: the leader has appended the batch. acks=-1: all in-sync replicas
 //!     have it. It needs min(`min.insync.replicas`, replicas) of them: if fewer are in sync before
 //!     the append, NOT_ENOUGH_REPLICAS (19); if the set shrinks before they have it,
