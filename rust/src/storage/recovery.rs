@@ -133,8 +133,10 @@ fn finish(
         segment.set_aborted(replayed.aborted.iter().filter(here).copied().collect());
         segment.save(true)?;
     }
-    if let (false, Some(last)) = (clean || found.damage.is_some(), found.segments.last()) {
-        trim_reserved(partition_dir, last)?;
+    if !clean && found.damage.is_none() {
+        // What was rolled and not flushed since.
+        let rolled = found.segments.iter().skip(checked.saturating_sub(1));
+        rolled.into_iter().try_for_each(|segment| trim_reserved(partition_dir, segment))?;
     }
     found.producers = replayed.producers;
     found.producers.commit();
@@ -146,13 +148,13 @@ fn finish(
 }
 
 /// Gives back disk that was reserved beyond a file's end before a crash.
-fn trim_reserved(partition_dir: &PartitionDir, last: &Arc<Segment>) -> Result<(), StorageError> {
+fn trim_reserved(partition_dir: &PartitionDir, segment: &Arc<Segment>) -> Result<(), StorageError> {
     use std::os::unix::fs::MetadataExt;
-    let file = last.file()?;
-    let metadata = file.metadata().map_err(|e| StorageError::io("stat", &last.path(LOG), e))?;
+    let file = segment.file()?;
+    let metadata = file.metadata().map_err(|e| StorageError::io("stat", &segment.path(LOG), e))?;
     if metadata.blocks() * 512 > metadata.len() + RESERVED {
         let fail = |error| partition_dir.log_dir.failed("trim a segment", error);
-        partition_dir.log_dir.disk().set_len(&file, last.size()).map_err(fail)?;
+        partition_dir.log_dir.disk().set_len(&file, segment.size()).map_err(fail)?;
     }
     Ok(())
 }

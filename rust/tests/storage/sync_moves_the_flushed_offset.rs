@@ -1,13 +1,17 @@
 //! The sync thread makes logs durable when the settings ask for it, and says so.
 
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use krust::ids::{Offset, TopicPartition};
+use krust::storage::files::Disk;
 use krust::storage::recording::RecordingDisk;
-use krust::storage::{Log, Syncer};
+use krust::storage::{Log, LogConfig, Syncer};
 
-use crate::support::{LogFixture, append, batch, stage};
+use crate::support::{LogFixture, append, batch, read_all, stage};
 
 /// For how long a test waits for the sync thread, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -166,6 +170,53 @@ fn an_idle_event_costs_one_write() {
     assert_eq!(disk.writes(), before + 1);
     assert_eq!(log.log_end_offset(), Offset(101));
     assert_eq!(disk.syncs(), 0, "nobody asked for a sync");
+}
+
+/// A disk that counts the files it was told to cut, or to give back what is reserved for them.
+#[derive(Debug, Default)]
+struct CountsCuts(AtomicUsize);
+
+impl Disk for CountsCuts {
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        if file.metadata()?.len() > 0 {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        file.set_len(len)
+    }
+}
+
+#[test]
+fn a_roll_leaves_reserved_disk_to_the_flush_that_follows_to_a_close_or_to_recovery() {
+    use std::os::unix::fs::MetadataExt;
+    type End = fn(&Log);
+    let ends: [(&str, End, usize); 3] = [
+        ("flush", |log| assert_eq!(log.flush().unwrap(), log.log_end_offset()), 1),
+        ("close", |log| log.close().unwrap(), 2),
+        ("crash", |_| {}, 0),
+    ];
+    for (name, end, cuts) in ends {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(CountsCuts::default());
+        let mut fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+        (fixture.config.preallocate, fixture.config.flush_messages) = (true, 1);
+        let (syncer, receiver) = syncer();
+        let log = fixture.open_synced(&fixture.name, &syncer);
+        append(&log, &batch(&[b"x"])).unwrap();
+        receiver.recv_timeout(PATIENCE).unwrap();
+        syncer.stop();
+        let small = LogConfig { segment_bytes: 100, ..fixture.config.clone() };
+        log.reconfigure(Arc::new(small));
+        append(&log, &batch(&[b"x"])).unwrap();
+        assert_eq!(log.segment_summaries().unwrap().len(), 2);
+        assert_eq!(disk.0.load(Ordering::SeqCst), 0, "{name}: the roll gave it back");
+        end(&log);
+        assert_eq!(disk.0.load(Ordering::SeqCst), cuts, "{name}");
+        drop(log);
+        let log = fixture.open_with(false);
+        let reserved = std::fs::metadata(fixture.file(0, "log")).unwrap().blocks() * 512;
+        assert!(reserved < 1 << 20, "{name}: {reserved}");
+        assert_eq!(read_all(&log).len(), 2);
+    }
 }
 
 #[test]

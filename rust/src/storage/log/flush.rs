@@ -2,9 +2,8 @@
 //!
 //! Order in a flush: data and indexes of each segment since the last flush, epochs, directory
 //! entries, then the flushed offset rises. A sync that fails takes the log directory offline.
-//! Threads: rolls under the writer's mutex and without a sync, for producers on a worker: to give
-//! back the disk reserved for a segment takes milliseconds; flushes on the sync thread or the
-//! caller's, the mutex held only to learn what to do.
+//! Threads: rolls under the writer's mutex and without a sync, for producers on a worker; flushes
+//! on the sync thread or the caller's, the mutex held only to learn what to do.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,10 +118,12 @@ impl Log {
         if !self.closed.load(Ordering::Acquire) {
             self.usable()?;
             self.write_and_publish(&mut writer)?;
-            let active = self.segments.load().last().cloned();
-            if let Some(active) = active.filter(|active| !active.is_sealed()) {
-                self.seal(&mut writer, &active)?;
+            let segments = self.segments.load_full();
+            if let Some(active) = segments.last().filter(|active| !active.is_sealed()) {
+                self.trim(&mut writer, active)?;
+                self.seal(&mut writer, active)?;
             }
+            segments.iter().try_for_each(Segment::give_back)?;
             // Without one at the end the next start reads all headers from the last one on.
             if self.is_on_disk() && self.damage().is_none() {
                 self.save_snapshot(&mut writer)?;
@@ -231,10 +232,15 @@ impl Log {
     /// Ends the active segment and begins a new one at the log's end.
     pub(super) fn roll(&self, writer: &mut Writer, now_ms: i64) -> Result<(), StorageError> {
         self.write_and_publish(writer)?;
-        if let Some(active) = self.segments.load().last().cloned() {
-            self.seal(writer, &active)?;
+        let active = self.segments.load().last().cloned();
+        let has_reserve = writer.allocated > writer.position;
+        if let Some(active) = &active {
+            self.seal(writer, active)?;
         }
         self.open_segment(writer, now_ms)?;
+        if let Some(active) = active.filter(|_| has_reserve) {
+            active.give_back_later();
+        }
         if let Some(syncer) = &self.syncer {
             syncer.ask(&self.me, Urgency::Now);
         }
@@ -258,9 +264,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what belongs to a segment that is not appended to any more, and the snapshot that
-    /// stands at its end.
-    pub(super) fn seal(
+    /// Gives back the disk that is reserved for the active segment.
+    pub(super) fn trim(
         &self,
         writer: &mut Writer,
         active: &Arc<Segment>,
@@ -271,6 +276,16 @@ impl Log {
             active.change(|file| dir.disk().set_len(file, writer.position).map_err(fail))?;
             writer.allocated = writer.position;
         }
+        Ok(())
+    }
+
+    /// Writes what belongs to a segment that is not appended to any more, and the snapshot that
+    /// stands at its end.
+    pub(super) fn seal(
+        &self,
+        writer: &mut Writer,
+        active: &Arc<Segment>,
+    ) -> Result<(), StorageError> {
         active.save(true)?;
         writer.names_unsynced = true;
         self.save_snapshot(writer)

@@ -301,6 +301,7 @@ impl FutureLog {
             log.write_and_publish(&mut writer)?;
             let active = log.segments.load().last().cloned();
             if let Some(active) = active.filter(|active| !active.is_sealed()) {
+                log.trim(&mut writer, &active)?;
                 log.seal(&mut writer, &active)?;
             }
             if self.copy(&|| true)? > 0 {

@@ -8,6 +8,7 @@
 //! Not promised: indexes may be missing or wrong; [`Segment::rebuild`] rebuilds them.
 
 mod indexes;
+mod syncing;
 
 use std::fs::File;
 use std::io;
@@ -21,7 +22,7 @@ use parking_lot::Mutex;
 use super::cold;
 use super::descriptors::{CloseOutcome, Holder};
 use super::errors::StorageError;
-use super::file_names::{INDEX, LOG, LOG_LAST, LOG_TMP, SNAPSHOT, TIME_INDEX, TXN_INDEX};
+use super::file_names::{INDEX, LOG, LOG_LAST, LOG_TMP, TIME_INDEX, TXN_INDEX};
 use super::files;
 use super::index::{OffsetEntry, TimeEntry};
 use super::index_cache::Charge;
@@ -50,6 +51,8 @@ pub(crate) struct Segment {
     /// Up to where readers were given ranges of the file; they may send them at any time.
     lent: AtomicU64,
     sealed: AtomicBool,
+    /// Another segment follows it, and disk may be reserved behind its end.
+    has_reserve: AtomicBool,
     file: ArcSwapOption<File>,
     used: AtomicBool,
     registered: AtomicBool,
@@ -170,6 +173,7 @@ impl Segment {
             size: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
+            has_reserve: AtomicBool::new(false),
             file: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
             registered: AtomicBool::new(false),
@@ -524,24 +528,6 @@ impl Segment {
         if seal {
             *aborted = None;
             self.sealed.store(true, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Makes the data, and for a sealed segment its indexes, durable.
-    pub(crate) fn sync(self: &Arc<Self>) -> Result<(), StorageError> {
-        self.sync_log()?;
-        let dir = &self.partition_dir.log_dir;
-        if !self.is_sealed() {
-            return Ok(());
-        }
-        for kind in [INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT] {
-            let path = self.path(kind);
-            match dir.disk().open(&path) {
-                Ok(file) => dir.sync_data(&path, &file)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(self.failed("open an index of", error)),
-            }
         }
         Ok(())
     }
