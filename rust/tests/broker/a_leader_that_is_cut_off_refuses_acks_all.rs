@@ -1,6 +1,7 @@
 //! A leader whose followers are silent, and that no controller answers, cannot commit. It sends
 //! producers away, because another broker may lead by now. A Kafka lets their requests time out.
 
+use crate::double::until;
 use crate::records::{batch, produce, produced, put};
 use crate::replicas::{Assigned, FollowerFetch, LAG_MS, leader, marks, proposal, proposals};
 
@@ -12,6 +13,7 @@ fn producers_are_sent_away_once_a_removal_is_unconfirmed_for_the_lag_time() {
     let (mut client, mut one) = (fixture.connect(), fixture.connect());
     let waits = produce(9, -1, &batch(&["a"]));
     fixture.event(&mut client, std::slice::from_ref(&waits.bytes));
+    until("nothing is stored", || marks(&fixture).0 == 1);
     FollowerFetch::at(1, 1).ask(&mut fixture, &mut one);
     fixture.clock.advance(LAG_MS + 1);
     FollowerFetch::at(1, 1).ask(&mut fixture, &mut one);
@@ -24,7 +26,7 @@ fn producers_are_sent_away_once_a_removal_is_unconfirmed_for_the_lag_time() {
     fixture.clock.advance(LAG_MS);
     FollowerFetch::at(1, 1).ask(&mut fixture, &mut one);
     fixture.broker.tick_replication();
-    fixture.turn(&mut [&mut client]);
+    fixture.turn_until_sent(&mut client);
     assert_eq!(produced(9, &client.reply(&waits)).0, NOT_LEADER_OR_FOLLOWER);
     assert_eq!(put(&mut fixture, &mut client, (9, -1, &batch(&["b"]))).0, NOT_LEADER_OR_FOLLOWER);
     assert_eq!(put(&mut fixture, &mut client, (9, 1, &batch(&["c"]))), (0, 1), "acks=1 goes on");
@@ -48,13 +50,14 @@ fn a_leader_whose_followers_are_in_sync_needs_no_controller() {
         fixture.clock.advance(LAG_MS / 2);
         let request = produce(9, -1, &batch(&["a"]));
         fixture.event(&mut client, std::slice::from_ref(&request.bytes));
+        until("nothing is stored", || marks(&fixture).0 == offset + 1);
         for follower in [1, 2] {
             let conn = if follower == 1 { &mut one } else { &mut two };
             FollowerFetch::at(follower, offset + 1).ask(&mut fixture, conn);
         }
         fixture.broker.tick_replication();
         proposals(&fixture).iter().for_each(|each| each.lose(&fixture));
-        fixture.turn(&mut [&mut client]);
+        fixture.turn_until_sent(&mut client);
         assert_eq!(produced(9, &client.reply(&request)), (0, offset));
     }
 }
