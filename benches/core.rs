@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Broker, Delta, Event, LogManager, Mailbox, Policy, Settings};
+use krust::broker::{Broker, Event, LogManager, Mailbox, MetadataDelta, Policy, Settings};
 use krust::clock::{Clock, SystemClock};
 use krust::ids::{Epoch, TopicId};
-use krust::net::{Endpoint, Mailboxes, Options, Server};
+use krust::net::{ListenAddress, Mailboxes, NetworkOptions, Server};
 use krust::protocol::value::Value;
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{Descriptors, DirOptions, Intervals, LogDir};
@@ -84,8 +84,9 @@ fn main() {
     broker.start_syncing(Intervals::default(), None).expect("a thread");
     let mailboxes = Mailboxes::new(threads);
     broker.connect(Arc::clone(&mailboxes) as Arc<dyn Mailbox<_>>);
-    let endpoint = Endpoint { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
-    let options = Options { endpoints: vec![endpoint], busy_poll_us, ..Options::default() };
+    let endpoint = ListenAddress { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
+    let options =
+        NetworkOptions { endpoints: vec![endpoint], busy_poll_us, ..NetworkOptions::default() };
     let server = Server::start(options, Arc::clone(&broker), mailboxes, clock).expect("a port");
     let port = server.bound().first().expect("an address").address.port();
     println!("{{\"port\": {port}, \"pid\": {}}}", std::process::id());
@@ -108,7 +109,10 @@ fn sync_times(dir: &LogDir) -> (u64, u64, u64) {
 /// Answers events for ever.
 fn decide((broker, ack_flush): (&Broker, bool), events: &Receiver<Event>) {
     let this = BrokerImage { id: 0, rack: None, endpoints: Vec::new() };
-    apply(broker, Delta { version: 1, brokers: Some(vec![this]), ..Delta::default() });
+    apply(
+        broker,
+        MetadataDelta { version: 1, brokers: Some(vec![this]), ..MetadataDelta::default() },
+    );
     for (version, event) in (2..).zip(events.iter()) {
         let creates = event.api == "CreateTopics";
         let names: Vec<&Value> = match (&event.request, creates) {
@@ -122,7 +126,7 @@ fn decide((broker, ack_flush): (&Broker, bool), events: &Receiver<Event>) {
                 false => (text(Some(one)).into(), None),
             })
             .collect();
-        apply(broker, Delta { version, topics, ..Delta::default() });
+        apply(broker, MetadataDelta { version, topics, ..MetadataDelta::default() });
         let results = names
             .iter()
             .map(|one| {
@@ -136,7 +140,7 @@ fn decide((broker, ack_flush): (&Broker, bool), events: &Receiver<Event>) {
     }
 }
 
-fn apply(broker: &Broker, delta: Delta) {
+fn apply(broker: &Broker, delta: MetadataDelta) {
     let failures = broker.apply(delta);
     assert!(failures.is_empty(), "{failures:?}");
 }

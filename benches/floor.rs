@@ -26,9 +26,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use krust::broker::{At, ConnId, Done, Flow, Peer, Received, Replies, Service};
+use krust::broker::{
+    ConnId, DelayedReply, EventContext, Flow, Peer, ReceivedFrames, Replies, Service,
+};
 use krust::clock::SystemClock;
-use krust::net::{Endpoint, Mailboxes, Options, Server};
+use krust::net::{ListenAddress, Mailboxes, NetworkOptions, Server};
 use krust::storage::files::FileRange;
 use krust::sys;
 use krust::transport::frame::{self, NextFrame};
@@ -317,7 +319,12 @@ impl Service for Floor {
 
     fn opened(&self, _thread: &mut Work, _peer: Peer) {}
 
-    fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
+    fn event(
+        &self,
+        at: EventContext<'_, Self>,
+        received: ReceivedFrames<'_>,
+        replies: &mut Replies,
+    ) -> Flow {
         let frames: &[Range<usize>] = received.frames;
         for frame in frames {
             at.thread.handle(&received.buf[frame.clone()], replies);
@@ -325,9 +332,9 @@ impl Service for Floor {
         Flow::Go
     }
 
-    fn wake(&self, _thread: &mut Work, _wakes: &mut Vec<()>, _done: &mut Vec<Done>) {}
+    fn wake(&self, _thread: &mut Work, _wakes: &mut Vec<()>, _done: &mut Vec<DelayedReply>) {}
 
-    fn expire(&self, _thread: &mut Work, _now_ms: i64, _done: &mut Vec<Done>) {}
+    fn expire(&self, _thread: &mut Work, _now_ms: i64, _done: &mut Vec<DelayedReply>) {}
 
     fn next_deadline(&self, _thread: &Work) -> Option<i64> {
         None
@@ -337,12 +344,12 @@ impl Service for Floor {
 }
 
 fn run_net(arguments: &Arguments, work: Work) {
-    let endpoint = Endpoint { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
-    let options = Options {
+    let endpoint = ListenAddress { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
+    let options = NetworkOptions {
         endpoints: vec![endpoint],
         near_send_buffer: arguments.send_buffer,
         busy_poll_us: arguments.busy_us,
-        ..Options::default()
+        ..NetworkOptions::default()
     };
     let service = Arc::new(Floor(parking_lot::Mutex::new(Some(work))));
     let server = Server::start(options, service, Mailboxes::new(1), Arc::new(SystemClock))

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Broker, Delta, Event, LogManager, Policy, Settings};
+use krust::broker::{Broker, Event, LogManager, MetadataDelta, Policy, Settings};
 use krust::clock::SystemClock;
 use krust::ids::{Epoch, TopicId};
 use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
@@ -145,7 +145,11 @@ impl Plan {
             partitions: (0..self.logs).map(|number| (number, state.clone())).collect(),
         };
         let topics = vec![("bench".into(), Some(topic))];
-        assert!(broker.apply(Delta { version: 1, topics, ..Delta::default() }).is_empty());
+        assert!(
+            broker
+                .apply(MetadataDelta { version: 1, topics, ..MetadataDelta::default() })
+                .is_empty()
+        );
         (broker, (began.elapsed().as_secs_f64(), process_cpu_seconds() - before))
     }
 }

@@ -19,7 +19,7 @@ mod schema;
 
 use krust::protocol::{AnyCodec, api};
 use krust::wire::{BUDGET_BASE, DecodeError};
-use sample::{Form, Frame, Mark, Random};
+use sample::{Form, Frame, LengthMark, Random};
 use schema::is_flexible;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -70,7 +70,7 @@ fn is_accepted(codec: &AnyCodec, version: i16, frame: &[u8]) -> bool {
 }
 
 /// The frame with the length at `mark` written as `length`.
-fn with_length(frame: &Frame, mark: &Mark, length: i32) -> Vec<u8> {
+fn with_length(frame: &Frame, mark: &LengthMark, length: i32) -> Vec<u8> {
     let bytes = match mark.form {
         Form::Short => i16::try_from(length).unwrap_or(i16::MAX).to_be_bytes().to_vec(),
         Form::Long => length.to_be_bytes().to_vec(),
@@ -80,7 +80,7 @@ fn with_length(frame: &Frame, mark: &Mark, length: i32) -> Vec<u8> {
     spliced(frame, mark, bytes)
 }
 
-fn spliced(frame: &Frame, mark: &Mark, bytes: Vec<u8>) -> Vec<u8> {
+fn spliced(frame: &Frame, mark: &LengthMark, bytes: Vec<u8>) -> Vec<u8> {
     let mut damaged = frame.bytes.clone();
     damaged.splice(mark.at..mark.at + mark.size, bytes);
     damaged

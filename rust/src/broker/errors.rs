@@ -1,6 +1,6 @@
-//! Maps errors of the layers below to Kafka's error codes. No other file does.
+//! Maps errors of lower layers to Kafka's error codes. Only this file does so.
 //!
-//! No error becomes UNKNOWN_SERVER_ERROR: an idempotent producer that receives it duplicates
+//! It never returns UNKNOWN_SERVER_ERROR: an idempotent producer that receives it duplicates
 //! records or fails.
 
 use crate::protocol::ErrorCode;

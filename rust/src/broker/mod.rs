@@ -1,12 +1,12 @@
 //! The broker: handles requests, from their bytes to their replies.
 //!
 //! ```text
-//! lifecycle  partitions come and go: metadata deltas, opening, moves, coordinators' logs
+//! lifecycle  changes of partitions: metadata deltas, opening, moves, coordinators' logs
 //! handlers   one file for each API, and the dispatch to them
-//! requests   call, reply, delayed operations, decisions asked of the policy, the API table
+//! requests   call, reply, delayed operations, decisions of the policy, the API table
 //! state      image, partitions, coordinators, groups, quotas, fetch sessions: knows no request
 //! replica    replication of one partition, as step functions
-//! policy     the port to the policy           errors  errors of lower layers to Kafka's codes
+//! policy     the interface to the policy      errors  errors of lower layers to Kafka's codes
 //! ```
 //! A file imports from its own folder and from the folders below it.
 //!
@@ -24,21 +24,25 @@ mod requests;
 mod state;
 
 pub use handlers::dispatch::NetworkThread;
-pub use lifecycle::groups::{Decided, WrongReply};
+pub use lifecycle::groups::{PolicyDecisions, WrongReply};
 pub use lifecycle::opening::ApplyError;
-pub use policy::{Client, Event, Policy, Ticket};
+pub use policy::{Event, Policy, RequestClient, Ticket};
 pub use requests::apis;
 pub use requests::broker::{Broker, Settings};
 pub use requests::connection::ConnectionContext;
-pub use requests::delayed::{NowWaits, Wake};
+pub use requests::delayed::{NextWait, Wake};
 pub use requests::reply::{Output, Replies, Slot};
-pub use requests::service::{At, ConnId, Done, Flow, Mailbox, Peer, Received, Service};
+pub use requests::service::{
+    ConnId, DelayedReply, EventContext, Flow, Mailbox, Peer, ReceivedFrames, Service,
+};
 pub use state::coordinator::shard::{AppendedAt, CoordinatorState};
 pub use state::fetch_sessions::SessionLimits;
 pub use state::fetching;
 pub use state::groups::appending::GroupRecord;
-pub use state::groups::snapshot::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
-pub use state::image::{self, ClusterImage, Delta};
+pub use state::groups::snapshot::{
+    GroupKind, GroupSnapshot, GroupState, MemberRole, MemberSnapshot,
+};
+pub use state::image::{self, ClusterImage, MetadataDelta};
 pub use state::partition::{
     Acks, AnsweredRequest, CommitCallback, FollowerStep, Partition, ReplicaRole,
 };

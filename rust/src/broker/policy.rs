@@ -1,5 +1,5 @@
-//! The port to the policy. Requests that the policy decides leave here as events and return as
-//! answers, both as plain values with Kafka's field names in snake_case.
+//! The interface to the policy. The broker submits requests that the policy decides as events and
+//! receives answers. Both are plain values with Kafka's field names in snake_case.
 //!
 //! A ticket identifies an event until it is answered. Four events are the broker's own:
 //! `AutoCreate` (`{"topics": [name]}`, answered `{"topics": [{"name", "error_code"}]}`),
@@ -16,7 +16,7 @@
 //!     ticket is closed: Metadata and FindCoordinator answer LEADER_NOT_AVAILABLE and
 //!     COORDINATOR_NOT_AVAILABLE, any other request closes its connection.
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
-//! Threads: events are submitted on reactor threads and answered on any.
+//! Threads: events are submitted on network threads and answered on any.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ pub trait Policy: Send + Sync {
     /// [`Broker::answer`](crate::broker::requests::broker::Broker::answer).
     fn submit(&self, event: Event);
 
-    /// A member's time is up earlier than
+    /// The next session expires earlier than
     /// [`Broker::session_due_ms`](crate::broker::requests::broker::Broker::session_due_ms) said.
     fn hurry(&self) {}
 }
 
-/// Stands for an event until it is answered.
+/// The id of an event until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -50,29 +50,29 @@ pub struct Event {
     /// The request.
     pub request: Value,
     /// The client.
-    pub client: Client,
+    pub client: RequestClient,
     /// The memory of the request while it or its Python objects exist; `None` for the broker's own
     /// events, and for slices of a request that has a lease.
     pub lease: Option<Arc<Lease>>,
 }
 
-/// The client.
+/// The client that sent a request.
 #[derive(Clone, Debug, Default)]
-pub struct Client {
+pub struct RequestClient {
     /// The client id.
     pub id: Option<String>,
     /// The address it came from.
     pub host: String,
     /// The name of the listener it came through.
     pub listener: Arc<str>,
-    /// Its connection's number; never used twice, 0 is none.
+    /// Its connection's number; never used twice; 0: none.
     pub connection: u64,
 }
 
 impl Event {
     /// An event of the broker that needs no answer.
     pub(crate) fn internal(api: &'static str, request: Value) -> Self {
-        let client = Client::default();
+        let client = RequestClient::default();
         Self { ticket: Ticket(0), api, version: 0, request, client, lease: None }
     }
 }

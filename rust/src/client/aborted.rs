@@ -1,4 +1,4 @@
-//! Which batches of a partition belong to aborted transactions.
+//! Finds the batches of a partition that belong to aborted transactions.
 //! Invariant: the caller passes all batches in the order of offsets, control batches too, because a
 //!     marker ends its transaction.
 
@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use crate::record::batch::Batch;
 
-/// See the module.
+/// The aborted transactions of one Fetch response, and how far its batches have been passed.
 #[derive(Debug, Default)]
 pub struct AbortedRanges {
     /// (first offset, producer), descending: the next one is last.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cluster::{Cluster, ClusterRequest, Target, api_by_name};
-use super::connection::Reply;
+use super::connection::ApiResponse;
 use super::error::{Error, Result};
 use super::options::Wait;
 use crate::protocol::list_offsets::{
@@ -17,12 +17,12 @@ const LIST_OFFSETS: i16 = 2;
 const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 const LEADER_NOT_AVAILABLE: i16 = 5;
 const NOT_CONTROLLER: i64 = 41;
-/// A request for the controller is answered by no other broker of a ZooKeeper cluster.
+/// The APIs that only the controller of a ZooKeeper cluster answers.
 const CONTROLLER_APIS: [i16; 8] = [19, 20, 37, 43, 45, 46, 57, 60];
 
-/// ListOffsets' name for the next offset to be written.
+/// ListOffsets' special timestamp for the log end offset.
 pub const LATEST: i64 = -1;
-/// ListOffsets' name for the first offset there is.
+/// ListOffsets' special timestamp for the log start offset.
 pub const EARLIEST: i64 = -2;
 
 /// A point in time of one partition.
@@ -32,7 +32,7 @@ pub struct OffsetQuery {
     pub topic: String,
     /// The partition.
     pub partition: i32,
-    /// Milliseconds since 1970, or one of Kafka's negative names.
+    /// Milliseconds since 1970, or one of Kafka's negative special values.
     pub timestamp: i64,
 }
 
@@ -54,7 +54,7 @@ pub struct NamedRequest<'a> {
 pub struct OffsetResult {
     /// The query.
     pub query: OffsetQuery,
-    /// The offset; -1: no record is that late.
+    /// The offset; -1: every record is older.
     pub offset: i64,
     /// The record's own timestamp; -1 if unknown.
     pub timestamp: i64,
@@ -225,12 +225,13 @@ impl Cluster {
             last,
             encode: &encode,
         };
-        let read = |reply: &Reply| {
+        let read = |reply: &ApiResponse| {
             let bytes = reply.body().rest();
             protocol::decode_any(api.key, reply.version, Direction::Response, bytes)
         };
         let reply = if target.is_none() && CONTROLLER_APIS.contains(&api.key) {
-            let refused = |reply: &Reply| read(reply).is_ok_and(|value| has_not_controller(&value));
+            let refused =
+                |reply: &ApiResponse| read(reply).is_ok_and(|value| has_not_controller(&value));
             self.call_controller(&ask, &refused, wait)?
         } else {
             self.call(&ask, wait)?

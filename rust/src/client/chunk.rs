@@ -20,14 +20,15 @@ const MAGIC_POSITION: usize = 16;
 /// The most bytes that one batch may decompress to.
 const INFLATED: usize = 256 << 20;
 
-/// See the module.
+/// The records of one partition in one Fetch response, and the position of the next one (see the
+/// module).
 #[derive(Debug)]
 pub struct Chunk {
     /// The topic.
     pub topic: Arc<str>,
     /// The partition.
     pub partition: i32,
-    /// The partition's high watermark at that time; -1 where unknown.
+    /// The partition's high watermark in the response; -1: unknown.
     pub high_watermark: i64,
     first: i64,
     end: Option<i64>,
@@ -37,7 +38,7 @@ pub struct Chunk {
     cursor: ChunkCursor,
 }
 
-/// What a chunk is made of.
+/// The parts of which a chunk is made.
 #[derive(Debug)]
 pub struct ChunkParts {
     /// The topic.
@@ -46,13 +47,13 @@ pub struct ChunkParts {
     pub partition: i32,
     /// The first offset to show.
     pub first: i64,
-    /// The first offset not to show any more.
+    /// The first offset that is no longer shown.
     pub end: Option<i64>,
     /// The format that the records had before they became batches.
     pub magic: i8,
     /// Whole batches of magic 2.
     pub bytes: Bytes,
-    /// The base offsets of batches not to show.
+    /// The base offsets of batches that are not shown.
     pub hidden: HashSet<i64>,
 }
 
@@ -61,12 +62,12 @@ pub struct ChunkParts {
 struct ChunkCursor {
     at: usize,
     open: bool,
-    /// Where in the open batch.
+    /// The position in the open batch.
     mark: RecordMark,
     inflated: Vec<u8>,
 }
 
-/// What [`Chunk::visit`] says about a record's batch.
+/// The batch of a record that [`Chunk::visit`] visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOrigin {
     /// The codec it came in.
@@ -137,7 +138,7 @@ impl Chunk {
     }
 
     /// Visits the records of the open batch in the order of offsets. `visit` returns whether it
-    /// wants more. The next call continues behind the last record visited.
+    /// wants more. The next call continues after the last record visited.
     #[inline]
     pub fn visit(
         &mut self,
@@ -214,7 +215,7 @@ impl Chunk {
         self.bytes.len()
     }
 
-    /// The bytes, for reuse. They are not copied if nothing else holds them.
+    /// The bytes, for reuse. They are copied only if something else holds them.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes.into()
     }

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::{ApiRequest, Connection, Reply, newest};
+use super::connection::{ApiRequest, ApiResponse, BrokerConnection, newest};
 use super::error::{Error, Result};
-use super::metadata::{Metadata, Topic};
-use super::options::{Address, Options, Wait};
+use super::metadata::{Metadata, TopicMetadata};
+use super::options::{Address, ClientOptions, Wait};
 use crate::ids::TopicId;
 use crate::protocol;
 use crate::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
@@ -21,7 +21,7 @@ use crate::wire::Writer;
 
 const METADATA: i16 = 3;
 
-/// Which broker a request is for.
+/// The broker that a request is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Any broker that answers.
@@ -38,7 +38,7 @@ pub struct ClusterRequest<'a> {
     pub target: Target,
     /// The API's key.
     pub key: i16,
-    /// The newest version wanted.
+    /// The newest version that the caller accepts.
     pub last: i16,
     /// Appends the body at the version agreed.
     pub encode: &'a dyn Fn(&mut Writer, i16),
@@ -53,24 +53,24 @@ impl<'a> ClusterRequest<'a> {
 
 /// A client's view of one cluster.
 pub struct Cluster {
-    options: Options,
-    seed: Option<Connection>,
+    options: ClientOptions,
+    seed: Option<BrokerConnection>,
     brokers: HashMap<i32, Address>,
-    connections: HashMap<i32, Connection>,
+    connections: HashMap<i32, BrokerConnection>,
     controller_id: i32,
     topics: HashMap<Arc<str>, CachedTopic>,
 }
 
-/// A topic's metadata, and when it came.
+/// A topic's metadata, and when it arrived.
 #[derive(Debug)]
 struct CachedTopic {
-    topic: Arc<Topic>,
+    topic: Arc<TopicMetadata>,
     at: Instant,
 }
 
 impl Cluster {
     /// A view that has not connected yet.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: ClientOptions) -> Self {
         Self {
             options,
             seed: None,
@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// Its options.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &ClientOptions {
         &self.options
     }
 
@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     /// The connection to a broker, opened when there is none.
-    pub fn connection(&mut self, target: Target, wait: &Wait) -> Result<&mut Connection> {
+    pub fn connection(&mut self, target: Target, wait: &Wait) -> Result<&mut BrokerConnection> {
         match target {
             Target::Broker(node) => self.node(node, wait),
             Target::Controller if self.controller_id >= 0 => self.node(self.controller_id, wait),
@@ -101,12 +101,12 @@ impl Cluster {
     }
 
     /// The connection to a node if it is open.
-    pub fn open_connection(&mut self, node: i32) -> Option<&mut Connection> {
+    pub fn open_connection(&mut self, node: i32) -> Option<&mut BrokerConnection> {
         self.connections.get_mut(&node)
     }
 
-    /// The same, read-only.
-    pub(super) fn peek(&self, node: i32) -> Option<&Connection> {
+    /// The connection to a node if it is open, read-only.
+    pub(super) fn peek(&self, node: i32) -> Option<&BrokerConnection> {
         self.connections.get(&node)
     }
 
@@ -126,7 +126,7 @@ impl Cluster {
     }
 
     /// Sends a request and waits for its response. A connection that fails is dropped.
-    pub fn call(&mut self, ask: &ClusterRequest<'_>, wait: &Wait) -> Result<Reply> {
+    pub fn call(&mut self, ask: &ClusterRequest<'_>, wait: &Wait) -> Result<ApiResponse> {
         let connection = self.connection(ask.target, wait)?;
         let version = connection.version(ask.key, ask.last)?;
         let body = |writer: &mut Writer| (ask.encode)(writer, version);
@@ -137,8 +137,8 @@ impl Cluster {
         reply
     }
 
-    /// Asks for metadata: of `topics`, or of all when that is `None`. Keeps the brokers and those
-    /// topics that have no error.
+    /// Requests the metadata of `topics`, or of all topics if that is `None`. Caches the brokers
+    /// and the topics without an error.
     pub fn metadata(
         &mut self,
         topics: Option<&[&str]>,
@@ -171,10 +171,10 @@ impl Cluster {
         Ok(metadata)
     }
 
-    /// A topic's metadata: asked again while the cluster is still making it, until the wait ends.
-    /// Partitions may be without a leader; then it is asked anew when a back-off has passed, and
-    /// who needs that leader comes again.
-    pub fn topic(&mut self, name: &str, create: bool, wait: &Wait) -> Result<Arc<Topic>> {
+    /// A topic's metadata. While the cluster still creates the topic, it is requested again until
+    /// the wait ends. A partition may be without a leader; then the next call after the back-off
+    /// requests it again.
+    pub fn topic(&mut self, name: &str, create: bool, wait: &Wait) -> Result<Arc<TopicMetadata>> {
         let backoff = self.options.retry_backoff;
         if let Some(cached) = self.topics.get(name).filter(|cached| cached.is_fresh(backoff)) {
             return Ok(Arc::clone(&cached.topic));
@@ -198,9 +198,14 @@ impl Cluster {
         }
     }
 
-    /// The same of a topic that is not created, and has this partition; what is cached of it may be
-    /// from before it grew.
-    pub fn topic_with(&mut self, name: &str, partition: i32, wait: &Wait) -> Result<Arc<Topic>> {
+    /// A topic's metadata with this partition. The topic is not created. If the cached metadata
+    /// lacks the partition, it is requested again, because the topic may have grown.
+    pub fn topic_with(
+        &mut self,
+        name: &str,
+        partition: i32,
+        wait: &Wait,
+    ) -> Result<Arc<TopicMetadata>> {
         let cached = self.topics.contains_key(name);
         let topic = self.topic(name, false, wait)?;
         if topic.partition(partition).is_some() || !cached {
@@ -210,13 +215,13 @@ impl Cluster {
         self.topic(name, false, wait)
     }
 
-    /// The id of a topic whose metadata is cached; zero where none is known.
+    /// The id of a topic whose metadata is cached; zero if it is unknown.
     pub fn topic_id(&self, topic: &str) -> TopicId {
         self.topics.get(topic).map_or(TopicId::ZERO, |cached| cached.topic.topic_id)
     }
 
     /// The cached metadata of a topic.
-    pub(super) fn cached_topic(&self, topic: &str) -> Option<&Topic> {
+    pub(super) fn cached_topic(&self, topic: &str) -> Option<&TopicMetadata> {
         self.topics.get(topic).map(|cached| &*cached.topic)
     }
 
@@ -243,15 +248,15 @@ impl Cluster {
         Error::Protocol { address, reason: reason.to_string() }
     }
 
-    /// A request for the controller: sent to any broker first, which in a KRaft cluster passes it
-    /// on. While `refused` finds NOT_CONTROLLER (41) in the answer, the controller is looked up and
-    /// asked itself.
+    /// Sends a request for the controller. Any broker gets it first, and in a KRaft cluster
+    /// forwards it. If `refused` finds NOT_CONTROLLER (41) in the answer, the controller is looked
+    /// up and gets the request.
     pub fn call_controller(
         &mut self,
         ask: &ClusterRequest<'_>,
-        refused: &dyn Fn(&Reply) -> bool,
+        refused: &dyn Fn(&ApiResponse) -> bool,
         wait: &Wait,
-    ) -> Result<Reply> {
+    ) -> Result<ApiResponse> {
         let mut reply = self.call(&ClusterRequest { target: Target::Any, ..*ask }, wait)?;
         while refused(&reply) {
             self.metadata(Some(&[]), false, wait)?;
@@ -284,7 +289,7 @@ impl Cluster {
         }
     }
 
-    fn any(&mut self, wait: &Wait) -> Result<&mut Connection> {
+    fn any(&mut self, wait: &Wait) -> Result<&mut BrokerConnection> {
         if self.seed.is_none() {
             let mut last = Error::Invalid("no broker is named".to_owned());
             let known = self.brokers.values().cloned();
@@ -304,7 +309,7 @@ impl Cluster {
         self.seed.as_mut().ok_or_else(|| Error::Invalid("no broker is named".to_owned()))
     }
 
-    fn node(&mut self, node: i32, wait: &Wait) -> Result<&mut Connection> {
+    fn node(&mut self, node: i32, wait: &Wait) -> Result<&mut BrokerConnection> {
         if !self.brokers.contains_key(&node) {
             self.metadata(Some(&[]), false, wait)?;
         }
@@ -327,7 +332,7 @@ impl Cluster {
 }
 
 impl CachedTopic {
-    /// Whether every partition has a leader, or the metadata came within `backoff`.
+    /// Whether every partition has a leader, or the metadata is younger than `backoff`.
     fn is_fresh(&self, backoff: Duration) -> bool {
         self.topic.partitions.iter().all(|partition| partition.leader >= 0)
             || self.at.elapsed() < backoff
@@ -335,8 +340,8 @@ impl CachedTopic {
 }
 
 /// Opens a connection, and records whether the broker can be reached.
-fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Connection> {
-    let opened = Connection::open(address, options, wait);
+fn open(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<BrokerConnection> {
+    let opened = BrokerConnection::open(address, options, wait);
     options.reachability.record_attempt(address, opened.as_ref().err());
     opened
 }

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 
 use super::error::{Error, Result};
-use super::options::{Address, Options, Wait};
+use super::options::{Address, ClientOptions, Wait};
 use super::socket::Socket;
 use crate::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use crate::protocol::header::{RequestHeader, ResponseHeader};
@@ -24,7 +24,7 @@ use crate::wire::{Reader, Writer};
 
 /// ApiVersions' own key.
 const API_VERSIONS: i16 = 18;
-/// A request that every broker without ApiVersions answers, and that may name nothing.
+/// A request that every broker without ApiVersions answers, even if it names no topic.
 const LIST_OFFSETS: i16 = 2;
 /// The error of a version that the broker does not know.
 const UNSUPPORTED_VERSION: i16 = 35;
@@ -34,11 +34,11 @@ const BEFORE_API_VERSIONS: [i16; 12] = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15
 
 /// The APIs of a broker: for each API key the first and the last version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Versions {
+pub struct BrokerApiVersions {
     ranges: Vec<(i16, i16, i16)>,
 }
 
-impl Versions {
+impl BrokerApiVersions {
     /// The ranges as (key, first, last), in the broker's order.
     pub fn ranges(&self) -> &[(i16, i16, i16)] {
         &self.ranges
@@ -53,7 +53,7 @@ impl Versions {
     }
 }
 
-/// One request: which API at which version, and what writes its body.
+/// One request: its API, its version, and the encoder of its body.
 pub struct ApiRequest<'a> {
     /// The API's key.
     pub key: i16,
@@ -65,26 +65,26 @@ pub struct ApiRequest<'a> {
 
 /// One response.
 #[derive(Debug)]
-pub struct Reply {
+pub struct ApiResponse {
     frame: Bytes,
     body: usize,
-    /// The version it is written in.
+    /// Its version.
     pub version: i16,
 }
 
-impl Reply {
+impl ApiResponse {
     /// A reader of the body.
     pub fn body(&self) -> Reader<'_> {
         Reader::new(self.frame.get(self.body..).unwrap_or_default())
     }
 
-    /// A part of the body without a copy; it keeps the whole answer.
+    /// A part of the body without a copy. It keeps the whole response in memory.
     pub(super) fn part(&self, bytes: &[u8]) -> Bytes {
         self.frame.slice_ref(bytes)
     }
 }
 
-/// A request whose response has not come.
+/// A request whose response has not arrived.
 #[derive(Clone, Copy, Debug)]
 struct InFlightRequest {
     correlation_id: i32,
@@ -93,17 +93,17 @@ struct InFlightRequest {
 }
 
 /// An open connection whose versions are agreed.
-pub struct Connection {
+pub struct BrokerConnection {
     socket: Socket,
     client_id: String,
-    versions: Versions,
+    versions: BrokerApiVersions,
     next_correlation_id: i32,
     in_flight: VecDeque<InFlightRequest>,
 }
 
-impl Connection {
+impl BrokerConnection {
     /// Connects and agrees on versions.
-    pub fn open(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+    pub fn open(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<Self> {
         let mut connection = Self::connect(address, options, wait)?;
         match connection.negotiate(wait) {
             Err(Error::Closed { .. }) => Self::open_again(address, options, wait),
@@ -111,11 +111,11 @@ impl Connection {
         }
     }
 
-    /// After a hang-up on ApiVersions. A broker that knows no such request hangs up on each and
-    /// answers others; one that is going, or was when it was asked, must not be taken for it:
-    /// records lose headers and timestamps in the formats of then. A broker without version 0
-    /// (Kafka 4) hangs up here as well, and the caller comes again.
-    fn open_again(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+    /// Opens the connection again after the broker hung up on ApiVersions. A broker of 0.8 or 0.9
+    /// hangs up on every ApiVersions and answers other requests. A broker that is stopping must not
+    /// be taken for such a one, because records would lose headers and timestamps. A broker without
+    /// version 0 (Kafka 4) hangs up here too, and the caller tries again.
+    fn open_again(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<Self> {
         let mut connection = Self::connect(address, options, wait)?;
         let nothing = ListOffsetsRequest { replica_id: -1, ..Default::default() };
         let encode = |writer: &mut Writer| nothing.encode(writer, 0);
@@ -124,25 +124,25 @@ impl Connection {
             Err(Error::Closed { .. }) => {
                 connection = Self::connect(address, options, wait)?;
                 let ranges = BEFORE_API_VERSIONS.iter().map(|key| (*key, 0, 0)).collect();
-                connection.versions = Versions { ranges };
+                connection.versions = BrokerApiVersions { ranges };
             }
             other => other?,
         }
         Ok(connection)
     }
 
-    fn connect(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+    fn connect(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<Self> {
         Ok(Self {
             socket: Socket::connect(address, options, wait)?,
             client_id: options.client_id.clone(),
-            versions: Versions::default(),
+            versions: BrokerApiVersions::default(),
             next_correlation_id: 1,
             in_flight: VecDeque::new(),
         })
     }
 
-    /// What the broker serves.
-    pub fn versions(&self) -> &Versions {
+    /// The APIs and versions that the broker serves.
+    pub fn versions(&self) -> &BrokerApiVersions {
         &self.versions
     }
 
@@ -169,7 +169,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request whose answer [`Self::receive`] will bring.
+    /// Sends a request. [`Self::receive`] returns its response.
     pub fn send(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<()> {
         let correlation_id = self.send_only(call, wait)?;
         let (key, version) = (call.key, call.version);
@@ -177,7 +177,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request that has no answer (Produce with acks=0); gives its correlation id.
+    /// Sends a request without a response (Produce with acks=0). Returns its correlation id.
     pub fn send_only(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<i32> {
         let correlation_id = self.next_correlation_id;
         self.next_correlation_id = correlation_id.checked_add(1).unwrap_or(1);
@@ -201,14 +201,14 @@ impl Connection {
         Ok(correlation_id)
     }
 
-    /// Waits until the first bytes of a response are here, so that a caller can end this wait and
-    /// still not lose half a response.
+    /// Waits until the first bytes of a response have arrived. A caller may end this wait without
+    /// losing a response.
     pub fn await_response(&mut self, wait: &Wait) -> Result<()> {
         self.socket.await_bytes(wait)
     }
 
     /// Waits for the response to the oldest request in flight.
-    pub fn receive(&mut self, wait: &Wait) -> Result<Reply> {
+    pub fn receive(&mut self, wait: &Wait) -> Result<ApiResponse> {
         let Some(oldest) = self.in_flight.front().copied() else {
             return Err(Error::Invalid("no request is in flight".to_owned()));
         };
@@ -222,7 +222,7 @@ impl Connection {
             return Err(self.bad(format!("answer {got} to request {}", oldest.correlation_id)));
         }
         let body = frame.len() - reader.remaining();
-        Ok(Reply { body, frame, version: oldest.version })
+        Ok(ApiResponse { body, frame, version: oldest.version })
     }
 
     /// Whether [`Self::receive`] would return without waiting.
@@ -231,7 +231,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for its response. No other request may be in flight.
-    pub fn call(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<Reply> {
+    pub fn call(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<ApiResponse> {
         self.send(call, wait)?;
         self.receive(wait)
     }
@@ -270,10 +270,10 @@ impl Connection {
                 if response.error_code != 0 {
                     return Err(Error::refused(response.error_code, "ApiVersions"));
                 }
-                self.versions = Versions { ranges };
+                self.versions = BrokerApiVersions { ranges };
                 return Ok(());
             }
-            let named = Versions { ranges }.pick(API_VERSIONS, newest);
+            let named = BrokerApiVersions { ranges }.pick(API_VERSIONS, newest);
             version = match named {
                 Some(named) if named < version => named,
                 _ if version > 0 => 0,

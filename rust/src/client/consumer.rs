@@ -10,9 +10,9 @@
 //! offset that the Fetch named. A partition that was moved, removed or paused meanwhile is fetched
 //! again.
 //! Racks (KIP-392): a leader may name another replica to read, if the consumer said in which rack
-//! it is. That replica is read until it fails, does not have the offset, is not in the cluster's
-//! metadata any more, or the metadata has aged; then the leader is asked again. If the metadata do
-//! not have the named replica, they are requested again first.
+//! it is. The consumer reads that replica until it fails, lacks the offset, or is no longer in the
+//! cluster's metadata, or until the metadata is old; then it fetches from the leader again. If the
+//! metadata lacks the named replica, it is requested again first.
 //! Memory: one response per broker, `max_bytes` each (a larger single batch comes whole).
 //! Threads: one at a time. Not promised: groups, commits.
 
@@ -25,9 +25,10 @@ use rustix::event::{PollFd, PollFlags};
 use super::aborted::AbortedRanges;
 use super::chunk::{Chunk, ChunkParts};
 use super::cluster::{Cluster, Target};
-use super::connection::{ApiRequest, Connection, Reply, newest};
+use super::connection::{ApiRequest, ApiResponse, BrokerConnection, newest};
 use super::error::{Error, Result};
-use super::fetch_session::{FetchPosition, FetchRequestData, FetchSession, PartitionKey};
+use super::fetch_session::{FetchPosition, FetchRequestData, FetchSessionHandler};
+use super::metadata::PartitionKey;
 use super::options::Wait;
 use super::socket;
 use crate::ids::TopicId;
@@ -43,9 +44,9 @@ const BY_NAME: i16 = 12;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 const OFFSET_NOT_AVAILABLE: i16 = 78;
 
-/// How a consumer reads.
+/// The configuration of a consumer.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ConsumerConfig {
     /// The broker answers when it has this many bytes (`fetch.min.bytes`).
     pub min_bytes: i32,
     /// The broker answers after this time at the latest (`fetch.max.wait.ms`).
@@ -59,13 +60,13 @@ pub struct Config {
     /// A partition whose offset is out of range waits, and [`Consumer::out_of_range`] lists it.
     /// Without this it is an error.
     pub report_out_of_range: bool,
-    /// Where the consumer is (`client.rack`); empty: it does not say.
+    /// The consumer's rack (`client.rack`); empty: unknown.
     pub rack: String,
     /// How long a replica that is not the leader is read (`metadata.max.age.ms`).
     pub metadata_max_age: Duration,
 }
 
-impl Default for Config {
+impl Default for ConsumerConfig {
     fn default() -> Self {
         Self {
             min_bytes: 1,
@@ -80,7 +81,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl ConsumerConfig {
     /// A Fetch request with this configuration.
     fn request<'a>(&'a self, data: &'a FetchRequestData) -> FetchRequest<'a> {
         FetchRequest {
@@ -105,9 +106,9 @@ pub struct Assignment {
     pub topic: String,
     /// The partition.
     pub partition: i32,
-    /// The first offset wanted.
+    /// The first offset to read.
     pub offset: i64,
-    /// The first offset not wanted any more.
+    /// The first offset that is no longer read.
     pub end: Option<i64>,
 }
 
@@ -118,7 +119,7 @@ struct PartitionPosition {
     end: Option<i64>,
     /// The broker of the last Fetch; -1: none.
     node: i32,
-    /// The replica to read instead of the leader, and until when.
+    /// The replica to read instead of the leader, and the end of that time.
     preferred: Option<(i32, Instant)>,
     paused: bool,
     out_of_range: bool,
@@ -126,22 +127,22 @@ struct PartitionPosition {
     high_watermark: i64,
 }
 
-/// See the module.
+/// A consumer's assigned partitions and the Fetch requests in flight (see the module).
 pub struct Consumer {
     cluster: Cluster,
-    config: Config,
+    config: ConsumerConfig,
     positions: BTreeMap<PartitionKey, PartitionPosition>,
     /// The nodes with a Fetch in flight, and how long to wait for each response.
     in_flight: BTreeMap<i32, Wait>,
-    sessions: HashMap<i32, FetchSession>,
+    sessions: HashMap<i32, FetchSessionHandler>,
     ids: HashMap<TopicId, Arc<str>>,
-    /// An error that came after records; the next poll returns it.
+    /// An error that followed records; the next poll returns it.
     deferred_error: Option<Error>,
 }
 
 impl Consumer {
     /// A consumer without assigned partitions.
-    pub fn new(cluster: Cluster, config: Config) -> Self {
+    pub fn new(cluster: Cluster, config: ConsumerConfig) -> Self {
         let (positions, in_flight) = (BTreeMap::new(), BTreeMap::new());
         let (sessions, ids) = (HashMap::new(), HashMap::new());
         Self { cluster, config, positions, in_flight, sessions, ids, deferred_error: None }
@@ -225,8 +226,8 @@ impl Consumer {
         })
     }
 
-    /// The chunks that have come; waits up to `time` for the first. Empty: none came. The next
-    /// Fetch is in flight when this returns, so that the leaders work while the caller does.
+    /// Returns the chunks that have arrived; waits up to `time` for the first. When this returns,
+    /// the next Fetch is in flight, so that the leaders work while the caller does.
     pub fn poll(&mut self, time: Duration) -> Result<Vec<Chunk>> {
         if let Some(error) = self.deferred_error.take() {
             return Err(error);
@@ -253,8 +254,8 @@ impl Consumer {
         }
     }
 
-    /// Ends the connections. Each leader is asked to close the fetch session (KIP-227), as far as
-    /// that needs no waiting.
+    /// Closes the connections. It asks each leader to close the fetch session (KIP-227), if that is
+    /// possible without waiting.
     pub fn close(&mut self) {
         let now = self.cluster.options().wait(Duration::ZERO);
         for (node, session) in std::mem::take(&mut self.sessions) {
@@ -339,11 +340,11 @@ impl Consumer {
         connection.send(&ApiRequest { key: FETCH, version, encode: &encode }, wait)
     }
 
-    /// The nodes whose response has come or is late, or whose connection is lost.
+    /// The nodes whose response has arrived or is late, or whose connection is lost.
     fn ready(&mut self) -> Result<Vec<i32>> {
         let mut ready = Vec::new();
         for (node, wait) in &self.in_flight {
-            match self.cluster.open_connection(*node).map(Connection::ready) {
+            match self.cluster.open_connection(*node).map(BrokerConnection::ready) {
                 Some(Ok(false)) if !wait.left().is_zero() => {}
                 Some(Err(error @ Error::Protocol { .. })) => return Err(error),
                 _ => ready.push(*node),
@@ -400,7 +401,7 @@ impl Consumer {
         }
     }
 
-    fn handle_response(&mut self, node: i32, reply: &Reply) -> Result<Vec<Chunk>> {
+    fn handle_response(&mut self, node: i32, reply: &ApiResponse) -> Result<Vec<Chunk>> {
         let response = FetchResponse::decode(&mut reply.body(), reply.version)
             .map_err(|error| self.cluster.bad(Target::Broker(node), error))?;
         let session = self.sessions.entry(node).or_default();
@@ -470,12 +471,12 @@ impl Consumer {
         Ok(chunks)
     }
 
-    /// Advances a partition past the records that came, and returns them as a chunk.
+    /// Advances a partition past the received records, and returns them as a chunk.
     fn advance(
         &mut self,
         key: &PartitionKey,
         data: &PartitionData<'_>,
-        reply: &Reply,
+        reply: &ApiResponse,
     ) -> Result<Option<Chunk>> {
         let Some(position) = self.positions.get_mut(key) else { return Ok(None) };
         position.high_watermark = data.high_watermark;

@@ -10,25 +10,25 @@ use crate::protocol::error::ErrorCode;
 /// The result of every call of the client.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// An error of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The caller's arguments are invalid; nothing was sent.
     Invalid(String),
     /// The broker refused the request with one of Kafka's error codes.
     Refused {
-        /// Kafka's error code, as it came.
+        /// Kafka's error code.
         code: i16,
-        /// What was refused: an API, or a topic and partition.
+        /// The refused API, or topic and partition.
         subject: String,
-        /// The broker's own words, where the version carries any.
+        /// The broker's message, if the version has one.
         message: Option<String>,
     },
     /// No connection could be made to any of the addresses tried.
     Connect {
         /// The address, as the user or the cluster wrote it.
         address: String,
-        /// The system's words.
+        /// The system's message.
         reason: String,
         /// The cluster named this address; the user did not.
         advertised: bool,
@@ -38,9 +38,9 @@ pub enum Error {
         /// The peer.
         address: String,
     },
-    /// No answer in time.
+    /// The answer did not arrive in time.
     Timeout {
-        /// What was awaited.
+        /// What the client waited for.
         subject: String,
     },
     /// The peer's bytes are no Kafka protocol; the connection is closed.
@@ -67,7 +67,7 @@ impl Error {
         Self::Refused { code, subject: subject.into(), message: None }
     }
 
-    /// Kafka's code of this error; where the fault is not the broker's, the code nearest to it.
+    /// Kafka's code of this error. For an error that no broker returned, the nearest code.
     pub fn code(&self) -> i16 {
         match self {
             Self::Refused { code, .. } => *code,
@@ -90,7 +90,7 @@ impl Error {
         }
     }
 
-    /// Whether the metadata that led here is out of date.
+    /// Whether the error means that the metadata is out of date.
     pub fn stale_metadata(&self) -> bool {
         match self {
             Self::Refused { code, .. } => {
@@ -131,7 +131,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a code means, where the broker has no words of its own.
+/// The meaning of a code, for a refusal without a message of the broker.
 fn words(code: i16) -> String {
     let known = match code {
         1 => "the offset is not in the log",

@@ -2,18 +2,20 @@
 //! partitions that changed.
 //!
 //! The first request names every partition and asks for a session. The next ones name partitions
-//! that are new or have another offset, and partitions that the leader shall forget. Responses omit
-//! partitions without news. If the leader gives no session (id 0, or Fetch before version 7), every
-//! request is full. Every error leads to a full request, which also replaces the old session.
+//! that are new or have another offset, and partitions that the leader should forget. Responses
+//! leave out partitions without changes. If the leader gives no session (id 0, or Fetch before
+//! version 7), every request is full. Every error leads to a full request, which also replaces the
+//! old session.
 //! ```text
-//! full (epoch 0) --response with an id--> 1, 2, .. 2^31-1, 1 --70, 71, 106, connection lost-->
-//! full any with an id --closed--> -1
+//! full (epoch 0) --response with an id--> 1, 2, .. 2^31-1, 1
+//! any epoch --70, 71, 106, connection lost--> full (epoch 0)
+//! any with an id --closed--> -1
 //! ```
 //! Threads: one at a time.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
+use super::metadata::PartitionKey;
 use crate::ids::TopicId;
 
 const SESSION_ID_NOT_FOUND: i16 = 70;
@@ -23,10 +25,7 @@ const SESSION_TOPIC_ID_ERROR: i16 = 106;
 /// The epoch of the request that ends a session.
 const FINAL_EPOCH: i32 = -1;
 
-/// Topic and partition.
-pub(super) type PartitionKey = (Arc<str>, i32);
-
-/// What a Fetch asks of a partition.
+/// The request for one partition of a Fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FetchPosition {
     pub(super) topic_id: TopicId,
@@ -45,9 +44,9 @@ pub(super) struct FetchRequestData {
     pub(super) to_forget: Vec<(PartitionKey, TopicId)>,
 }
 
-/// See the module.
+/// The client's side of a fetch session (see the module).
 #[derive(Debug, Default)]
-pub(super) struct FetchSession {
+pub(super) struct FetchSessionHandler {
     id: i32,
     /// The epoch of the next request; 0: a full request.
     epoch: i32,
@@ -55,7 +54,7 @@ pub(super) struct FetchSession {
     session_partitions: HashMap<PartitionKey, FetchPosition>,
 }
 
-impl FetchSession {
+impl FetchSessionHandler {
     /// The request after which the leader's session holds exactly `wanted`.
     pub(super) fn build_request(
         &mut self,
@@ -87,7 +86,7 @@ impl FetchSession {
         self.session_partitions.get(key).map(|position| position.offset)
     }
 
-    /// A response came with this session id; 0: the leader keeps no session.
+    /// Handles a response with this session id; 0: the leader keeps no session.
     pub(super) fn handle_response(&mut self, session_id: i32) {
         self.epoch = match (session_id, self.epoch) {
             (0, _) => 0,
@@ -97,7 +96,7 @@ impl FetchSession {
         self.id = session_id;
     }
 
-    /// A response came with an error. Returns whether a full request solves it.
+    /// Handles a response with an error. Returns whether a full request solves it.
     pub(super) fn handle_error(&mut self, code: i16) -> bool {
         if code == SESSION_ID_NOT_FOUND {
             self.id = 0;
@@ -125,6 +124,8 @@ impl FetchSession {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn wanted(offsets: &[i64]) -> Vec<(PartitionKey, FetchPosition)> {
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_request_names_only_what_changed() {
-        let mut session = FetchSession::default();
+        let mut session = FetchSessionHandler::default();
         let data = session.build_request(wanted(&[0, 0, 0]), false);
         assert_eq!((data.session_id, data.session_epoch), (0, 0));
         assert_eq!(partitions(&data), [0, 1, 2]);
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn a_session_error_leads_to_a_full_request() {
         for (code, id) in [(70, 0), (71, 7), (106, 7)] {
-            let mut session = FetchSession::default();
+            let mut session = FetchSessionHandler::default();
             session.build_request(wanted(&[0, 0]), false);
             session.handle_response(7);
             session.build_request(wanted(&[1, 0]), false);
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_request_to_a_leader_without_sessions_is_full() {
-        let mut session = FetchSession::default();
+        let mut session = FetchSessionHandler::default();
         for _ in 0..3 {
             let data = session.build_request(wanted(&[3, 4]), false);
             assert_eq!(
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_request_that_closes_a_session_names_no_partition() {
-        let mut session = FetchSession::default();
+        let mut session = FetchSessionHandler::default();
         session.build_request(wanted(&[0]), false);
         session.handle_response(7);
         let ends =
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_recreated_topic_is_added_by_its_new_id_and_forgotten_by_its_old_id() {
-        let mut session = FetchSession::default();
+        let mut session = FetchSessionHandler::default();
         let id = |number| TopicId([number; 16]);
         let one = |number| {
             wanted(&[3])
@@ -220,7 +221,8 @@ mod tests {
 
     #[test]
     fn the_epoch_after_the_largest_one_is_one() {
-        let mut session = FetchSession { id: 7, epoch: i32::MAX, ..FetchSession::default() };
+        let mut session =
+            FetchSessionHandler { id: 7, epoch: i32::MAX, ..FetchSessionHandler::default() };
         session.handle_response(7);
         assert_eq!(session.build_request(Vec::new(), false).session_epoch, 1);
     }

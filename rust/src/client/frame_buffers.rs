@@ -23,7 +23,8 @@ impl FrameBuffers {
         self.spare.lock().take().unwrap_or_default()
     }
 
-    /// The first `length` bytes of a buffer. The buffer returns when no part of them is held.
+    /// The first `length` bytes of a buffer. The buffer returns when the last part of them is
+    /// dropped.
     pub(super) fn lend(&self, buffer: Vec<u8>, length: usize) -> Bytes {
         assert!(length <= buffer.len(), "a frame lies in its buffer");
         Bytes::from_owner(LentFrame { buffer, length, buffers: Arc::downgrade(&self.spare) })
@@ -46,7 +47,7 @@ impl AsRef<[u8]> for LentFrame {
 impl Drop for LentFrame {
     fn drop(&mut self) {
         let Some(buffers) = self.buffers.upgrade() else { return };
-        // In a forked child the lock may stay taken for ever.
+        // In a forked child the lock may stay locked for ever.
         let Some(mut spare) = buffers.try_lock() else { return };
         if self.buffer.capacity() <= KEPT_BYTES_MAX {
             *spare = Some(std::mem::take(&mut self.buffer));

@@ -11,10 +11,10 @@ use crate::record::batch::{Batch, BatchBuilder, BatchFields, NewRecord, Timestam
 use crate::record::convert::{self, LegacyTarget};
 use crate::record::legacy;
 
-/// What one compressed message may inflate to.
+/// The most bytes that one compressed message may inflate to.
 const INFLATED: usize = 256 << 20;
 
-/// A batch as a message set of an old magic.
+/// Converts a batch to a message set of an old magic.
 pub(super) fn downgrade(batch: &[u8], magic: i8) -> Result<Vec<u8>> {
     let invalid = |error: RecordError| Error::Invalid(error.to_string());
     let batch = Batch::parse(batch).map_err(invalid)?;
@@ -24,7 +24,7 @@ pub(super) fn downgrade(batch: &[u8], magic: i8) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The messages of one magic that a set begins with, as batches; a cut tail is left out.
+/// Converts the messages of one magic at the start of a set to batches. A cut tail is left out.
 pub fn upgrade(set: &[u8], (topic, partition): &(Arc<str>, i32)) -> Result<Vec<u8>> {
     let corrupt = |error: RecordError| Error::Refused {
         code: 2,

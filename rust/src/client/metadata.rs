@@ -11,34 +11,37 @@ use crate::protocol::metadata::{
     MetadataResponse, MetadataResponsePartition, MetadataResponseTopic,
 };
 
-/// One answer.
+/// Topic and partition.
+pub type PartitionKey = (Arc<str>, i32);
+
+/// A Metadata response.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     /// The cluster's id; `None` before version 2.
     pub cluster_id: Option<String>,
-    /// The controller's node; -1 where unknown.
+    /// The controller's node id; -1: unknown.
     pub controller_id: i32,
     /// The live brokers.
-    pub brokers: Vec<Broker>,
-    /// The topics asked for, or all.
-    pub topics: Vec<Arc<Topic>>,
+    pub brokers: Vec<BrokerMetadata>,
+    /// The requested topics, or all.
+    pub topics: Vec<Arc<TopicMetadata>>,
 }
 
 /// A live broker.
 #[derive(Clone, Debug)]
-pub struct Broker {
+pub struct BrokerMetadata {
     /// Its node id.
     pub node_id: i32,
-    /// Where it tells clients to connect.
+    /// Its advertised address.
     pub address: Address,
     /// Its rack.
     pub rack: Option<String>,
 }
 
-/// A topic, or why it has no partitions.
+/// A topic's partitions, or its error.
 #[derive(Clone, Debug)]
-pub struct Topic {
-    /// Kafka's code; 0: the rest holds.
+pub struct TopicMetadata {
+    /// Kafka's error code; 0: the other fields are valid.
     pub error_code: i16,
     /// The name.
     pub name: Arc<str>,
@@ -47,25 +50,26 @@ pub struct Topic {
     /// Kafka's own topic (`__consumer_offsets`).
     pub is_internal: bool,
     /// The partitions, ascending.
-    pub partitions: Vec<Partition>,
+    pub partitions: Vec<PartitionMetadata>,
 }
 
 /// One partition.
 #[derive(Clone, Debug)]
-pub struct Partition {
-    /// Kafka's code; LEADER_NOT_AVAILABLE and REPLICA_NOT_AVAILABLE leave the rest true.
+pub struct PartitionMetadata {
+    /// Kafka's error code. With LEADER_NOT_AVAILABLE and REPLICA_NOT_AVAILABLE the other fields are
+    /// valid.
     pub error_code: i16,
     /// Its number.
     pub partition: i32,
-    /// The leader's node; -1: none.
+    /// The leader's node id; -1: none.
     pub leader: i32,
-    /// The leader's term; -1: unknown.
+    /// The leader epoch; -1: unknown.
     pub leader_epoch: i32,
-    /// Nodes with a copy, the preferred leader first.
+    /// The replicas' node ids, the preferred leader first.
     pub replicas: Vec<i32>,
-    /// Those in sync.
+    /// The in-sync replicas.
     pub isr: Vec<i32>,
-    /// Those on a dead broker or disk.
+    /// The replicas on a broker or disk that has failed.
     pub offline: Vec<i32>,
 }
 
@@ -76,20 +80,24 @@ impl Metadata {
             let address =
                 Address { host: broker.host.to_owned(), port: u16::try_from(broker.port).ok()? };
             let rack = broker.rack.map(str::to_owned);
-            Some(Broker { node_id: broker.node_id, address, rack })
+            Some(BrokerMetadata { node_id: broker.node_id, address, rack })
         });
         Self {
             cluster_id: response.cluster_id.map(str::to_owned),
             controller_id: response.controller_id,
             brokers: brokers.collect(),
-            topics: response.topics.iter().map(|topic| Arc::new(Topic::of(topic))).collect(),
+            topics: response
+                .topics
+                .iter()
+                .map(|topic| Arc::new(TopicMetadata::of(topic)))
+                .collect(),
         }
     }
 }
 
-impl Topic {
+impl TopicMetadata {
     fn of(topic: &MetadataResponseTopic<'_>) -> Self {
-        let mut partitions: Vec<_> = topic.partitions.iter().map(Partition::of).collect();
+        let mut partitions: Vec<_> = topic.partitions.iter().map(PartitionMetadata::of).collect();
         partitions.sort_by_key(|partition| partition.partition);
         Self {
             error_code: topic.error_code,
@@ -100,19 +108,19 @@ impl Topic {
         }
     }
 
-    /// Whether it exists: the cluster knows its partitions.
+    /// Whether it exists.
     pub fn exists(&self) -> bool {
         self.error_code == 0 && !self.partitions.is_empty()
     }
 
     /// The partition with this number.
-    pub fn partition(&self, number: i32) -> Option<&Partition> {
+    pub fn partition(&self, number: i32) -> Option<&PartitionMetadata> {
         let found = self.partitions.binary_search_by_key(&number, |p| p.partition).ok()?;
         self.partitions.get(found)
     }
 }
 
-impl Partition {
+impl PartitionMetadata {
     /// Whether the broker has a replica that is not known to be offline.
     pub(super) fn has_online(&self, node: i32) -> bool {
         self.replicas.contains(&node) && !self.offline.contains(&node)

@@ -31,4 +31,4 @@ mod socket;
 
 pub use cluster::{Cluster, Target};
 pub use error::{Error, Result};
-pub use options::{Address, Interrupt, Options};
+pub use options::{Address, ClientOptions, Interrupt};

@@ -1,7 +1,7 @@
 //! The options of a client: bootstrap addresses, timeouts and limits.
 //!
-//! All limits are here. A broker can make the client hold one frame of `max_frame_bytes` per
-//! connection.
+//! All limits of the client are here. A broker can make it hold one frame of `max_frame_bytes` for
+//! each connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 use super::error::{Error, Result};
 use super::reachability::Reachability;
 
-/// The longest time that a waiting call sleeps before it asks [`Interrupt`] again.
+/// The longest time that a waiting call sleeps before it checks [`Interrupt`] again.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
 
-/// Asked at least every 100 ms while a call waits; `true` ends the call with
-/// [`Error::Interrupted`]. Threads: called on the thread that made the call.
+/// Ends calls early. A waiting call checks it at least every 100 ms, on its own thread, and returns
+/// [`Error::Interrupted`] if it is true.
 pub trait Interrupt: Send + Sync {
     /// Whether the caller wants to end the call.
     fn interrupted(&self) -> bool;
 }
 
-/// An interrupt that never comes.
+/// An [`Interrupt`] that is never true.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Never;
+pub struct NoInterrupt;
 
-impl Interrupt for Never {
+impl Interrupt for NoInterrupt {
     fn interrupted(&self) -> bool {
         false
     }
 }
 
-/// Where a broker listens.
+/// The address of a broker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// A name or an IP literal, without brackets.
@@ -88,10 +88,10 @@ impl fmt::Display for Address {
 
 /// The options of every connection of one client.
 #[derive(Clone)]
-pub struct Options {
+pub struct ClientOptions {
     /// The bootstrap addresses.
     pub bootstrap: Vec<Address>,
-    /// The name the broker sees (`client.id`).
+    /// The client id (`client.id`).
     pub client_id: String,
     /// How long one TCP connect may take (`socket.connection.setup.timeout.ms`).
     pub connect_timeout: Duration,
@@ -99,15 +99,15 @@ pub struct Options {
     pub request_timeout: Duration,
     /// The pause before a refused request is sent again (`retry.backoff.ms`).
     pub retry_backoff: Duration,
-    /// The largest answer taken, in bytes.
+    /// The largest response that is accepted, in bytes.
     pub max_frame_bytes: usize,
     /// Ends waits.
     pub interrupt: Arc<dyn Interrupt>,
-    /// Which brokers cannot be reached.
+    /// The brokers that cannot be reached.
     pub reachability: Arc<Reachability>,
 }
 
-impl Options {
+impl ClientOptions {
     /// Kafka's defaults for a client of `bootstrap`.
     pub fn new(bootstrap: Vec<Address>) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Options {
             request_timeout: Duration::from_secs(30),
             retry_backoff: Duration::from_millis(100),
             max_frame_bytes: 128 << 20,
-            interrupt: Arc::new(Never),
+            interrupt: Arc::new(NoInterrupt),
             reachability: Arc::default(),
         }
     }
@@ -128,7 +128,7 @@ impl Options {
     }
 }
 
-/// How long one call may still wait.
+/// The time that one call may still wait.
 #[derive(Clone)]
 pub struct Wait {
     deadline: Instant,
@@ -136,12 +136,13 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// A wait that ends `timeout` from now, or when `interrupt` says so.
+    /// A wait that ends `timeout` from now, or when `interrupt` is true.
     pub fn new(timeout: Duration, interrupt: Arc<dyn Interrupt>) -> Self {
         Self { deadline: Instant::now() + timeout, interrupt }
     }
 
-    /// The next stretch to sleep: at most [`SLICE`]; `Err` when the time is up or the caller left.
+    /// The next time to sleep, at most [`SLICE`]. Errors: the time is up, or the caller was
+    /// interrupted.
     pub(super) fn slice(&self, subject: &dyn fmt::Display) -> Result<Duration> {
         if self.interrupt.interrupted() {
             return Err(Error::Interrupted);
@@ -153,12 +154,12 @@ impl Wait {
         Ok(left.min(SLICE))
     }
 
-    /// What is left of the time; zero when it is up.
+    /// The remaining time.
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// The same wait, but over `timeout` from now at the latest.
+    /// This wait, but ending `timeout` from now at the latest.
     pub(super) fn at_most(&self, timeout: Duration) -> Self {
         let deadline = self.deadline.min(Instant::now() + timeout);
         Self { deadline, interrupt: Arc::clone(&self.interrupt) }

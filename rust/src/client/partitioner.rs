@@ -1,7 +1,8 @@
-//! Which partition a record goes to: murmur2 of the key, as Kafka's Java producer has it, and for
-//! records without a key one partition per batch (sticky, KIP-480).
+//! Chooses the partition of a record: by murmur2 of the key, as Kafka's Java producer does, or one
+//! partition per batch for records without a key (sticky, KIP-480).
 
-/// Kafka's murmur2 (seed 0x9747b28c), bit for bit: two clients that disagree here split a key.
+/// Kafka's murmur2 (seed 0x9747b28c), bit for bit. If two clients computed different hashes, the
+/// records of one key would be in two partitions.
 pub fn murmur2(key: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     let mut hash = 0x9747_b28c ^ u32::try_from(key.len()).unwrap_or(u32::MAX);
@@ -32,12 +33,12 @@ pub fn by_key(key: &[u8], partitions: i32) -> i32 {
 
 /// Chooses partitions for records without a key: the same one until its batch is closed.
 #[derive(Clone, Debug)]
-pub struct Sticky {
+pub struct StickyPartitioner {
     state: u64,
 }
 
-impl Sticky {
-    /// Starts at a place that `seed` decides.
+impl StickyPartitioner {
+    /// Starts at a partition that `seed` determines.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -49,7 +50,7 @@ impl Sticky {
         mixed.checked_rem(count).and_then(|p| i32::try_from(p).ok()).unwrap_or(0)
     }
 
-    /// Moves on, after a batch was closed.
+    /// Moves to the next partition, after a batch was closed.
     pub fn next(&mut self) {
         self.state = self.state.wrapping_add(1);
     }
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_sticky_choice_stays_until_it_is_moved_and_reaches_every_partition() {
-        let mut sticky = Sticky::new(7);
+        let mut sticky = StickyPartitioner::new(7);
         assert_eq!(sticky.current(5), sticky.current(5));
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..200 {

@@ -5,9 +5,9 @@
 //! first queued batch of every partition that the broker leads. An idempotent producer may have
 //! five batches of a partition in flight, as many as a broker remembers, once the first one is
 //! acknowledged. Any other producer has one in flight, so that a retry cannot overtake.
-//! A batch that failed with a retriable error goes back to its place in the queue. The partition is
-//! muted then: nothing of it is sent until all its batches in flight are answered. A batch fails
-//! if it is refused for good, or if it is not acknowledged within its delivery time.
+//! A batch that failed with a retriable error returns to its position in the queue. The partition
+//! is then muted: none of its batches is sent until all its batches in flight are answered. A batch
+//! fails if it is refused for good, or if it is not acknowledged within its delivery time.
 //! Memory: [`Producer::send`] waits while more than `buffer_bytes` are not acknowledged.
 //! Threads: one at a time. The producer has no thread and sends only during calls. A
 //! [`Sender`](super::sender::Sender) has a thread that makes these calls.
@@ -21,15 +21,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use batches::{AccumulatedBatch, Config, DeliveryReport};
-use batches::{PartitionBatches, PartitionKey, ProducerBatch};
+pub use batches::{AccumulatedBatch, DeliveryReport, ProducerConfig};
+use batches::{PartitionBatches, ProducerBatch};
 
 use super::cluster::{Cluster, Target};
-use super::connection::{ApiRequest, Reply, newest};
+use super::connection::{ApiRequest, ApiResponse, newest};
 use super::error::{Error, Result};
 use super::legacy;
+use super::metadata::PartitionKey;
 use super::options::Wait;
-use super::partitioner::{Sticky, by_key};
+use super::partitioner::{StickyPartitioner, by_key};
 use crate::ids::TopicId;
 use crate::protocol::RecordsField;
 use crate::protocol::produce::{
@@ -48,21 +49,21 @@ const MAX_IN_FLIGHT_BATCHES: usize = 5;
 /// Requests in flight to one broker (`max.in.flight.requests.per.connection`).
 const MAX_IN_FLIGHT_REQUESTS: usize = 5;
 
-/// A Produce request whose response has not come.
+/// A Produce request whose response has not arrived.
 struct ProduceInFlight {
     batches: Vec<(PartitionKey, ProducerBatch)>,
-    /// The topic ids in it. The metadata may have changed when the response comes.
+    /// The topic ids in it. The metadata may have changed when the response arrives.
     ids: HashMap<Arc<str>, TopicId>,
     wait: Wait,
 }
 
-/// See the module.
+/// A producer's batches and the Produce requests in flight (see the module).
 pub struct Producer {
     cluster: Cluster,
-    config: Config,
+    config: ProducerConfig,
     accumulator: BTreeMap<PartitionKey, PartitionBatches>,
     in_flight_requests: HashMap<i32, VecDeque<ProduceInFlight>>,
-    sticky: Sticky,
+    sticky: StickyPartitioner,
     identity: Option<(i64, i16)>,
     held_bytes: usize,
     delivery_reports: Vec<DeliveryReport>,
@@ -70,8 +71,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// A producer on a cluster. It sends nothing yet.
-    pub fn new(cluster: Cluster, config: Config) -> Result<Self> {
+    /// A producer for a cluster. It sends nothing yet.
+    pub fn new(cluster: Cluster, config: ProducerConfig) -> Result<Self> {
         if config.idempotent && config.acks != -1 {
             return Err(Error::Invalid("an idempotent producer needs acks=all".to_owned()));
         }
@@ -81,7 +82,7 @@ impl Producer {
             config,
             accumulator: BTreeMap::new(),
             in_flight_requests: HashMap::new(),
-            sticky: Sticky::new(seed),
+            sticky: StickyPartitioner::new(seed),
             identity: None,
             held_bytes: 0,
             delivery_reports: Vec::new(),
@@ -133,8 +134,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends the batches whose `linger` is over and takes the responses that have come. Never
-    /// waits.
+    /// Sends the batches whose `linger` is over and handles the responses that have arrived. It
+    /// never waits.
     pub fn poll(&mut self) -> Result<()> {
         let now = Instant::now();
         let due: Vec<PartitionKey> = self
@@ -208,7 +209,7 @@ impl Producer {
         sealed
     }
 
-    /// Sends what may be sent, then waits for the oldest response of one broker.
+    /// Sends the batches that may be sent, then waits for the oldest response of one broker.
     fn send_and_receive(&mut self, wait: &Wait) -> Result<()> {
         self.send_ready(wait)?;
         let busy =
@@ -388,7 +389,7 @@ impl Producer {
     fn handle_response(
         &mut self,
         node: i32,
-        reply: &Reply,
+        reply: &ApiResponse,
         ids: &HashMap<Arc<str>, TopicId>,
     ) -> Result<HashMap<PartitionKey, Result<i64>>> {
         let response = ProduceResponse::decode(&mut reply.body(), reply.version)
@@ -435,7 +436,7 @@ impl Producer {
         partition_batches.first_acknowledged |= self.config.idempotent && outcome.is_ok();
         let again = match &outcome {
             Ok(_) | Err(Error::Refused { code: DUPLICATE_SEQUENCE, .. }) => false,
-            // An earlier batch came back; this one only reached the broker before it.
+            // An earlier batch was refused; this one only reached the broker before the retry.
             Err(Error::Refused { code: OUT_OF_ORDER_SEQUENCE, .. }) => partition_batches.muted,
             Err(error) => error.retriable() || *error == Error::Interrupted,
         };

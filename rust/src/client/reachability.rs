@@ -1,5 +1,5 @@
-//! Which brokers cannot be reached. A change is reported when a broker becomes unreachable and when
-//! it answers again; the attempts in between are not reported.
+//! The brokers that cannot be reached. A change is reported when a broker becomes unreachable and
+//! when it answers again; the attempts in between are not reported.
 //!
 //! Limit: [`ADDRESSES_MAX`] addresses are remembered; further ones are not reported.
 //! Threads: any. The caller of `take_changes` gets all changes.
@@ -15,7 +15,7 @@ use super::options::Address;
 /// The most addresses that are remembered, and the most changes that wait.
 const ADDRESSES_MAX: usize = 256;
 
-/// An address and why it cannot be reached; `None`: it answers again.
+/// An address, and the reason why it cannot be reached; `None`: it answers again.
 pub type ReachabilityChange = (String, Option<String>);
 
 /// The brokers that one client cannot reach, and the changes that are not reported yet.
@@ -27,13 +27,13 @@ pub struct Reachability {
 
 #[derive(Debug, Default)]
 struct ReachabilityState {
-    /// Why, by address.
+    /// The reason, by address.
     failing: BTreeMap<String, String>,
     changes: Vec<ReachabilityChange>,
 }
 
 impl Reachability {
-    /// Notes how an attempt to connect ended.
+    /// Notes the result of an attempt to connect.
     pub fn record_attempt(&self, address: &Address, failure: Option<&Error>) {
         let reason = match failure {
             None => None,
@@ -56,12 +56,12 @@ impl Reachability {
         }
     }
 
-    /// Whether `take_changes` has something; costs one load.
+    /// Whether there are changes to take. It costs one load.
     pub fn has_changes(&self) -> bool {
         self.has_changes.load(Ordering::Acquire)
     }
 
-    /// The news since the last call.
+    /// The changes since the last call.
     pub fn take_changes(&self) -> Vec<ReachabilityChange> {
         if !self.has_changes() {
             return Vec::new();
@@ -71,7 +71,7 @@ impl Reachability {
         std::mem::take(&mut state.changes)
     }
 
-    /// One that cannot be reached now, and why.
+    /// A broker that cannot be reached now, and the reason.
     pub fn unreachable(&self) -> Option<ReachabilityChange> {
         let state = self.state.lock();
         state.failing.iter().next().map(|(address, why)| (address.clone(), Some(why.clone())))

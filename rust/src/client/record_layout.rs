@@ -3,22 +3,23 @@
 //! A field ends at the first occurrence of its literal. A record ends with its last literal, so the
 //! rest of a block, which has no end yet, belongs to the next block. Pure: all results borrow from
 //! the block.
-//! Not promised: formats that begin with a literal or end with a field. The caller handles those.
+//! Not promised: support of formats that begin with a literal or end with a field. The caller
+//!     handles those.
 
-/// What a field of the text becomes in the record.
+/// The part of a record that a field of the text becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldRole {
     /// The record's key.
     Key,
     /// The record's value.
     Value,
-    /// Nothing; the field is skipped.
+    /// None; the field is skipped.
     Unused,
 }
 
 /// The fields of a record in their order, each with the literal that ends it.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct RecordLayout {
     fields: Vec<(FieldRole, Vec<u8>)>,
 }
 
@@ -31,7 +32,7 @@ pub struct RecordFields<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-impl Layout {
+impl RecordLayout {
     /// `None` if there is no field, or a literal is empty.
     pub fn new(fields: Vec<(FieldRole, Vec<u8>)>) -> Option<Self> {
         let ends = fields.iter().all(|(_, literal)| !literal.is_empty());
@@ -81,7 +82,7 @@ fn find(bytes: &[u8], byte: u8) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn all<'a>(layout: &Layout, mut block: &'a [u8]) -> (Vec<RecordFields<'a>>, &'a [u8]) {
+    fn all<'a>(layout: &RecordLayout, mut block: &'a [u8]) -> (Vec<RecordFields<'a>>, &'a [u8]) {
         let mut records = Vec::new();
         while let Some((record, rest)) = layout.split_record(block) {
             records.push(record);
@@ -90,9 +91,9 @@ mod tests {
         (records, block)
     }
 
-    fn layout(fields: &[(FieldRole, &str)]) -> Layout {
+    fn layout(fields: &[(FieldRole, &str)]) -> RecordLayout {
         let fields = fields.iter().map(|(role, text)| (*role, text.as_bytes().to_vec()));
-        Layout::new(fields.collect()).unwrap()
+        RecordLayout::new(fields.collect()).unwrap()
     }
 
     #[test]
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_layout_without_fields_or_with_an_empty_literal_is_refused() {
-        assert!(Layout::new(Vec::new()).is_none());
-        assert!(Layout::new(vec![(FieldRole::Value, Vec::new())]).is_none());
+        assert!(RecordLayout::new(Vec::new()).is_none());
+        assert!(RecordLayout::new(vec![(FieldRole::Value, Vec::new())]).is_none());
     }
 }

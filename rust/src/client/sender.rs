@@ -15,7 +15,7 @@
 //!     most.
 //! Threads: any caller. Each Sender has one thread, from its creation to [`Sender::close`]. The
 //!     lock is never held while anything waits, so callers may hold other locks.
-//! Not promised: a Sender that is dropped without `close` does not send its open batches.
+//! Not promised: that open batches are sent if a Sender is dropped without [`Sender::flush`].
 
 mod open_batches;
 
@@ -32,9 +32,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::cluster::Cluster;
 use super::error::{Error, Result};
-use super::options::{Interrupt, Options, Wait};
-use super::partitioner::{Sticky, by_key};
-use super::producer::{AccumulatedBatch, Config, DeliveryReport, Producer};
+use super::options::{ClientOptions, Interrupt, Wait};
+use super::partitioner::{StickyPartitioner, by_key};
+use super::producer::{AccumulatedBatch, DeliveryReport, Producer, ProducerConfig};
 use crate::record::batch::{BatchBuilder, NewRecord};
 use open_batches::{OpenBatch, TopicLookup, TopicState};
 
@@ -50,9 +50,9 @@ const RECORD_OVERHEAD: usize = 36;
 /// The result of [`Sender::try_append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendResult {
-    /// The record is number `index` of the batch `ticket`.
+    /// The record is number `index` of batch `ticket`.
     Appended {
-        /// The batch, as [`DeliveryReport`] will name it.
+        /// The number of the batch in its [`DeliveryReport`].
         ticket: u64,
         /// The record's number in the batch, from 0.
         index: i32,
@@ -77,7 +77,7 @@ struct SenderState {
     /// How many of those reports have no callback.
     unwatched: usize,
     spare: Vec<BatchBuilder>,
-    sticky: Sticky,
+    sticky: StickyPartitioner,
     next_ticket: u64,
     held_bytes: usize,
     /// A caller flushes: the thread closes all open batches.
@@ -86,7 +86,7 @@ struct SenderState {
     ending: bool,
     /// The thread panicked: no batch is delivered any more.
     failed: bool,
-    /// Wakes the thread; `None` when that has ended.
+    /// Wakes the thread; `None` after it has ended.
     wake: Option<UnixStream>,
 }
 
@@ -126,19 +126,23 @@ impl Interrupt for AbortInterrupt {
     }
 }
 
-/// See the module.
+/// A producer with its own thread (see the module).
 pub struct Sender {
     shared: Arc<SenderShared>,
-    options: Options,
+    options: ClientOptions,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// The thread writes to the other end when it has something to report; `None` after `close`.
+    /// The thread writes to the other end when there are reports; `None` after `close`.
     news: Mutex<Option<UnixStream>>,
     pid: u32,
 }
 
 impl Sender {
     /// A sender to the cluster of `options`. Their interrupt ends the waits of callers.
-    pub fn new(options: Options, config: Config, times: MetadataTimes) -> Result<Self> {
+    pub fn new(
+        options: ClientOptions,
+        config: ProducerConfig,
+        times: MetadataTimes,
+    ) -> Result<Self> {
         let (wake, woken) = pair()?;
         let (news, read_news) = pair()?;
         let seed = u64::from(std::process::id()).wrapping_mul(0x9e37_79b9);
@@ -150,7 +154,7 @@ impl Sender {
             delivery_reports: Vec::new(),
             unwatched: 0,
             spare: Vec::new(),
-            sticky: Sticky::new(seed),
+            sticky: StickyPartitioner::new(seed),
             next_ticket: 1,
             held_bytes: 0,
             flushing: false,
@@ -169,7 +173,7 @@ impl Sender {
             abort: AtomicBool::new(false),
         });
         let interrupt = Arc::new(AbortInterrupt(Arc::clone(&shared)));
-        let cluster = Cluster::new(Options { interrupt, ..options.clone() });
+        let cluster = Cluster::new(ClientOptions { interrupt, ..options.clone() });
         let (shared_too, backoff) = (Arc::clone(&shared), options.retry_backoff);
         let producer = Producer::new(cluster, config)?;
         let work = SenderThread { shared: shared_too, producer, woken, news, backoff };
@@ -184,8 +188,8 @@ impl Sender {
         Ok(Self { shared, options, thread, news, pid: std::process::id() })
     }
 
-    /// Appends a record if that needs no waiting. Without a partition, the key decides. With
-    /// `watch`, the batch's report is kept even if it is a success.
+    /// Appends a record if that is possible without waiting. Without a partition, the key decides.
+    /// With `watch`, the batch's report is kept even if it is a success.
     pub fn try_append(
         &self,
         topic: &str,
@@ -256,7 +260,7 @@ impl Sender {
         }
     }
 
-    /// How many partitions a topic has. `None`: not known yet; the thread looks it up.
+    /// The number of a topic's partitions. `None`: it is unknown; the thread looks it up.
     pub fn partitions(&self, topic: &str) -> Result<Option<i32>> {
         let mut state = self.shared.state.lock();
         match state.topics.get(topic) {
@@ -324,8 +328,8 @@ impl Sender {
         std::mem::take(&mut state.delivery_reports)
     }
 
-    /// A descriptor that is readable when `take_delivery_reports` has something, or when it is
-    /// worth trying `try_append` again; until `close`.
+    /// A descriptor that is readable when there are delivery reports, or when `try_append` may
+    /// succeed again. It is valid until `close`.
     pub fn notification_fd(&self) -> Result<RawFd> {
         self.news.lock().as_ref().map(AsRawFd::as_raw_fd).ok_or_else(closed)
     }

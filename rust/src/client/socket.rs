@@ -1,7 +1,7 @@
-//! One TCP connection with a deadline on every wait. Whole frames in, whole frames out.
+//! One TCP connection that sends and receives whole frames, with a deadline on every wait.
 //!
 //! Frame: i32 length, then that many bytes. A length below 4 or above the limit ends the
-//! connection before memory is reserved. The buffer grows with the bytes that have come, at most
+//! connection before memory is reserved. The buffer grows with the bytes that have arrived, at most
 //! twofold. A large frame is returned in the buffer that received it, without a copy, and that
 //! buffer is reused when the frame is dropped (`frame_buffers`).
 //! Invariant: `start <= end <= inbox.len()`; the bytes between `start` and `end` are received and
@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::{Error, Result};
 use super::frame_buffers::FrameBuffers;
-use super::options::{Address, Options, Wait};
+use super::options::{Address, ClientOptions, Wait};
 
 /// How many bytes to read while the length of a frame is unknown; a buffer grows by at least that.
 const CHUNK: usize = 256 << 10;
@@ -33,7 +33,7 @@ pub(super) struct Socket {
     address: Address,
     peer: SocketAddr,
     max_frame_bytes: usize,
-    /// Read and not yet handed out: `inbox[start..end]`.
+    /// Bytes read and not yet returned: `inbox[start..end]`.
     inbox: Vec<u8>,
     start: usize,
     end: usize,
@@ -42,7 +42,7 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Connects to the first address of `address` that answers.
-    pub(super) fn connect(address: &Address, options: &Options, wait: &Wait) -> Result<Self> {
+    pub(super) fn connect(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<Self> {
         let failed = |reason: String| Error::Connect {
             address: address.to_string(),
             reason,
@@ -84,7 +84,7 @@ impl Socket {
         self.peer
     }
 
-    /// Sends `bytes` whole.
+    /// Sends all of `bytes`.
     pub(super) fn send(&mut self, mut bytes: &[u8], wait: &Wait) -> Result<()> {
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
@@ -106,12 +106,12 @@ impl Socket {
         }
     }
 
-    /// Waits until some bytes of a frame are here.
+    /// Waits until some bytes of a frame have arrived.
     pub(super) fn await_bytes(&mut self, wait: &Wait) -> Result<()> {
         if self.held().is_empty() { self.fill(wait) } else { Ok(()) }
     }
 
-    /// Whether a whole frame is here, after reading what the socket holds without waiting.
+    /// Whether a whole frame has arrived. It reads the socket without waiting.
     pub(super) fn ready(&mut self) -> Result<bool> {
         loop {
             if self.frame_length()?.is_some_and(|len| self.held().len() >= 4 + len) {
@@ -169,7 +169,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads once; `false`: nothing is there yet.
+    /// Reads once; `false`: nothing has arrived yet.
     fn read_some(&mut self) -> Result<bool> {
         if self.start > 0 {
             self.inbox.copy_within(self.start..self.end, 0);
@@ -184,7 +184,7 @@ impl Socket {
         if self.inbox.len() < wanted {
             self.inbox.resize(wanted, 0);
         }
-        // Reads no byte beyond the frame, so that its buffer holds nothing else.
+        // Reads only to the end of the frame, so that its buffer holds nothing else.
         let room = match missing {
             Some(missing) => self.inbox.len().min(self.end + missing),
             None => self.inbox.len().min(self.end + CHUNK),
@@ -201,7 +201,7 @@ impl Socket {
         }
     }
 
-    /// Waits until the socket is ready again, if that is what `error` asks for.
+    /// Waits until the socket is ready again, if `error` is `WouldBlock`.
     fn block(&self, error: &std::io::Error, flags: PollFlags, wait: &Wait) -> Result<()> {
         match error.kind() {
             ErrorKind::WouldBlock => await_ready(&self.stream, flags, wait, &self.address),
@@ -253,7 +253,7 @@ fn connect_one(peer: SocketAddr, address: &Address, wait: &Wait) -> Result<TcpSt
     Ok(stream)
 }
 
-/// The system's words without its number.
+/// The system's message without its number.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()

@@ -1,4 +1,4 @@
-//! Arrow tables as records for the [`Sender`]: a batch of any Arrow producer becomes records.
+//! Converts batches of any Arrow producer to records for the [`Sender`].
 //!
 //! [`ColumnRoles`] say which column is the key, the value and so on. Keys and values are binary or
 //! text of any kind: 32 and 64-bit offsets, views, fixed size, dictionaries. Partitions are
@@ -7,7 +7,7 @@
 //! time now.
 //! Invariant: a record borrows from its own row; the sender makes the only copy.
 //! Threads: one at a time.
-//! Not promised: all or nothing. Rows before a refused row are sent.
+//! Not promised: that a table is sent as a whole or not at all. Rows before a refused row are sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::client::sender::{AppendResult, Sender};
 use crate::client::{Error, Result};
 use crate::record::batch::NewRecord;
 
-/// Which column of a table holds which field of a record.
+/// The columns of a table that hold the fields of a record.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnRoles {
     key: Option<String>,
@@ -40,7 +40,7 @@ pub struct ColumnRoles {
 }
 
 impl ColumnRoles {
-    /// Columns by their roles.
+    /// The roles of columns, from a map of role to column.
     pub fn of(columns: HashMap<String, String>) -> Result<Self> {
         let mut roles = Self::default();
         for (role, column) in columns {
@@ -62,23 +62,23 @@ impl ColumnRoles {
     }
 }
 
-/// One batch, its columns by their roles.
+/// One batch, with its columns by their roles.
 pub struct ArrowRecords {
     count: usize,
     /// How many rows of the table came before this batch, for error messages.
     before: usize,
-    key: Option<Texts>,
-    value: Option<Texts>,
+    key: Option<TextColumn>,
+    value: Option<TextColumn>,
     headers: Option<HeaderColumns>,
-    partition: Option<Numbers>,
-    timestamp: Option<Numbers>,
-    topic: Topic,
+    partition: Option<NumberColumn>,
+    timestamp: Option<NumberColumn>,
+    topic: TopicColumn,
 }
 
 /// The topic of the records.
-enum Topic {
+enum TopicColumn {
     One(Arc<str>),
-    Each(Texts),
+    Each(TextColumn),
 }
 
 impl ArrowRecords {
@@ -89,10 +89,10 @@ impl ArrowRecords {
         roles: &ColumnRoles,
         (topic, before): (Option<&str>, usize),
     ) -> Result<Self> {
-        let texts = |name: &Option<String>| column(batch, name.as_ref(), Texts::of);
+        let texts = |name: &Option<String>| column(batch, name.as_ref(), TextColumn::of);
         let topic = match (topic, texts(&roles.topic)?) {
-            (Some(topic), _) => Topic::One(topic.into()),
-            (None, Some(column)) => Topic::Each(column),
+            (Some(topic), _) => TopicColumn::One(topic.into()),
+            (None, Some(column)) => TopicColumn::Each(column),
             (None, None) => {
                 let what = "say which topic, or which column names it";
                 return Err(Error::Invalid(what.to_owned()));
@@ -104,18 +104,18 @@ impl ArrowRecords {
             key: texts(&roles.key)?,
             value: texts(&roles.value)?,
             headers: column(batch, roles.headers.as_ref(), HeaderColumns::of)?,
-            partition: column(batch, roles.partition.as_ref(), Numbers::integers)?,
-            timestamp: column(batch, roles.timestamp.as_ref(), Numbers::times)?,
+            partition: column(batch, roles.partition.as_ref(), NumberColumn::integers)?,
+            timestamp: column(batch, roles.timestamp.as_ref(), NumberColumn::times)?,
             topic,
         })
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -160,8 +160,8 @@ impl ArrowRecords {
     /// The topic of a row's record.
     pub fn topic(&self, row: usize) -> Result<&str> {
         match &self.topic {
-            Topic::One(topic) => Ok(topic),
-            Topic::Each(column) => column
+            TopicColumn::One(topic) => Ok(topic),
+            TopicColumn::Each(column) => column
                 .get(row)
                 .and_then(|name| std::str::from_utf8(name).ok())
                 .ok_or_else(|| self.bad(row, "it names no topic")),
@@ -173,13 +173,13 @@ impl ArrowRecords {
     }
 }
 
-/// Why a column cannot be what it should be: its type, and what would do.
-type Unfit = (DataType, &'static str);
+/// The error of a column whose type does not fit: its type, and the types that would fit.
+type ColumnTypeError = (DataType, &'static str);
 
 fn column<T>(
     batch: &RecordBatch,
     name: Option<&String>,
-    read: impl Fn(&ArrayRef) -> std::result::Result<T, Unfit>,
+    read: impl Fn(&ArrayRef) -> std::result::Result<T, ColumnTypeError>,
 ) -> Result<Option<T>> {
     let Some(name) = name else { return Ok(None) };
     let Some(array) = batch.column_by_name(name) else {
@@ -194,7 +194,7 @@ fn column<T>(
 }
 
 /// A column of bytes.
-enum Texts {
+enum TextColumn {
     Null,
     Binary(BinaryArray),
     LargeBinary(LargeBinaryArray),
@@ -203,11 +203,11 @@ enum Texts {
     Utf8(StringArray),
     LargeUtf8(LargeStringArray),
     Utf8View(StringViewArray),
-    Dictionary(Vec<usize>, Option<NullBuffer>, Box<Texts>),
+    Dictionary(Vec<usize>, Option<NullBuffer>, Box<TextColumn>),
 }
 
-impl Texts {
-    fn of(array: &ArrayRef) -> std::result::Result<Self, Unfit> {
+impl TextColumn {
+    fn of(array: &ArrayRef) -> std::result::Result<Self, ColumnTypeError> {
         Ok(match array.data_type() {
             DataType::Null => Self::Null,
             DataType::Binary => Self::Binary(array.as_binary().clone()),
@@ -253,13 +253,13 @@ impl Texts {
 }
 
 /// A column of whole numbers.
-struct Numbers {
+struct NumberColumn {
     values: Vec<i64>,
     nulls: Option<NullBuffer>,
 }
 
-impl Numbers {
-    fn integers(array: &ArrayRef) -> std::result::Result<Self, Unfit> {
+impl NumberColumn {
+    fn integers(array: &ArrayRef) -> std::result::Result<Self, ColumnTypeError> {
         Ok(match array.data_type() {
             DataType::Null => Self { values: Vec::new(), nulls: None },
             DataType::Int8 => Self::of::<Int8Type>(array, i64::from),
@@ -276,8 +276,8 @@ impl Numbers {
         })
     }
 
-    /// Milliseconds since 1970.
-    fn times(array: &ArrayRef) -> std::result::Result<Self, Unfit> {
+    /// Reads times as milliseconds since 1970.
+    fn times(array: &ArrayRef) -> std::result::Result<Self, ColumnTypeError> {
         let DataType::Timestamp(unit, _) = array.data_type() else {
             let wanted = "a timestamp, or milliseconds as a whole number,";
             return Self::integers(array).map_err(|(found, _)| (found, wanted));
@@ -311,20 +311,20 @@ impl Numbers {
 
 /// A column of lists of names and values.
 struct HeaderColumns {
-    /// Where the list of each row begins, and behind the last one.
+    /// The position where the list of each row begins, and the end of the last one.
     offsets: Vec<usize>,
     nulls: Option<NullBuffer>,
-    names: Texts,
-    values: Texts,
+    names: TextColumn,
+    values: TextColumn,
 }
 
 impl HeaderColumns {
-    fn of(array: &ArrayRef) -> std::result::Result<Self, Unfit> {
+    fn of(array: &ArrayRef) -> std::result::Result<Self, ColumnTypeError> {
         let wanted = "a list of {key: text, value: binary}";
         let unfit = || (array.data_type().clone(), wanted);
         let (offsets, pairs) = match array.data_type() {
             DataType::Null => {
-                let (names, values) = (Texts::Null, Texts::Null);
+                let (names, values) = (TextColumn::Null, TextColumn::Null);
                 return Ok(Self { offsets: Vec::new(), nulls: None, names, values });
             }
             DataType::List(_) => {
@@ -349,7 +349,7 @@ impl HeaderColumns {
             None if is_map => pairs.columns().get(at).ok_or_else(unfit),
             None => Err(unfit()),
         };
-        let text = |column: &ArrayRef| Texts::of(column).map_err(|_| unfit());
+        let text = |column: &ArrayRef| TextColumn::of(column).map_err(|_| unfit());
         let (names, values) = (text(field("key", 0)?)?, text(field("value", 1)?)?);
         Ok(Self { offsets, nulls: array.nulls().cloned(), names, values })
     }

@@ -49,7 +49,7 @@ impl AsRef<[u8]> for LentBuffer {
 impl Drop for LentBuffer {
     fn drop(&mut self) {
         let Some(spares) = self.spares.upgrade() else { return };
-        // In a forked child the lock may stay taken for ever.
+        // In a forked child the lock may stay locked for ever.
         let Some(mut spares) = spares.try_lock() else { return };
         if spares.len() < SPARE_BUFFERS && self.buffer.capacity() <= KEPT_BYTES_MAX {
             let mut buffer = std::mem::take(&mut self.buffer);

@@ -2,7 +2,7 @@
 //!
 //! Keys and values are copied once, from the fetched or decompressed batch to the column. Values
 //! that all records of a chunk share (topic, partition, timestamp type) are written as runs.
-//! Invariant: every column has `rows` entries, and no record is there in part.
+//! Invariant: every column has `rows` entries, so every record is complete.
 //! Memory: the record that reaches [`ScanLimits`] closes the batch, so it exceeds `bytes` by one
 //!     record at most.
 
@@ -26,13 +26,13 @@ const ROWS_MAX: usize = 1 << 22;
 /// The most bytes before a batch is closed.
 const BYTES_MAX: usize = 1 << 30;
 
-/// A topic's name is written so many times at once.
+/// How many times a topic's name is written at once.
 const BLOCK: usize = 64;
 
-/// When a batch is full.
+/// The size at which a batch is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimits {
-    /// Its records.
+    /// The number of its records.
     pub rows: usize,
     /// The bytes of keys, values and headers in it.
     pub bytes: usize,
@@ -44,7 +44,7 @@ impl Default for ScanLimits {
     }
 }
 
-/// See the module.
+/// The batch of columns that is being filled (see the module).
 pub struct ColumnsBuilder {
     projection: Projection,
     requested: ScanLimits,
@@ -107,8 +107,8 @@ impl ColumnsBuilder {
         self.rows >= self.limits.rows || self.bytes >= self.limits.bytes
     }
 
-    /// Takes records of a chunk until there are none or the batch is full; `false`: it is. What
-    /// stands before a record that cannot be read is taken.
+    /// Adds records of a chunk until the chunk ends or the batch is full; `false`: it is full. The
+    /// records before one that cannot be read are added.
     pub fn take(&mut self, chunk: &mut Chunk) -> Result<bool> {
         while !self.is_full() {
             if !chunk.open()? {
@@ -152,7 +152,7 @@ impl ColumnsBuilder {
         self.rows += 1;
     }
 
-    /// The batch, and an empty one in its place; `None`: there is no record in it.
+    /// Returns the batch and starts an empty one; `None`: the batch has no record.
     pub fn finish(&mut self) -> Result<Option<RecordBatch>> {
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
@@ -195,7 +195,7 @@ fn invalid(error: ArrowError) -> Error {
     Error::Invalid(format!("a batch of columns: {error}"))
 }
 
-/// Which rows have a value; nothing while all have.
+/// The rows that have a value. It is empty while all rows have one.
 #[derive(Default)]
 struct Validity {
     rows: usize,
@@ -240,7 +240,7 @@ impl BytesColumn {
         texts
     }
 
-    /// How many bytes came to it.
+    /// Returns how many bytes were added.
     #[inline(always)]
     fn add(&mut self, text: Option<&[u8]>) -> usize {
         self.validity.add(text.is_some());
@@ -289,7 +289,8 @@ impl HeadersColumn {
         lists
     }
 
-    /// How many bytes came to it; each header counts for what its places in the columns take.
+    /// Returns how many bytes were added. Each header also counts the size of its entries in the
+    /// columns.
     #[inline(always)]
     fn add(&mut self, headers: &Headers<'_>) -> usize {
         self.validity.add(!headers.is_empty());

@@ -1,17 +1,18 @@
-//! Ranges of offsets from segment files, beside a running broker or without one.
+//! Reads ranges of offsets from segment files, with or without a running broker.
 //!
 //! Files are read in pieces of whole batches, one partition after the other. Checksums are checked,
 //! and messages of magic 0 and 1 are converted to batches. Under read_committed the records of
-//! aborted transactions are left out, and a range ends with an error where a transaction is open.
+//! aborted transactions are left out, and a range ends with an error at the first record of an open
+//! transaction.
 //! Missing offsets: as in [`remote`](super::remote).
-//! Not promised: what [`reader`](crate::storage::reader) does not.
+//! Not promised: the same as in [`reader`](crate::storage::reader).
 
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::builder::ColumnsBuilder;
-use super::scan::{MissingOffsets, Range, Scan, Source, SourceItem};
+use super::scan::{ChunkSource, MissingOffsets, OffsetRange, Scan, SourceItem};
 use crate::client::aborted::AbortedRanges;
 use crate::client::chunk::{Chunk, ChunkParts};
 use crate::client::{Error, Interrupt, Result, legacy};
@@ -25,22 +26,22 @@ const UNKNOWN_TOPIC: i16 = 3;
 const STORAGE_ERROR: i16 = 56;
 const OFFSET_NOT_AVAILABLE: i16 = 78;
 
-/// How ranges are read.
+/// The options for reading ranges.
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
     /// The log directories.
     pub directories: Vec<PathBuf>,
-    /// Hide what is not committed.
+    /// Hides records of transactions that are not committed.
     pub read_committed: bool,
     /// What to do about missing offsets.
     pub missing: MissingOffsets,
 }
 
-/// A scan of ranges that lie in log directories.
+/// A scan of ranges in log directories.
 pub fn scan(
     options: LocalOptions,
     interrupt: Arc<dyn Interrupt>,
-    ranges: Vec<Range>,
+    ranges: Vec<OffsetRange>,
     builder: ColumnsBuilder,
 ) -> Result<Scan> {
     let left = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
@@ -48,8 +49,8 @@ pub fn scan(
     Scan::of(Box::new(local), builder, ranges, interrupt)
 }
 
-/// The partitions of a topic: number, first offset, and the next one to be written (or to become
-/// readable under `read_committed`).
+/// The partitions of a topic: number, first offset, and end (the log end offset, or under
+/// `read_committed` the first offset that is not readable yet).
 pub fn partitions(
     directories: &[PathBuf],
     topic: &str,
@@ -70,7 +71,8 @@ pub fn partitions(
     found.iter().map(bounds).collect::<std::result::Result<_, _>>().map_err(|e| failed(topic, &e))
 }
 
-/// The first offset of a partition whose record is not older than a time; `None`: none so late.
+/// The first offset of a partition whose record is not older than a time; `None`: all records are
+/// older.
 pub fn offset_at(
     directories: &[PathBuf],
     (topic, partition): (&str, i32),
@@ -84,14 +86,14 @@ pub fn offset_at(
 
 struct LocalSource {
     options: LocalOptions,
-    left: VecDeque<Range>,
+    left: VecDeque<OffsetRange>,
     reading: Option<RangeReader>,
     spare: Vec<u8>,
 }
 
 /// One range that is being read.
 struct RangeReader {
-    range: Range,
+    range: OffsetRange,
     topic: Arc<str>,
     reader: PartitionReader,
     aborted: Option<AbortedRanges>,
@@ -99,7 +101,7 @@ struct RangeReader {
     unstable: Option<i64>,
 }
 
-impl Source for LocalSource {
+impl ChunkSource for LocalSource {
     fn next(&mut self) -> Result<SourceItem> {
         loop {
             let Some(reading) = &mut self.reading else {
@@ -143,7 +145,7 @@ impl Source for LocalSource {
 
 impl RangeReader {
     /// `None`: there is no such partition.
-    fn of(options: &LocalOptions, range: &Range) -> Result<Option<Self>> {
+    fn of(options: &LocalOptions, range: &OffsetRange) -> Result<Option<Self>> {
         let found = find(&options.directories, &range.topic, range.partition)?;
         let Some(partition) = found else { return Ok(None) };
         let (mut aborted, mut unstable) = (None, None);
@@ -185,7 +187,7 @@ impl RangeReader {
     }
 
     /// Continues at `begin`, because the offsets before it are missing.
-    fn skip_missing(&mut self, begin: i64, missing: MissingOffsets) -> Result<Range> {
+    fn skip_missing(&mut self, begin: i64, missing: MissingOffsets) -> Result<OffsetRange> {
         let (start, end) = (self.reader.next(), self.range.end);
         let to = begin.min(end);
         if missing == MissingOffsets::Fail {
@@ -197,7 +199,7 @@ impl RangeReader {
             return Err(Error::Refused { code, subject, message: Some(what) });
         }
         self.reader.skip_to(to);
-        Ok(Range { start, end: to, ..self.range.clone() })
+        Ok(OffsetRange { start, end: to, ..self.range.clone() })
     }
 }
 
@@ -206,7 +208,7 @@ fn find(directories: &[PathBuf], topic: &str, partition: i32) -> Result<Option<P
     Ok(found.into_iter().find(|found| found.number == partition))
 }
 
-fn subject(range: &Range) -> String {
+fn subject(range: &OffsetRange) -> String {
     format!("{}:{}", range.topic, range.partition)
 }
 
@@ -214,7 +216,7 @@ fn unknown(subject: &str) -> Error {
     Error::refused(UNKNOWN_TOPIC, subject)
 }
 
-/// A disk's failure, with Kafka's code of it.
+/// The error for a disk's failure, with Kafka's code.
 fn failed(subject: &str, error: &StorageError) -> Error {
     let code = match error {
         StorageError::Damaged { .. } => CORRUPT_MESSAGE,

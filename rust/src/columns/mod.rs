@@ -2,7 +2,7 @@
 //!
 //! [`Column`] is the table of columns; a [`Projection`] is any of them in any order. [`scan`] reads
 //! ranges of offsets: [`remote`] from brokers, [`local`] from segment files. Both fill a
-//! [`builder`], which holds one batch and fills only the wanted columns. [`arrow_records`] turns
+//! [`builder`], which holds one batch and fills only the requested columns. [`arrow_records`] turns
 //! Arrow tables into records.
 //! Formats: binary and utf8 with 32-bit offsets, never views. All columns may be null. A record
 //!     without a time has -1 ms, as in Kafka; one without headers has null there, as in Spark.
@@ -24,7 +24,7 @@ use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
 use crate::client::{Error, Result};
 
-/// What can be known of a record, one column each.
+/// The columns: one for each field of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// The key.
@@ -35,7 +35,7 @@ pub enum Column {
     Topic,
     /// The partition.
     Partition,
-    /// The place in the partition.
+    /// The offset in the partition.
     Offset,
     /// The time, by the clock that `TimestampType` names.
     Timestamp,
@@ -89,7 +89,7 @@ impl Column {
     }
 }
 
-/// What a header is made of.
+/// The fields of a header.
 fn header_fields() -> Fields {
     Fields::from(vec![
         Field::new("key", DataType::Utf8, true),
@@ -97,7 +97,7 @@ fn header_fields() -> Fields {
     ])
 }
 
-/// Which columns are wanted, in which order.
+/// The requested columns in their order.
 #[derive(Clone, Debug)]
 pub struct Projection {
     columns: Vec<Column>,

@@ -1,7 +1,7 @@
-//! Ranges of offsets from brokers, through the client's consumer.
+//! Reads ranges of offsets from brokers, through the client's consumer.
 //!
 //! While a batch is filled from one response, the next one is in flight. Temporary errors (a broker
-//! that restarts, a leader that moves) are retried until nothing has come for `idle_timeout`.
+//! that restarts, a leader that moves) are retried until no record has arrived for `idle_timeout`.
 //! Missing offsets: fail with OFFSET_OUT_OF_RANGE or the code of the missing topic, or continue at
 //! the log start offset. Offsets above the log end offset are missing as well.
 //! Memory: two responses per leader.
@@ -11,23 +11,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::builder::ColumnsBuilder;
-use super::scan::{MissingOffsets, Range, Scan, Source, SourceItem};
+use super::scan::{ChunkSource, MissingOffsets, OffsetRange, Scan, SourceItem};
 use crate::client::admin::{EARLIEST, LATEST, OffsetQuery};
 use crate::client::chunk::Chunk;
-use crate::client::consumer::{Assignment, Config, Consumer};
+use crate::client::consumer::{Assignment, Consumer, ConsumerConfig};
 use crate::client::{Cluster, Error, Result};
 
 const UNKNOWN_TOPIC: i16 = 3;
 const UNKNOWN_TOPIC_ID: i16 = 100;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
-/// How long one look at the sockets takes at most.
+/// The longest time of one wait for the sockets.
 const POLL_MAX: Duration = Duration::from_secs(1);
 
-/// How ranges are read.
+/// The options for reading ranges.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
-    /// The consumer's way of fetching.
-    pub config: Config,
+    /// The consumer's configuration.
+    pub config: ConsumerConfig,
     /// What to do about missing offsets.
     pub missing: MissingOffsets,
     /// How long to wait without any record (`default.api.timeout.ms`).
@@ -36,8 +36,11 @@ pub struct RemoteOptions {
 
 impl Default for RemoteOptions {
     fn default() -> Self {
-        let large =
-            Config { partition_max_bytes: 4 << 20, max_bytes: 16 << 20, ..Config::default() };
+        let large = ConsumerConfig {
+            partition_max_bytes: 4 << 20,
+            max_bytes: 16 << 20,
+            ..ConsumerConfig::default()
+        };
         Self { config: large, missing: MissingOffsets::Fail, idle_timeout: Duration::from_secs(60) }
     }
 }
@@ -46,11 +49,11 @@ impl Default for RemoteOptions {
 pub fn scan(
     cluster: Cluster,
     options: RemoteOptions,
-    ranges: Vec<Range>,
+    ranges: Vec<OffsetRange>,
     builder: ColumnsBuilder,
 ) -> Result<Scan> {
     let interrupt = Arc::clone(&cluster.options().interrupt);
-    let config = Config { report_out_of_range: true, ..options.config };
+    let config = ConsumerConfig { report_out_of_range: true, ..options.config };
     let mut consumer = Consumer::new(cluster, config);
     let wanted = ranges.iter().filter(|range| !range.is_empty());
     let assignments: Vec<_> = wanted
@@ -78,14 +81,14 @@ struct RemoteSource {
     consumer: Consumer,
     missing: MissingOffsets,
     idle_timeout: Duration,
-    /// When something came last.
+    /// When the last record arrived.
     news: Instant,
     chunks: VecDeque<Chunk>,
-    missing_ranges: VecDeque<Range>,
-    ranges: Vec<Range>,
+    missing_ranges: VecDeque<OffsetRange>,
+    ranges: Vec<OffsetRange>,
 }
 
-impl Source for RemoteSource {
+impl ChunkSource for RemoteSource {
     fn next(&mut self) -> Result<SourceItem> {
         loop {
             if let Some(chunk) = self.chunks.pop_front() {
@@ -159,7 +162,12 @@ impl RemoteSource {
             }
             self.consumer.seek(&topic, partition, next);
             let topic = Arc::from(topic);
-            self.missing_ranges.push_back(Range { topic, partition, start: offset, end: next });
+            self.missing_ranges.push_back(OffsetRange {
+                topic,
+                partition,
+                start: offset,
+                end: next,
+            });
         }
         Ok(())
     }
@@ -180,7 +188,7 @@ impl RemoteSource {
             if !there && offset < end {
                 self.consumer.remove(&topic, partition);
                 let topic = Arc::from(topic);
-                self.missing_ranges.push_back(Range { topic, partition, start: offset, end });
+                self.missing_ranges.push_back(OffsetRange { topic, partition, start: offset, end });
             }
         }
         Ok(())
@@ -203,7 +211,7 @@ impl RemoteSource {
         found.map_or(0, |range| range.end)
     }
 
-    /// The first position that is waited for.
+    /// The first position that the scan waits for.
     fn awaited(&self) -> String {
         let mut positions = self.consumer.positions();
         let open = positions.find(|(topic, p, at, _)| *at < self.end_of(topic, *p));

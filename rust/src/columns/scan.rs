@@ -1,7 +1,7 @@
 //! A scan: it reads ranges of offsets to their ends, as batches of columns.
 //!
-//! [`Scan::pull`] fills one batch from chunks of a [`Source`]. The position of a range advances
-//! when its batch is returned.
+//! [`Scan::pull`] fills one batch from chunks of a [`ChunkSource`]. The position of a range
+//! advances when its batch is returned.
 //! Invariant: a batch holds records of any number of ranges, those of one range in order.
 
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use super::builder::ColumnsBuilder;
 use crate::client::chunk::Chunk;
 use crate::client::{Error, Interrupt, Result};
 
-/// Offsets of one partition.
+/// A range of offsets of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct OffsetRange {
     /// The topic.
     pub topic: Arc<str>,
     /// The partition.
     pub partition: i32,
-    /// The first offset wanted.
+    /// The first offset to read.
     pub start: i64,
-    /// The first offset not wanted any more.
+    /// The first offset that is no longer read.
     pub end: i64,
 }
 
-impl Range {
-    /// Whether nothing is wanted.
+impl OffsetRange {
+    /// Whether the range is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.start >= self.end
     }
@@ -36,13 +36,13 @@ impl Range {
     }
 }
 
-/// What to do about offsets of a range that do not exist any more.
+/// What to do about offsets of a range that no longer exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingOffsets {
     /// Fail.
     #[default]
     Fail,
-    /// Continue behind them, and list them in [`Scan::skipped`].
+    /// Continue after them, and list them in [`Scan::skipped`].
     Skip,
 }
 
@@ -50,47 +50,48 @@ pub enum MissingOffsets {
 pub(super) enum SourceItem {
     /// Records of one partition.
     Chunk(Chunk),
-    /// Offsets that are gone, as a range.
-    Missing(Range),
+    /// A range of offsets that no longer exist.
+    Missing(OffsetRange),
     /// All ranges are at their ends.
     End,
 }
 
-/// Where chunks come from.
-pub(super) trait Source: Send {
+/// A source of chunks: brokers or segment files.
+pub(super) trait ChunkSource: Send {
     /// The next chunk of a range that is not at its end.
     fn next(&mut self) -> Result<SourceItem>;
     /// Reuses the memory of a chunk that was read.
     fn recycle(&mut self, chunk: Chunk);
 }
 
-/// See the module.
+/// A scan over ranges, and the batch that it fills (see the module).
 pub struct Scan {
-    source: Box<dyn Source>,
+    source: Box<dyn ChunkSource>,
     builder: ColumnsBuilder,
     interrupt: Arc<dyn Interrupt>,
     open: Option<Chunk>,
-    ranges: Vec<Range>,
-    /// By range: how far batches that were handed out go, and the one that is being filled.
+    ranges: Vec<OffsetRange>,
+    /// By range: the end of the batches that were returned, and of the one that is being filled.
     delivered: Vec<i64>,
     filled: Vec<i64>,
-    skipped: Vec<Range>,
+    skipped: Vec<OffsetRange>,
     is_done: bool,
-    /// An error that came after the records of the batch that was returned.
+    /// An error that followed the records of the returned batch.
     deferred_error: Option<Error>,
 }
 
 impl Scan {
     pub(super) fn of(
-        source: Box<dyn Source>,
+        source: Box<dyn ChunkSource>,
         builder: ColumnsBuilder,
-        ranges: Vec<Range>,
+        ranges: Vec<OffsetRange>,
         interrupt: Arc<dyn Interrupt>,
     ) -> Result<Self> {
         for (number, range) in ranges.iter().enumerate() {
-            let same = |other: &&Range| other.is_of(&range.topic, range.partition);
+            let same = |other: &&OffsetRange| other.is_of(&range.topic, range.partition);
             if range.start < 0 || ranges.iter().take(number).any(|other| same(&other)) {
-                let (Range { topic, partition, start, end }, twice) = (range, range.start >= 0);
+                let (OffsetRange { topic, partition, start, end }, twice) =
+                    (range, range.start >= 0);
                 let what = if twice { "is asked for twice" } else { "cannot begin below 0" };
                 return Err(Error::Invalid(format!("{topic}:{partition} {start}:{end} {what}")));
             }
@@ -134,7 +135,7 @@ impl Scan {
         Ok(batch)
     }
 
-    /// Adds what comes next to the batch.
+    /// Adds the next records to the batch.
     fn fill(&mut self) -> Result<()> {
         let mut chunk = match self.open.take() {
             Some(chunk) => chunk,
@@ -163,14 +164,14 @@ impl Scan {
         Ok(())
     }
 
-    /// Where each range goes on: (topic, partition, next offset).
+    /// The next offset of each range: (topic, partition, offset).
     pub fn positions(&self) -> impl Iterator<Item = (&str, i32, i64)> {
         let ranges = self.ranges.iter().zip(&self.delivered);
         ranges.map(|(range, next)| (&*range.topic, range.partition, *next))
     }
 
-    /// Offsets that were gone, in the order they were met.
-    pub fn skipped(&self) -> &[Range] {
+    /// The ranges of offsets that no longer exist, in the order in which the scan met them.
+    pub fn skipped(&self) -> &[OffsetRange] {
         &self.skipped
     }
 

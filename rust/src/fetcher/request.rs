@@ -12,7 +12,7 @@ use super::partitions::{PartitionTable, Questions, SessionChanges};
 use super::session::FetcherSession;
 use crate::broker::fetching::FetcherSettings;
 use crate::broker::replica::follower::FollowerRequest;
-use crate::client::connection::Connection;
+use crate::client::connection::BrokerConnection;
 use crate::client::{Error, Result};
 use crate::ids::TopicId;
 use crate::protocol::fetch::{
@@ -47,7 +47,7 @@ pub(super) struct FetchVersions {
 
 impl FetchVersions {
     /// What the leader at the other end serves.
-    pub fn of(connection: &Connection) -> Result<Self> {
+    pub fn of(connection: &BrokerConnection) -> Result<Self> {
         let newest = connection.version(FETCH, NEWEST)?;
         let by_name = connection.version(FETCH, BY_NAME).unwrap_or(newest);
         if by_name < UNCONVERTED_FROM {
@@ -209,7 +209,7 @@ pub(super) fn bounds<'t>(
 }
 
 /// The version of ListOffsets to use.
-pub(super) fn list_offsets_version(connection: &Connection) -> Result<i16> {
+pub(super) fn list_offsets_version(connection: &BrokerConnection) -> Result<i16> {
     let version = connection.version(LIST_OFFSETS, i16::MAX)?;
     if version < ONE_OFFSET_FROM {
         let address = connection.address().to_string();

@@ -24,9 +24,9 @@ use super::response::Answers;
 use super::session::FetcherSession;
 use crate::broker::fetching::{FetchSource, FetcherSettings};
 use crate::broker::{Broker, Partition};
-use crate::client::connection::{ApiRequest, Connection, Reply};
+use crate::client::connection::{ApiRequest, ApiResponse, BrokerConnection};
 use crate::client::options::Wait;
-use crate::client::{Address, Error, Interrupt, Options, Result};
+use crate::client::{Address, ClientOptions, Error, Interrupt, Result};
 use crate::ids::Epoch;
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::FetchResponse;
@@ -123,7 +123,7 @@ impl Interrupt for OnChange {
 
 /// An open connection to the leader, and what it serves.
 struct OpenConnection {
-    connection: Connection,
+    connection: BrokerConnection,
     versions: FetchVersions,
 }
 
@@ -238,7 +238,7 @@ impl FetcherThread {
     fn fetched(
         &mut self,
         broker: &Arc<Broker>,
-        (reply, by_id): (&Reply, bool),
+        (reply, by_id): (&ApiResponse, bool),
         settings: &FetcherSettings,
     ) -> Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
@@ -337,7 +337,7 @@ impl FetcherThread {
             return Ok(open.versions);
         }
         let timeout = Duration::from_millis(settings.socket_timeout_ms);
-        let options = Options {
+        let options = ClientOptions {
             client_id: format!("broker-{}-fetcher-{}", broker.settings().node_id, self.index),
             connect_timeout: timeout,
             request_timeout: timeout,
@@ -345,10 +345,10 @@ impl FetcherThread {
             // bytes that come, and a leader is of this cluster.
             max_frame_bytes: i32::MAX as usize,
             interrupt: Arc::new(OnStop(Arc::clone(&self.inbox))),
-            ..Options::new(Vec::new())
+            ..ClientOptions::new(Vec::new())
         };
         let address = Address { host: self.source.host.to_string(), port: self.source.port };
-        let connection = Connection::open(&address, &options, &options.wait(timeout))?;
+        let connection = BrokerConnection::open(&address, &options, &options.wait(timeout))?;
         let versions = FetchVersions::of(&connection)?;
         self.session.reset();
         for (_, fetched) in self.table.iter() {
@@ -406,10 +406,10 @@ fn answers<'a>(
 
 /// Sends a request that is answered at once.
 fn call_now(
-    connection: &mut Connection,
+    connection: &mut BrokerConnection,
     call: &ApiRequest<'_>,
     (inbox, settings): (&Arc<Inbox>, &FetcherSettings),
-) -> Result<Reply> {
+) -> Result<ApiResponse> {
     let waits = Waits::new(inbox, Duration::from_millis(settings.socket_timeout_ms));
     connection.call(call, &waits.until_stopped)
 }

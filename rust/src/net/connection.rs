@@ -1,8 +1,10 @@
-//! One connection: when it is read, when its requests are handled, what is sent, when it closes.
+//! One connection: decides when it is read, when its requests are handled, what it sends, and when
+//! it closes.
 //!
 //! States, with their action and transitions:
-//! - reading: reads bytes and hands over all whole frames together. A long poll -> held. Too many
-//!   bytes to send, or too many delayed requests -> full. Bytes that are no Kafka frame -> closing
+//! - reading: reads bytes and passes all whole frames to the service together. A long poll -> held.
+//!   Too many bytes to send, or too many delayed requests -> full. Bytes that are no Kafka frame ->
+//!   closing
 //! - muted (KIP-219): reads and handles nothing, sends the replies that are ready. Throttle time
 //!   over -> reading. A peer that disconnects is noticed only then, because bytes may precede it
 //! - held: reads nothing; a peer that disconnects closes it at once. All replies filled -> reading
@@ -13,7 +15,7 @@
 //! empty or a send finds it full. A read that returns fewer bytes than it asked for has emptied the
 //! socket, so no second call is needed. Only when the peer has disconnected is the socket read
 //! again.
-//! Threads: one reactor thread owns it.
+//! Threads: one network thread owns it.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,11 +25,11 @@ use std::sync::Arc;
 use mio::event::Event;
 use mio::net::TcpStream;
 
-use super::options::Options;
+use super::options::NetworkOptions;
 use super::read_buffer::{ReadBuffer, ReadBufferPool, ReadOutcome};
-use super::send_queue::{Flushed, SHARE, SMALL_SHARE, SendQueue};
-use super::shared::Shared;
-use crate::broker::{At, Flow, Output, Received, Replies, Service, Slot};
+use super::send_queue::{FlushResult, SHARE, SMALL_SHARE, SendQueue};
+use super::shared::SharedState;
+use crate::broker::{EventContext, Flow, Output, ReceivedFrames, Replies, Service, Slot};
 use crate::work;
 
 /// The most bytes that one connection reads in one turn, so that the others get their turn.
@@ -36,9 +38,9 @@ const TURN_BYTES: usize = 4 << 20;
 /// For this long after a short reply a peer may be waiting for the next one.
 const SHORT_MS: i64 = 1;
 
-/// The part of a reactor thread that it passes to each connection it serves.
+/// The part of a network thread that a connection uses while it is served.
 pub(super) struct ReactorContext<S: Service> {
-    pub(super) shared: Arc<Shared<S>>,
+    pub(super) shared: Arc<SharedState<S>>,
     pub(super) thread: S::Thread,
     pub(super) pool: ReadBufferPool,
     pub(super) scratch: Vec<u8>,
@@ -70,22 +72,22 @@ pub(super) struct Connection<S: Service> {
     blocked: bool,
     held: bool,
     closing: bool,
-    /// Until when it is muted.
+    /// The end of its muting.
     muted_until_ms: Option<i64>,
-    /// When the reactor serves it again after being muted.
+    /// When the thread serves it again after it was muted.
     pub(super) timer_ms: Option<i64>,
-    /// It is on the reactor's list of connections to serve without an event; on that of those that
-    /// wait for a read buffer.
+    /// It is on the thread's list of connections to serve without an event; it is on the list of
+    /// those that wait for a read buffer.
     pub(super) listed: bool,
     pub(super) starving: bool,
-    /// When something last moved; when the frame that is not whole would have begun if all of it
-    /// had come at the least rate, or now where it came faster; when bytes last left.
+    /// When bytes last moved; when the incomplete frame would have begun if all of it had arrived
+    /// at the minimum rate, or now if it arrived faster; when bytes were last sent.
     active_ms: i64,
     frame_ms: i64,
     sent_ms: i64,
 }
 
-/// What the reactor does next with a connection that was served.
+/// What the thread does next with a connection that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServeOutcome {
     /// Wait for its next event.
@@ -101,7 +103,7 @@ pub(super) enum ServeOutcome {
 }
 
 /// The result of handling the bytes that were read.
-enum Handled {
+enum HandleResult {
     Frames,
     Nothing,
     Invalid,
@@ -171,7 +173,7 @@ impl<S: Service> Connection<S> {
         let (mut read, before) = (0, work::done());
         while self.may_read(&context.shared.options) {
             match self.handle(context) {
-                Handled::Frames => {
+                HandleResult::Frames => {
                     again |= self.send(context)?;
                     if work::since(before) >= work::SHARE {
                         again = true;
@@ -179,9 +181,9 @@ impl<S: Service> Connection<S> {
                     }
                     continue;
                 }
-                Handled::Invalid => self.closing = true,
-                Handled::Nothing if read >= TURN_BYTES => return Ok(ServeOutcome::Again),
-                Handled::Nothing if self.readable => {
+                HandleResult::Invalid => self.closing = true,
+                HandleResult::Nothing if read >= TURN_BYTES => return Ok(ServeOutcome::Again),
+                HandleResult::Nothing if self.readable => {
                     let before = self.read_buffer.filled();
                     if let Some(outcome) = self.read(context)? {
                         return Ok(outcome);
@@ -189,7 +191,7 @@ impl<S: Service> Connection<S> {
                     read += self.read_buffer.filled() - before;
                     continue;
                 }
-                Handled::Nothing => {}
+                HandleResult::Nothing => {}
             }
             break;
         }
@@ -235,18 +237,18 @@ impl<S: Service> Connection<S> {
         Ok(None)
     }
 
-    /// Hands all whole frames to the service.
-    fn handle(&mut self, context: &mut ReactorContext<S>) -> Handled {
+    /// Passes all whole frames to the service.
+    fn handle(&mut self, context: &mut ReactorContext<S>) -> HandleResult {
         let limit = context.shared.options.request_max_bytes;
         if let Err(error) = self.read_buffer.frames(limit, &mut context.frames) {
             tracing::debug!(peer = %self.address, %error, "not a Kafka frame: closing");
-            return Handled::Invalid;
+            return HandleResult::Invalid;
         }
         if context.frames.is_empty() {
-            return Handled::Nothing;
+            return HandleResult::Nothing;
         }
-        let at = At { thread: &mut context.thread, session: &mut self.session };
-        let received = Received { buf: self.read_buffer.bytes(), frames: &context.frames };
+        let at = EventContext { thread: &mut context.thread, session: &mut self.session };
+        let received = ReceivedFrames { buf: self.read_buffer.bytes(), frames: &context.frames };
         let flow = context.shared.service.event(at, received, &mut self.replies);
         let handled = context.frames.len().saturating_sub(self.replies.left());
         let end = handled.checked_sub(1).and_then(|last| context.frames.get(last));
@@ -256,7 +258,7 @@ impl<S: Service> Connection<S> {
         self.closing |= flow == Flow::Close;
         self.held = flow == Flow::Hold && self.replies.delayed() > 0;
         let may_leave_all = self.replies.is_full() || self.muted_until_ms.is_some();
-        if handled == 0 && !may_leave_all { Handled::Invalid } else { Handled::Frames }
+        if handled == 0 && !may_leave_all { HandleResult::Invalid } else { HandleResult::Frames }
     }
 
     /// Sends the replies that are ready. Returns whether there is more and the socket has room.
@@ -273,18 +275,18 @@ impl<S: Service> Connection<S> {
         }
         let share = context.send_share();
         let (flushed, sent) = self.send_queue.flush(&self.stream, &mut context.scratch, share)?;
-        self.blocked = flushed == Flushed::Blocked;
-        if begins && flushed == Flushed::All && sent < SMALL_SHARE {
+        self.blocked = flushed == FlushResult::Blocked;
+        if begins && flushed == FlushResult::All && sent < SMALL_SHARE {
             context.short_ms = context.now_ms;
         }
         if sent > 0 {
             self.sent_ms = context.now_ms;
             self.active_ms = context.now_ms;
         }
-        Ok(flushed == Flushed::Enough)
+        Ok(flushed == FlushResult::Enough)
     }
 
-    fn may_read(&self, options: &Options) -> bool {
+    fn may_read(&self, options: &NetworkOptions) -> bool {
         !self.closing
             && !self.held
             && self.muted_until_ms.is_none()
@@ -293,7 +295,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// When this connection is closed if nothing more happens on it (monotonic milliseconds).
-    pub(super) fn deadline_ms(&self, options: &Options) -> i64 {
+    pub(super) fn deadline_ms(&self, options: &NetworkOptions) -> i64 {
         let mut deadline = i64::MAX;
         if self.replies.delayed() == 0 {
             deadline = self.active_ms.saturating_add(options.idle_ms);
@@ -308,13 +310,13 @@ impl<S: Service> Connection<S> {
     }
 
     /// By how many milliseconds an incomplete large frame is behind the minimum rate.
-    pub(super) fn lag_ms(&self, options: &Options, now_ms: i64) -> Option<i64> {
+    pub(super) fn lag_ms(&self, options: &NetworkOptions, now_ms: i64) -> Option<i64> {
         let waits_for_peer =
             self.read_buffer.is_large() && !self.starving && self.may_read(options);
         waits_for_peer.then(|| now_ms.saturating_sub(self.frame_ms))
     }
 
-    /// Sends the replies that are ready, once, and reads nothing more.
+    /// Sends the ready replies once, and reads nothing more.
     pub(super) fn finish(&mut self, context: &mut ReactorContext<S>) {
         self.closing = true;
         if let Err(error) = self.send(context) {

@@ -1,4 +1,4 @@
-//! Listening: binding addresses, and Kafka's ConnectionQuotas.
+//! Binds addresses, and counts connections (Kafka's ConnectionQuotas).
 //!
 //! A host name or an empty host stands for several addresses. With port 0 all of them share the
 //! port that the first address was given. If the machine lacks an address family, the server warns
@@ -6,8 +6,8 @@
 //! Connections leave the last descriptors of the process (`sys::reserved_descriptors`) to files,
 //! modules and pipes, because the broker needs those to serve its open connections.
 //! When the process is out of other descriptors, or `max.connections` are open, accepting pauses:
-//! new connections wait in the kernel's queue until one closes or a moment has passed. No thread
-//! spins.
+//! new connections wait in the kernel's queue until one closes or a short time has passed. No
+//! thread spins.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,12 +28,12 @@ const PORT_ATTEMPTS: usize = 16;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ListenAddress {
     /// The listener's name, as in `listeners`.
     pub name: Arc<str>,
-    /// A name or address; empty for all addresses; `localhost` is 127.0.0.1 and ::1.
+    /// A name or an address. Empty: all addresses. `localhost`: 127.0.0.1 and ::1.
     pub host: String,
-    /// The port; 0 for one that is free.
+    /// The port; 0: a free one.
     pub port: u16,
 }
 
@@ -46,7 +46,7 @@ pub struct BoundListener {
     pub address: SocketAddr,
 }
 
-/// Why the server cannot listen on an endpoint.
+/// The error of an address that the server cannot listen on.
 #[derive(Debug, Error)]
 #[error("cannot listen on {host}:{port} (listener {name}): {reason}")]
 pub struct BindError {
@@ -75,8 +75,8 @@ pub(super) struct ConnectionQuotas {
     pub(super) paused: AtomicBool,
 }
 
-/// Binds every endpoint.
-pub(super) fn bind(endpoints: &[Endpoint]) -> Result<Vec<Listener>, BindError> {
+/// Binds every address.
+pub(super) fn bind(endpoints: &[ListenAddress]) -> Result<Vec<Listener>, BindError> {
     let mut listeners = Vec::new();
     for endpoint in endpoints {
         let sockets = bind_endpoint(endpoint).map_err(|source| BindError {
@@ -100,7 +100,7 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-fn bind_endpoint(endpoint: &Endpoint) -> io::Result<Vec<Listener>> {
+fn bind_endpoint(endpoint: &ListenAddress) -> io::Result<Vec<Listener>> {
     let hosts = addresses(&endpoint.host)?;
     let mut attempts = if endpoint.port == 0 { PORT_ATTEMPTS } else { 1 };
     loop {
@@ -125,8 +125,9 @@ fn addresses(host: &str) -> io::Result<Vec<IpAddr>> {
     })
 }
 
-/// Binds all of `hosts` to one port. A missing address family is no error once one is bound.
-fn bind_together(endpoint: &Endpoint, hosts: &[IpAddr]) -> io::Result<Vec<Listener>> {
+/// Binds all of `hosts` to one port. A missing address family is not an error if another address is
+/// bound.
+fn bind_together(endpoint: &ListenAddress, hosts: &[IpAddr]) -> io::Result<Vec<Listener>> {
     let mut bound: Vec<Listener> = Vec::new();
     let mut missing = None;
     for host in hosts {
@@ -191,7 +192,7 @@ impl ConnectionQuotas {
         self.all.load(Ordering::SeqCst)
     }
 
-    /// Whether the limit is reached. Accepting is paused then until `paused` is false again.
+    /// Whether the limit is reached. If so, accepting pauses until `paused` is false again.
     pub(super) fn pause_if_full(&self) -> bool {
         let is_full = || self.count() >= self.max.load(Ordering::SeqCst);
         is_full() && {
@@ -230,8 +231,8 @@ impl ConnectionQuotas {
 mod tests {
     use super::*;
 
-    fn endpoint(host: &str, port: u16) -> Endpoint {
-        Endpoint { name: "PLAINTEXT".into(), host: host.into(), port }
+    fn endpoint(host: &str, port: u16) -> ListenAddress {
+        ListenAddress { name: "PLAINTEXT".into(), host: host.into(), port }
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The mailboxes of the reactor threads. Each is a locked list with a wake-up (an eventfd), which
-//! is used once a turn, no matter how much is posted.
+//! The mailboxes of the network threads. Each is a locked list with a wake-up (an eventfd), which
+//! is used at most once a turn.
 //!
-//! A reactor empties its mailbox after the events of a turn and checks it again before it blocks,
-//! so a post by the same thread needs no wake-up.
+//! A network thread empties its mailbox after the events of a turn and checks it again before it
+//! blocks, so a post by the same thread needs no wake-up.
 //! Threads: any thread posts; only the owner takes.
-//! Not promised: a limit. Posts are bounded by the delayed requests: one post per advance.
+//! Not promised: a limit of its own. The number of delayed requests bounds the posts.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::broker::Mailbox;
 
-/// The mailboxes of all reactor threads of one server.
+/// The mailboxes of all network threads of one server.
 pub struct Mailboxes<W> {
     mailboxes: Vec<ThreadMailbox<W>>,
 }
 
 /// A connection on its way to the thread that will own it.
-pub(super) struct Accepted {
+pub(super) struct AcceptedConnection {
     pub(super) stream: TcpStream,
     pub(super) listener: Arc<str>,
     pub(super) remote: std::net::SocketAddr,
@@ -37,16 +37,16 @@ struct ThreadMailbox<W> {
 
 pub(super) struct MailboxContents<W> {
     pub(super) wakes: Vec<W>,
-    pub(super) accepted: Vec<Accepted>,
+    pub(super) accepted: Vec<AcceptedConnection>,
 }
 
 thread_local! {
-    /// The address of this thread's `ThreadMailbox`; 0 if the thread is no reactor.
+    /// The address of this thread's `ThreadMailbox`; 0 if it is no network thread.
     static OWN: Cell<usize> = const { Cell::new(0) };
 }
 
 impl<W> Mailboxes<W> {
-    /// Mailboxes for `threads` reactor threads. Posts before their start are kept for them.
+    /// Mailboxes for `threads` network threads. Posts before their start are kept for them.
     pub fn new(threads: usize) -> Arc<Self> {
         let mailboxes = (0..threads)
             .map(|_| ThreadMailbox {
@@ -58,7 +58,7 @@ impl<W> Mailboxes<W> {
         Arc::new(Self { mailboxes })
     }
 
-    /// The number of reactor threads.
+    /// The number of network threads.
     pub fn threads(&self) -> usize {
         self.mailboxes.len()
     }
@@ -93,7 +93,7 @@ impl<W> Mailboxes<W> {
         }
     }
 
-    pub(super) fn post_accepted(&self, thread: usize, accepted: Accepted) {
+    pub(super) fn post_accepted(&self, thread: usize, accepted: AcceptedConnection) {
         self.put(thread, |content| content.accepted.push(accepted));
     }
 
@@ -136,7 +136,7 @@ impl<W> ThreadMailbox<W> {
         if let Some(waker) = self.waker.read().as_ref()
             && let Err(error) = waker.wake()
         {
-            tracing::error!(%error, "a reactor thread cannot be woken");
+            tracing::error!(%error, "a network thread cannot be woken");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The network layer: threads, sockets, order of replies and back-pressure between a peer and a
-//! [`Service`]. It knows frames; it knows no API by name.
+//! [`Service`]. It knows frames, but no API by name.
 //!
 //! Each thread runs one event loop (`reactor`). A connection stays on one thread from accept to
 //! close (`connection`). Other threads reach it through that thread's mailbox (`mailbox`). The
@@ -7,8 +7,8 @@
 //! Threads: any thread may use and drop [`Server`]. Dropping it stops the server.
 //! Promised: replies leave in the order of their requests. A frame that is too long is refused
 //! before memory is reserved for it. A peer that does not read, does not finish its frame or does
-//! nothing costs a bounded amount of memory and is closed in the end. An idle connection holds no
-//! buffer.
+//! nothing costs a bounded amount of memory, and its connection is closed in the end. An idle
+//! connection holds no buffer.
 //! Not done: TLS. It belongs in `transport/`, between the socket and the read buffer.
 
 mod connection;
@@ -30,13 +30,13 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-pub use self::listener::{BindError, BoundListener, Endpoint};
+pub use self::listener::{BindError, BoundListener, ListenAddress};
 use self::listener::{ConnectionQuotas, Listener};
 pub use self::mailbox::Mailboxes;
-pub use self::options::Options;
+pub use self::options::NetworkOptions;
 use self::pause_barrier::PauseBarrier;
 use self::reactor::Reactor;
-use self::shared::Shared;
+use self::shared::SharedState;
 use crate::broker::Service;
 use crate::clock::Clock;
 
@@ -53,16 +53,16 @@ pub enum StartError {
 
 /// A running server: its listeners and its threads.
 pub struct Server<S: Service> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<SharedState<S>>,
     bound: Vec<BoundListener>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl<S: Service> Server<S> {
-    /// Binds the endpoints and starts one thread for each of `mailboxes`. The server accepts
-    /// connections when this returns.
+    /// Binds the addresses and starts one thread for each of `mailboxes`. When this returns, the
+    /// server accepts connections.
     pub fn start(
-        options: Options,
+        options: NetworkOptions,
         service: Arc<S>,
         mailboxes: Arc<Mailboxes<S::Wake>>,
         clock: Arc<dyn Clock>,
@@ -70,7 +70,7 @@ impl<S: Service> Server<S> {
         let mut listeners = listener::bind(&options.endpoints)?;
         let bound = listeners.iter().map(|listener| listener.bound.clone()).collect();
         let count = mailboxes.threads();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             connection_quotas: ConnectionQuotas::new(
                 options.max_connections,
                 options.max_connections_per_ip,
@@ -109,7 +109,7 @@ impl<S: Service> Server<S> {
         }
     }
 
-    /// Whether a thread panicked. All threads stop then, and the server answers no more requests.
+    /// Whether a thread panicked. Then all threads stop, and the server answers no more requests.
     pub fn has_failed(&self) -> bool {
         self.shared.failed.load(Ordering::Acquire)
     }
@@ -150,7 +150,7 @@ impl<S: Service> Server<S> {
                 }
             };
             // A panic is our bug and leaves unknown state behind, so the server stops answering.
-            // The connections close with the reactor, and the other threads stop as well.
+            // Its connections close with it, and the other threads stop as well.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
                 tracing::error!("a network thread panicked: the server stops");
                 shared.fail();

@@ -1,13 +1,14 @@
-//! Where a server listens, and its limits. All limits of the network layer that can be configured
-//! are here.
+//! The options of the network layer: the addresses to listen on, and all limits that can be
+//! configured.
 
-use super::listener::Endpoint;
+use super::listener::ListenAddress;
 
-/// Where a server listens, and its limits. Times are in milliseconds, sizes in bytes.
+/// The addresses that a server listens on, and its limits. Times are in milliseconds, sizes in
+/// bytes.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Where to listen.
-    pub endpoints: Vec<Endpoint>,
+pub struct NetworkOptions {
+    /// The addresses to listen on.
+    pub endpoints: Vec<ListenAddress>,
     /// `max.connections`: further connections wait in the kernel to be accepted.
     pub max_connections: usize,
     /// `max.connections.per.ip`: further connections of one address are closed at once.
@@ -30,14 +31,14 @@ pub struct Options {
     pub out_max_bytes: usize,
     /// A connection with this many requests delayed is not read from.
     pub delayed_max: usize,
-    /// For how many microseconds a thread polls before it blocks; 0: not at all. Polling costs CPU
-    /// and saves the wake-up of a halted core.
+    /// For how many microseconds a thread polls before it blocks; 0: it does not poll. Polling
+    /// costs CPU and saves the wake-up of a halted core.
     pub busy_poll_us: u64,
     /// `SO_SNDBUF` for peers on loopback and private networks. The kernel tunes the others.
     pub near_send_buffer: usize,
 }
 
-impl Default for Options {
+impl Default for NetworkOptions {
     fn default() -> Self {
         Self {
             endpoints: Vec::new(),

@@ -1,5 +1,5 @@
 //! The barrier that makes all network threads wait while the server is paused. Every thread checks
-//! it once a turn. A paused server behaves as a stopped process (SIGSTOP).
+//! it once a turn. A paused server behaves like a stopped process (SIGSTOP).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ impl PauseBarrier {
         }
     }
 
-    /// Lets all threads go on.
+    /// Lets all threads continue.
     pub(super) fn resume(&self) {
         let _waiting = self.waiting.lock();
         self.paused.store(false, Ordering::Release);

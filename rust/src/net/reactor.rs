@@ -6,7 +6,7 @@
 //! collected, so that a connection sends them together.
 //! Invariant: the thread blocks only with an empty mailbox and no work left, until the next
 //! deadline.
-//! Threads: everything runs on the reactor's own thread. The first reactor accepts connections.
+//! Threads: everything runs on the network thread itself. The first one accepts connections.
 
 use std::io;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use rustix::net::sockopt;
 
 use super::connection::{Connection, ReactorContext, ServeOutcome};
 use super::listener::Listener;
-use super::mailbox::{Accepted, MailboxContents};
+use super::mailbox::{AcceptedConnection, MailboxContents};
 use super::read_buffer::ReadBufferPool;
-use super::shared::Shared;
+use super::shared::SharedState;
 use super::slab::Slab;
 use super::throttled::Throttled;
-use crate::broker::{ConnId, Done, Peer, Service};
+use crate::broker::{ConnId, DelayedReply, Peer, Service};
 use crate::sys;
 
 const WAKER: Token = Token(usize::MAX);
@@ -49,8 +49,9 @@ pub(super) struct Reactor<S: Service> {
     connections: Slab<Connection<S>>,
     context: ReactorContext<S>,
     mailbox: MailboxContents<S::Wake>,
-    done: Vec<Done>,
-    /// Connections to serve without a new event; whether they waited for others in the last turn.
+    done: Vec<DelayedReply>,
+    /// Connections to serve without a new event, and whether they waited for others in the last
+    /// turn.
     unfinished: Vec<ConnId>,
     unfinished_waited: bool,
     /// Connections that wait for read buffers, and what was lent when the last one joined them.
@@ -71,7 +72,7 @@ pub(super) struct Reactor<S: Service> {
 
 impl<S: Service> Reactor<S> {
     pub(super) fn new(
-        shared: Arc<Shared<S>>,
+        shared: Arc<SharedState<S>>,
         index: usize,
         poll: Poll,
         listeners: Vec<Listener>,
@@ -156,7 +157,7 @@ impl<S: Service> Reactor<S> {
         self.shut_down();
     }
 
-    fn shared(&self) -> &Shared<S> {
+    fn shared(&self) -> &SharedState<S> {
         &self.context.shared
     }
 
@@ -428,7 +429,7 @@ impl<S: Service> Reactor<S> {
                         self.throttled.close_later(stream, until_ms);
                     } else if shared.connection_quotas.try_increment(remote.ip()) {
                         let listener = Arc::clone(name);
-                        self.assign(Accepted { stream, listener, remote });
+                        self.assign(AcceptedConnection { stream, listener, remote });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => number += 1,
@@ -442,7 +443,7 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Accepts nothing until a connection closes or a moment has passed.
+    /// Accepts nothing until a connection closes or a short time has passed.
     fn pause_accepting(&mut self, why: &dyn std::fmt::Display) {
         if !std::mem::replace(&mut self.refused, true) {
             tracing::warn!("cannot accept connections, they wait until others close: {why}");
@@ -452,7 +453,7 @@ impl<S: Service> Reactor<S> {
     }
 
     /// Gives a connection to the thread with the fewest connections.
-    fn assign(&mut self, accepted: Accepted) {
+    fn assign(&mut self, accepted: AcceptedConnection) {
         let target = self.shared().least_loaded_thread();
         if let Some(load) = self.shared().load.get(target) {
             load.fetch_add(1, Ordering::Relaxed);
@@ -465,8 +466,8 @@ impl<S: Service> Reactor<S> {
     }
 
     /// Sets up a connection on this thread.
-    fn open(&mut self, accepted: Accepted) {
-        let Accepted { mut stream, listener, remote } = accepted;
+    fn open(&mut self, accepted: AcceptedConnection) {
+        let AcceptedConnection { mut stream, listener, remote } = accepted;
         let conn = self.connections.next_id();
         let send_buffer = self.shared().options.near_send_buffer;
         let prepared = stream.set_nodelay(true).and_then(|()| {

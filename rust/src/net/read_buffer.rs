@@ -3,11 +3,11 @@
 //! A connection borrows a buffer from its thread's pool when bytes arrive and returns it when all
 //! of them are handled, so an idle connection holds none. It reads up to [`READ_AHEAD`] bytes at
 //! once, which brings many small requests in one call. When it knows the length of a larger frame,
-//! it reads exactly to the end of that frame, so that no byte behind the frame has to be moved.
-//! A buffer grows with the bytes that have come (at most twofold), never with an announced length:
+//! it reads exactly to the end of that frame, so that no byte after the frame has to be moved. A
+//! buffer grows with the bytes that have arrived (at most twofold), never with an announced length:
 //! `buf.len() <= max(READ_AHEAD, 2 * filled, size of a pooled buffer)`.
 //! Invariant: handled frames are removed from the front; filled <= buf.len().
-//! Threads: one reactor thread owns it.
+//! Threads: one network thread owns it.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -99,7 +99,7 @@ impl ReadBufferPool {
         }
     }
 
-    /// Makes `buf`, whose first `filled` bytes count, hold `size` bytes.
+    /// Grows `buf` to `size` bytes; its first `filled` bytes are used.
     fn grow(&mut self, buf: &mut Vec<u8>, filled: usize, size: usize) {
         if let Some(at) = self.free.iter().position(|free| free.len() >= size) {
             let mut larger = self.free.swap_remove(at);
@@ -165,7 +165,7 @@ impl ReadBuffer {
         true
     }
 
-    /// What was read and not handled.
+    /// The bytes that were read and not handled.
     pub(super) fn bytes(&self) -> &[u8] {
         self.buf.get(..self.filled).unwrap_or_default()
     }

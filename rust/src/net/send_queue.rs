@@ -6,7 +6,7 @@
 //! bytes around them, because a thousand sends of 200 bytes cost more than copying them.
 //! After a partial send only the cursor is kept; the ranges in the scratch buffer are read again.
 //! Invariant: the cursor is at the first byte that the kernel has not taken.
-//! Threads: one reactor thread owns it.
+//! Threads: one network thread owns it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -44,7 +44,7 @@ pub(super) struct SendQueue {
 
 /// Where a flush stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flushed {
+pub(super) enum FlushResult {
     /// All is sent.
     All,
     /// The socket is full.
@@ -83,11 +83,11 @@ impl SendQueue {
         socket: &impl AsFd,
         scratch: &mut Vec<u8>,
         share: usize,
-    ) -> io::Result<(Flushed, usize)> {
+    ) -> io::Result<(FlushResult, usize)> {
         let mut sent = 0;
         while !self.outputs.is_empty() {
             if sent >= share {
-                return Ok((Flushed::Enough, sent));
+                return Ok((FlushResult::Enough, sent));
             }
             let most = share - sent;
             let step = match self.long_range() {
@@ -100,13 +100,13 @@ impl SendQueue {
                     sent += count;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok((Flushed::Blocked, sent));
+                    return Ok((FlushResult::Blocked, sent));
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok((Flushed::All, sent))
+        Ok((FlushResult::All, sent))
     }
 
     /// The next piece, if it is a range for `sendfile`.
@@ -345,7 +345,7 @@ mod tests {
             loop {
                 let (flushed, sent) = send_queue.flush(&near, &mut scratch, share).unwrap();
                 assert!(sent < share + SHORT, "{sent} bytes of a share of {share}");
-                if flushed == Flushed::All {
+                if flushed == FlushResult::All {
                     break;
                 }
                 std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! What all threads of one server share: the service, the limits and the flags that stop or pause
-//! them.
+//! The state that all threads of one server share: the service, the limits and the flags that stop
+//! or pause them.
 //!
 //! Threads: all of them; every field is immutable, atomic or locks itself.
 
@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::listener::ConnectionQuotas;
 use super::mailbox::Mailboxes;
-use super::options::Options;
+use super::options::NetworkOptions;
 use super::pause_barrier::PauseBarrier;
 use crate::broker::Service;
 use crate::clock::Clock;
 
-/// What all threads of one server share.
-pub(crate) struct Shared<S: Service> {
+/// The state that all threads of one server share.
+pub(crate) struct SharedState<S: Service> {
     pub(super) service: Arc<S>,
     pub(super) mailboxes: Arc<Mailboxes<S::Wake>>,
-    pub(super) options: Options,
+    pub(super) options: NetworkOptions,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) connection_quotas: ConnectionQuotas,
     /// Connections by thread.
@@ -27,7 +27,7 @@ pub(crate) struct Shared<S: Service> {
     pub(super) failed: AtomicBool,
 }
 
-impl<S: Service> Shared<S> {
+impl<S: Service> SharedState<S> {
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.pause_barrier.resume();

@@ -1,9 +1,9 @@
-//! Timers of one reactor thread: connections that are muted for a while (KIP-219), and connections
+//! Timers of one network thread: connections that are muted for a while (KIP-219), and connections
 //! over the creation quota, which are closed after their throttle time (KIP-612).
 //!
 //! Invariant: a connection has at most one timer, and none once it is closed. At most `max_refused`
 //! refused connections are kept; further ones are closed at once.
-//! Threads: one reactor thread owns this.
+//! Threads: one network thread owns this.
 
 use std::collections::BTreeSet;
 

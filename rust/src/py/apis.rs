@@ -1,25 +1,26 @@
-//! The API table for Python: what this broker serves, to whom, and where it runs.
+//! The API table for Python: the APIs that this broker serves, who may send them, and which thread
+//! handles them.
 
 use pyo3::prelude::*;
 
-use crate::broker::apis::{Asker, Run, served};
+use crate::broker::apis::{HandlerKind, Requester, served};
 
 /// A row: key, name, oldest and newest version, who may send it, where it is handled.
-type Row = (i16, &'static str, i16, i16, &'static str, &'static str);
+type ServedApiRow = (i16, &'static str, i16, i16, &'static str, &'static str);
 
 #[pyfunction]
-pub(super) fn served_apis() -> Vec<Row> {
+pub(super) fn served_apis() -> Vec<ServedApiRow> {
     let row = |api: &crate::broker::apis::Api| {
-        let asker = match api.asker {
-            Asker::Client => "client",
-            Asker::Broker => "broker",
-            Asker::Controller => "controller",
+        let requester = match api.requester {
+            Requester::Client => "client",
+            Requester::Broker => "broker",
+            Requester::Controller => "controller",
         };
         let run = match api.run {
-            Run::Staged | Run::Network => "network",
-            Run::Policy => "policy",
+            HandlerKind::Staged | HandlerKind::Network => "network",
+            HandlerKind::Policy => "policy",
         };
-        (api.key, api.name, api.first, api.last, asker, run)
+        (api.key, api.name, api.first, api.last, requester, run)
     };
     served().iter().map(row).collect()
 }

@@ -1,9 +1,9 @@
-//! `_krust.scan`: ranges of offsets as an Arrow C stream in a PyCapsule, without pyarrow; and any
-//! Arrow table as batches.
+//! `_krust.scan`: ranges of offsets as an Arrow C stream in a PyCapsule, without pyarrow. It also
+//! reads any Arrow table as batches.
 //!
-//! The capsule's reader pulls. Each batch is fetched and decoded at that moment, detached from the
+//! When the capsule's reader asks for a batch, the batch is fetched and decoded, detached from the
 //! interpreter. An Arrow stream can only fail with a text, which the reader turns into its own
-//! error. `failure` returns the exception behind it, KeyboardInterrupt too.
+//! error. `failure` returns the original exception, for example KeyboardInterrupt.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::columns::Projection;
 use crate::columns::builder::{ColumnsBuilder, ScanLimits};
 use crate::columns::local;
 use crate::columns::remote::{self, RemoteOptions};
-use crate::columns::scan::{MissingOffsets, Range, Scan};
+use crate::columns::scan::{MissingOffsets, OffsetRange, Scan};
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
@@ -45,7 +45,7 @@ struct SharedScan {
 }
 
 impl SharedScan {
-    /// The next batch, and what went wrong as an exception.
+    /// The next batch, or the exception.
     fn next(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
         if std::process::id() != self.pid {
             return Err(forked_error(py));
@@ -54,7 +54,7 @@ impl SharedScan {
     }
 }
 
-/// The stream's side.
+/// The reader that the Arrow stream calls.
 struct BatchReader {
     shared: Arc<SharedScan>,
     is_done: bool,
@@ -135,8 +135,9 @@ impl ArrowStream {
     fn skipped(&self, py: Python<'_>) -> Vec<(String, i32, i64, i64)> {
         py.detach(|| {
             let scan = self.shared.scan.lock();
-            let row =
-                |range: &Range| (range.topic.to_string(), range.partition, range.start, range.end);
+            let row = |range: &OffsetRange| {
+                (range.topic.to_string(), range.partition, range.start, range.end)
+            };
             scan.skipped().iter().map(row).collect()
         })
     }
@@ -214,7 +215,7 @@ pub(super) fn scan(
     lost: &str,
 ) -> PyResult<ArrowStream> {
     let signals = Arc::new(Signals::default());
-    let ranges = ranges.into_iter().map(|(topic, partition, start, end)| Range {
+    let ranges = ranges.into_iter().map(|(topic, partition, start, end)| OffsetRange {
         topic: topic.into(),
         partition,
         start,
@@ -290,8 +291,8 @@ pub(super) fn offset_at(
         .map_err(|error| of_client(py, &error))
 }
 
-/// The batches of any object that speaks Arrow's PyCapsule interface.
-pub(super) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Batches> {
+/// The batches of any object with Arrow's PyCapsule interface.
+pub(super) fn batches(table: &Bound<'_, PyAny>) -> PyResult<RecordBatches> {
     let wrong = |error: ArrowError| PyValueError::new_err(error.to_string());
     if table.hasattr("__arrow_c_stream__")? {
         let capsule = table.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
@@ -316,13 +317,13 @@ pub(super) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Batches> {
 }
 
 /// See [`batches`].
-pub(super) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
+pub(super) type RecordBatches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
 
 #[expect(unsafe_code, reason = "a capsule holds a pointer")]
 fn take_stream(capsule: &Bound<'_, PyCapsule>) -> PyResult<FFI_ArrowArrayStream> {
     let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
-    // SAFETY: a capsule of this name holds a stream of the C interface, which may be moved out;
-    // what stays behind is marked as released.
+    // SAFETY: a capsule of this name holds a stream of the C interface, which may be moved out; the
+    // capsule's own is marked as released.
     Ok(unsafe { FFI_ArrowArrayStream::from_raw(pointer.cast().as_ptr()) })
 }
 
@@ -334,7 +335,7 @@ fn take_array(
     let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>();
     let array = array.pointer_checked(Some(c"arrow_array"))?.cast();
     // SAFETY: capsules of these names hold an array and its schema of the C interface; the array
-    // is moved out, the schema is only looked at while its capsule lives.
+    // is moved out, the schema is only read while its capsule exists.
     Ok(unsafe { from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) })
 }
 

@@ -1,7 +1,8 @@
-//! `_krust.Client`: any API of Kafka's by name, and offsets by time, over one connection a broker.
+//! `_krust.Client`: any API of Kafka's by name, and offsets by time, over one connection to each
+//! broker.
 //!
-//! [`GuardedCore`] is what the three client classes share. It locks the core's object, refuses
-//! calls in a forked child and after `close`, and turns errors and signals into exceptions.
+//! The three client classes share [`GuardedCore`]. It locks the core's object, refuses calls in a
+//! forked child and after `close`, and converts errors and signals to exceptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use pyo3::types::{PyDict, PyList};
 use super::convert::{from_python, to_python};
 use super::errors::{Signals, of_client};
 use crate::client::admin::{NamedRequest, OffsetQuery};
-use crate::client::{self, Address, Cluster, Error, Options, Target};
+use crate::client::{self, Address, ClientOptions, Cluster, Error, Target};
 use crate::protocol;
 
 /// A core object that Python holds, guarded against other threads, forks and signals.
@@ -67,7 +68,7 @@ impl<T: Send> GuardedCore<T> {
 }
 
 /// Key, name if known, oldest and newest version of an API that a broker serves.
-type ServedApi = (i16, Option<&'static str>, i16, i16);
+type BrokerApiRow = (i16, Option<&'static str>, i16, i16);
 
 /// Client properties by Kafka's names, taken one by one.
 pub(super) struct ClientProperties<'py> {
@@ -122,8 +123,8 @@ pub(super) fn cluster_options(
     bootstrap: &str,
     properties: &mut ClientProperties<'_>,
     signals: &Arc<Signals>,
-) -> client::Result<Options> {
-    let mut options = Options::new(Address::parse_list(bootstrap)?);
+) -> client::Result<ClientOptions> {
+    let mut options = ClientOptions::new(Address::parse_list(bootstrap)?);
     let signals: Arc<Signals> = Arc::clone(signals);
     options.reachability = Arc::clone(&signals.reachability);
     if let Some(reporter) = properties.parse("krust.report.reachability")? {
@@ -161,13 +162,13 @@ pub(super) fn forked_error(py: Python<'_>) -> PyErr {
 }
 
 /// See `_krust.pyi`.
-#[pyclass(frozen, module = "krust._krust")]
-pub(super) struct Client {
+#[pyclass(frozen, name = "Client", module = "krust._krust")]
+pub(super) struct PyClient {
     guarded: GuardedCore<Cluster>,
 }
 
 #[pymethods]
-impl Client {
+impl PyClient {
     #[new]
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
@@ -195,7 +196,7 @@ impl Client {
     }
 
     #[pyo3(signature = (broker=None))]
-    fn versions(&self, py: Python<'_>, broker: Option<i32>) -> PyResult<Vec<ServedApi>> {
+    fn versions(&self, py: Python<'_>, broker: Option<i32>) -> PyResult<Vec<BrokerApiRow>> {
         self.guarded.run(py, |cluster| {
             let wait = cluster.wait();
             let target = broker.map_or(Target::Any, Target::Broker);

@@ -16,18 +16,18 @@ use super::client::{ClientProperties, GuardedCore};
 use super::errors::of_client;
 use crate::client;
 use crate::client::chunk::{BatchOrigin, Chunk};
-use crate::client::consumer::{Assignment, Config, Consumer as CoreConsumer};
+use crate::client::consumer::{Assignment, Consumer as CoreConsumer, ConsumerConfig};
 use crate::columns::Projection;
 use crate::columns::builder::{ColumnsBuilder, ScanLimits};
 use crate::record::batch::Record as BatchRecord;
 
-/// The core's consumer, and what it fetched that Python has not taken yet.
+/// The core's consumer, and the fetched chunks that Python has not taken yet.
 struct ConsumerState {
     core: CoreConsumer,
     chunks: VecDeque<Chunk>,
-    /// What fills columns, and the columns; it keeps the buffers that readers gave back.
+    /// The columns' names and their builder, which keeps the buffers that readers returned.
     builder: Option<(Vec<String>, ColumnsBuilder)>,
-    /// An error that came after the records that were returned.
+    /// An error that followed the returned records.
     deferred_error: Option<client::Error>,
 }
 
@@ -54,7 +54,7 @@ fn position_rows(positions: NextPositions) -> Vec<PositionRow> {
 }
 
 impl ConsumerState {
-    /// The next chunk, opened; fetched within `time` where none is here.
+    /// The next chunk, opened. If there is none, it is fetched within `time`.
     fn next(&mut self, time: Option<Duration>) -> client::Result<Option<Chunk>> {
         if let Some(error) = self.deferred_error.take() {
             return Err(error);
@@ -72,7 +72,7 @@ impl ConsumerState {
         Ok(None)
     }
 
-    /// What has come as columns, and where each partition of it goes on.
+    /// The fetched records as columns, and the next position of each of their partitions.
     fn columns(
         &mut self,
         time: Duration,
@@ -129,7 +129,7 @@ impl ConsumerState {
         Ok((records, bytes))
     }
 
-    /// Drops the fetched records of one partition that were not returned.
+    /// Drops the fetched records of one partition that were not returned yet.
     fn drop_chunks(&mut self, topic: &str, partition: i32) {
         self.deferred_error = None;
         self.chunks.retain(|chunk| chunk.partition != partition || *chunk.topic != *topic);
@@ -137,8 +137,8 @@ impl ConsumerState {
 }
 
 /// See `_krust.pyi`.
-#[pyclass(frozen, module = "krust._krust")]
-pub(super) struct Record {
+#[pyclass(frozen, name = "Record", module = "krust._krust")]
+pub(super) struct PyRecord {
     #[pyo3(get)]
     topic: Py<PyString>,
     #[pyo3(get)]
@@ -158,7 +158,7 @@ pub(super) struct Record {
 }
 
 #[pymethods]
-impl Record {
+impl PyRecord {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let (key, value) = (self.key.bind(py).repr()?, self.value.bind(py).repr()?);
         let (topic, partition, offset) = (self.topic.bind(py), self.partition, self.offset);
@@ -166,7 +166,7 @@ impl Record {
     }
 }
 
-/// What the records of one chunk share.
+/// The Python objects that the records of one chunk share.
 struct RecordFactory<'py> {
     py: Python<'py>,
     topic: Py<PyString>,
@@ -197,7 +197,7 @@ impl<'py> RecordFactory<'py> {
         &self,
         record: &BatchRecord<'_>,
         origin: &BatchOrigin,
-    ) -> PyResult<Bound<'py, Record>> {
+    ) -> PyResult<Bound<'py, PyRecord>> {
         let headers = if record.headers.is_empty() {
             self.no_headers.clone_ref(self.py)
         } else {
@@ -206,7 +206,7 @@ impl<'py> RecordFactory<'py> {
             });
             PyTuple::new(self.py, headers.collect::<Vec<_>>())?.unbind()
         };
-        let record = Record {
+        let record = PyRecord {
             topic: self.topic.clone_ref(self.py),
             partition: self.partition,
             offset: record.offset,
@@ -221,12 +221,12 @@ impl<'py> RecordFactory<'py> {
 }
 
 /// See `_krust.pyi`.
-#[pyclass(frozen, module = "krust._krust")]
-pub(super) struct Consumer {
+#[pyclass(frozen, name = "Consumer", module = "krust._krust")]
+pub(super) struct PyConsumer {
     guarded: GuardedCore<ConsumerState>,
 }
 
-/// Records of one opened chunk, until `list` has `limit`.
+/// Appends records of one opened chunk, until `list` has `limit`.
 fn append_records(list: &Bound<'_, PyList>, chunk: &mut Chunk, limit: usize) -> PyResult<()> {
     let factory = RecordFactory::new(list.py(), chunk);
     let mut failed = None;
@@ -260,12 +260,12 @@ pub(super) fn records<'py>(
 }
 
 #[pymethods]
-impl Consumer {
+impl PyConsumer {
     #[new]
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let make = |cluster, properties: &mut ClientProperties<'_>| {
-            let core = CoreConsumer::new(cluster, config(properties, Config::default())?);
+            let core = CoreConsumer::new(cluster, config(properties, ConsumerConfig::default())?);
             Ok(ConsumerState { core, chunks: VecDeque::new(), builder: None, deferred_error: None })
         };
         Ok(Self { guarded: GuardedCore::new(py, (bootstrap, options), make)? })
@@ -398,13 +398,13 @@ impl Consumer {
     }
 }
 
-/// Takes the fetch configuration out of `properties`; `default` for the rest.
+/// Takes the fetch configuration out of `properties`; the rest is that of `default`.
 pub(super) fn config(
     properties: &mut ClientProperties<'_>,
-    default: Config,
-) -> client::Result<Config> {
+    default: ConsumerConfig,
+) -> client::Result<ConsumerConfig> {
     let isolation = properties.take("isolation.level")?;
-    Ok(Config {
+    Ok(ConsumerConfig {
         min_bytes: properties.parse("fetch.min.bytes")?.unwrap_or(default.min_bytes),
         max_wait: properties.duration("fetch.max.wait.ms")?.unwrap_or(default.max_wait),
         max_bytes: properties.parse("fetch.max.bytes")?.unwrap_or(default.max_bytes),

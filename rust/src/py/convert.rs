@@ -12,10 +12,10 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 
 use crate::protocol::value::Value;
 
-/// Deeper than any message of Kafka's.
+/// The deepest nesting; Kafka's messages have less.
 const MAX_DEPTH: usize = 32;
 
-/// A tree as Python objects.
+/// Converts a tree to Python objects.
 pub(super) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
@@ -42,7 +42,7 @@ pub(super) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'
     })
 }
 
-/// Python objects as a tree; TypeError for any other object.
+/// Converts Python objects to a tree; TypeError for any other object.
 pub(super) fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     read(object, 0)
 }

@@ -1,7 +1,7 @@
 //! Converts the policy's decisions on groups from Python's tuples and dicts to the core's types.
 //!
-//! A wrong object is a TypeError or ValueError that names its place:
-//! `snapshots.0.members.m-1.session_timeout_ms: ...`. The core does nothing of the call then.
+//! A wrong object is a TypeError or ValueError that names its path:
+//! `snapshots.0.members.m-1.session_timeout_ms: ...`. Then the whole call has no effect.
 //! Threads: attached.
 
 use std::fmt::Display;
@@ -13,18 +13,19 @@ use pyo3::types::{PyDict, PyList, PyString};
 use super::convert::from_python;
 use super::settings::SettingsTable;
 use crate::broker::{
-    Decided, GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, Role, Ticket,
+    GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberRole, MemberSnapshot, PolicyDecisions,
+    Ticket,
 };
 
-/// The word that stands for tombstones of all that a group committed.
+/// The record that stands for tombstones of all offsets that a group committed.
 const DROP_OFFSETS: &str = "drop_offsets";
 
-/// All three lists.
+/// Reads all three lists.
 pub(super) fn read(
     records: &Bound<'_, PyAny>,
     snapshots: &Bound<'_, PyAny>,
     replies: &Bound<'_, PyAny>,
-) -> PyResult<Decided> {
+) -> PyResult<PolicyDecisions> {
     let replies = each("replies", replies, |item| {
         let (ticket, response, groups): (u64, Bound<'_, PyAny>, Vec<String>) = item.extract()?;
         Ok((Ticket(ticket), from_python(&response)?, groups))
@@ -38,7 +39,7 @@ pub(super) fn read(
         Ok(records.into_iter().map(|record| (group_id.clone(), record)).collect::<Vec<_>>())
     })?;
     let records = records.into_iter().flatten().collect();
-    Ok(Decided { records, snapshots: each("snapshots", snapshots, row)?, replies })
+    Ok(PolicyDecisions { records, snapshots: each("snapshots", snapshots, row)?, replies })
 }
 
 fn record(value: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {
@@ -109,13 +110,13 @@ impl MemberSnapshot {
         table: &SettingsTable<'_, '_>,
     ) -> PyResult<Self> {
         let role = match kind {
-            GroupKind::Classic => Role::Classic,
+            GroupKind::Classic => MemberRole::Classic,
             GroupKind::Consumer { .. } if table.or("classic", false)? => {
                 let rejoin = table.or("rejoin", false)?;
-                Role::ClassicMember { generation: table.must("epoch")?, rejoin }
+                MemberRole::ClassicMember { generation: table.must("epoch")?, rejoin }
             }
             GroupKind::Consumer { .. } => {
-                Role::Consumer { epoch: table.must("epoch")?, quiet: table.must("quiet")? }
+                MemberRole::Consumer { epoch: table.must("epoch")?, quiet: table.must("quiet")? }
             }
         };
         Ok(Self {
@@ -129,7 +130,7 @@ impl MemberSnapshot {
     }
 }
 
-/// Reads each item of a list; an error says which of `name`.
+/// Reads each item of the list `name`; an error names the item.
 fn each<'py, T>(
     name: &str,
     list: &Bound<'py, PyAny>,
@@ -138,7 +139,7 @@ fn each<'py, T>(
     items(list, read).map_err(|error| under(error, name))
 }
 
-/// The same, of a list without a name.
+/// Reads each item of a list without a name.
 fn items<'py, T>(
     list: &Bound<'py, PyAny>,
     read: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
@@ -149,7 +150,7 @@ fn items<'py, T>(
     list.try_iter()?.enumerate().map(read_at).collect()
 }
 
-/// The same error, with the place in front.
+/// The same error, with the path in front.
 fn under(error: PyErr, place: impl Display) -> PyErr {
     Python::attach(|py| {
         let text = error.value(py).to_string();

@@ -1,5 +1,5 @@
-//! The one mapping from the core's errors to exceptions of `krust.errors`, and the handling of
-//! Ctrl-C while the core waits. An invalid message tree is a bug of the caller: ValueError.
+//! Maps the core's errors to exceptions of `krust.errors` (no other file does), and handles Ctrl-C
+//! while the core waits. An invalid message tree is a bug of the caller: ValueError.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
     raise().unwrap_or_else(|failed| failed)
 }
 
-/// A `ServerError`: what happened, and a hint what to do.
+/// A `ServerError` with what happened and what to do.
 pub(super) fn server(py: Python<'_>, what: &dyn Display, hint: Option<&str>) -> PyErr {
     let raise = || -> PyResult<PyErr> {
         let details = PyDict::new(py);
@@ -94,7 +94,7 @@ pub(super) struct Signals {
     raised: Mutex<Option<PyErr>>,
     ended: AtomicBool,
     pub(super) reachability: Arc<Reachability>,
-    /// The Python client that reports unreachable brokers; unset: nothing is reported.
+    /// The Python client that reports unreachable brokers; unset: none does.
     pub(super) reporter: OnceLock<u64>,
 }
 

@@ -1,5 +1,4 @@
-//! The queue of events that wait for the policy: reactor threads fill it, the policy thread empties
-//! it.
+//! The queue of events for the policy: network threads fill it, the policy thread empties it.
 //!
 //! The policy thread also asks the broker for expired sessions when it wakes, so expiry needs no
 //! thread of its own.
@@ -52,7 +51,7 @@ impl EventQueue {
         }
     }
 
-    /// What waits, and whether somebody woken.
+    /// The waiting events, and whether the queue was woken.
     fn wait(&self, timeout: Duration) -> Option<(Vec<Event>, bool)> {
         let mut state = self.state.lock();
         if state.queue.is_empty() && !state.closed && !state.woken && !state.recheck {

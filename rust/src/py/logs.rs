@@ -1,12 +1,11 @@
-//! Log lines of the core, buffered until Python asks for them, so that a reactor thread's line does
-//! not need the interpreter.
+//! Log lines of the core. They are buffered until Python asks for them, so that a network thread
+//! can log without the interpreter.
 //!
 //! When recovery truncates a log, its line and all buffered lines are written at once, before the
-//! truncation. The threads that open logs may wait for the interpreter, which nobody holds then.
-//! Debug lines exist only while Python asks for them (`log_requests`). Before that such a line
-//! costs a load and a branch.
-//! Limit: 1,024 lines, half of them debug. Lines that come while the buffer is full are only
-//! counted.
+//! truncation. The threads that open logs may wait for the interpreter, because no thread that
+//! holds it waits for them. Debug lines exist only while Python asks for them (`log_requests`).
+//! Before that such a line costs a load and a branch.
+//! Limit: 1,024 lines, half of them debug. While the buffer is full, lines are only counted.
 //! Threads: any thread writes. A caller of `logs` takes all lines.
 
 use std::collections::VecDeque;
@@ -33,12 +32,12 @@ static BUFFER: LazyLock<Mutex<LogBuffer>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct LogBuffer {
-    lines: VecDeque<Line>,
+    lines: VecDeque<LogLine>,
     dropped: usize,
 }
 
 /// Level as `logging` counts it, logger name, text.
-type Line = (u8, String, String);
+type LogLine = (u8, String, String);
 
 /// Collects all log lines of the core from now on. A second call does nothing.
 pub(super) fn install() {
@@ -81,7 +80,7 @@ impl Subscriber for BufferSubscriber {
             Level::INFO => 20,
             _ => 10,
         };
-        let mut text = Text::default();
+        let mut text = MessageText::default();
         event.record(&mut text);
         let logger = event.metadata().target().replace("::", ".");
         let line = (level, logger, text.message + &text.fields);
@@ -109,7 +108,7 @@ impl Subscriber for BufferSubscriber {
 }
 
 /// Writes the buffered lines and this one through Python's logging; buffers it if that fails.
-fn write_now(line: Line) {
+fn write_now(line: LogLine) {
     let written = Python::try_attach(|py| -> PyResult<()> {
         let logging = py.import("logging")?;
         for (level, name, text) in logs().into_iter().chain([line.clone()]) {
@@ -124,12 +123,12 @@ fn write_now(line: Line) {
 }
 
 #[derive(Default)]
-struct Text {
+struct MessageText {
     message: String,
     fields: String,
 }
 
-impl Visit for Text {
+impl Visit for MessageText {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),

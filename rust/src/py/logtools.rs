@@ -10,16 +10,16 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use crate::record::batch::{Batch, Record};
 use crate::record::compression::{Codec, Inflate};
 use crate::record::{RecordError, legacy};
-use crate::storage::inspect::{self, Dump, DumpedBatch};
+use crate::storage::inspect::{self, BatchDump, DumpedBatch};
 
-/// What one batch may inflate to.
+/// The most bytes that one batch may inflate to.
 const INFLATED: usize = 256 << 20;
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]
 pub(super) struct LogDump {
     path: PathBuf,
-    dump: Mutex<Dump>,
+    dump: Mutex<BatchDump>,
 }
 
 #[pymethods]
@@ -75,7 +75,7 @@ impl LogDump {
     }
 }
 
-/// File, position, what is wrong there, what to do.
+/// File, position, what is wrong, what to do.
 type ProblemRow = (String, u64, String, &'static str);
 
 /// See `_krust.pyi`.
@@ -102,7 +102,7 @@ fn problem_rows(
 
 fn failed(path: &Path, error: &std::io::Error) -> PyErr {
     match error.raw_os_error() {
-        // With a number, Python chooses the class (FileNotFoundError and so on).
+        // Python chooses the class by the number (FileNotFoundError and so on).
         Some(number) => {
             let text = error.to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
@@ -137,7 +137,7 @@ fn describe<'py>(py: Python<'py>, batch: &DumpedBatch) -> PyResult<Bound<'py, Py
     Ok(dict)
 }
 
-/// (offset, timestamp, key, value, headers) of each record, or why they cannot be read.
+/// (offset, timestamp, key, value, headers) of each record, or the reason why they cannot be read.
 fn records_of<'py>(
     py: Python<'py>,
     bytes: &[u8],

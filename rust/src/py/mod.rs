@@ -1,9 +1,9 @@
 //! The native boundary: the module `krust._krust`, and the only module that uses pyo3.
 //!
-//! Reactor threads never attach to the interpreter. They push into queues that Python's threads
+//! Network threads never attach to the interpreter. They push into queues that Python's threads
 //! empty. Classes are frozen. A call that may wait detaches from the interpreter first and takes
 //! its lock after that, so that no lock is held across a crossing. While it waits, it attaches for
-//! a moment every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi`
+//! a short time every 50 ms to let Python's signal handlers run (Ctrl-C). `python/krust/_krust.pyi`
 //! describes each item; stubtest compares the two.
 
 #![expect(clippy::too_many_arguments, reason = "pyo3 makes wrappers of five")]
@@ -39,21 +39,21 @@ mod _krust {
     #[pymodule_export]
     use super::arrow::{ArrowBatch, ArrowStream, offset_at, partitions, scan};
     #[pymodule_export]
-    use super::client::Client;
+    use super::client::PyClient;
     #[pymodule_export]
     use super::client::error_info;
     #[pymodule_export]
-    use super::consumer::{Consumer, Record, records};
+    use super::consumer::{PyConsumer, PyRecord, records};
     #[pymodule_export]
     use super::logs::{log_requests, logs};
     #[pymodule_export]
     use super::logtools::{LogDump, log_dir_verify, log_verify};
     #[pymodule_export]
-    use super::producer::Producer;
+    use super::producer::PyProducer;
     #[pymodule_export]
-    use super::sender::{Delivered, Sender, forked};
+    use super::sender::{Delivered, PySender, forked};
     #[pymodule_export]
-    use super::server::Server;
+    use super::server::PyServer;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

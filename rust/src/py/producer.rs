@@ -1,4 +1,4 @@
-//! `_krust.Producer`: records from Python into batches.
+//! `_krust.Producer`: collects records from Python into batches.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::client::{ClientProperties, GuardedCore};
 use super::errors::of_client;
-use crate::client::producer::{Config, DeliveryReport, Producer as Core};
-use crate::client::record_layout::{FieldRole, Layout};
+use crate::client::producer::{DeliveryReport, Producer as Core, ProducerConfig};
+use crate::client::record_layout::{FieldRole, RecordLayout};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
 use crate::record::batch::NewRecord;
@@ -23,7 +23,7 @@ type RecordArguments<'py> = (
     Option<i64>,
 );
 
-/// The same, copied out of Python.
+/// The arguments, copied out of Python.
 struct RecordToProduce {
     key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
@@ -53,7 +53,7 @@ impl RecordToProduce {
     }
 }
 
-/// What all records of a block share, beside topic and layout.
+/// The fields that all records of a block share, besides topic and layout.
 struct BlockDefaults {
     key: Option<Vec<u8>>,
     headers: Vec<(String, Option<Vec<u8>>)>,
@@ -63,11 +63,11 @@ struct BlockDefaults {
 }
 
 impl BlockDefaults {
-    /// Sends the records of `block`; how many, and how many bytes they took.
+    /// Sends the records of `block`. Returns how many, and how many bytes they took.
     fn send(
         &self,
         core: &mut Core,
-        (topic, layout): (&str, &Layout),
+        (topic, layout): (&str, &RecordLayout),
         block: &[u8],
     ) -> client::Result<(usize, usize)> {
         let headers: Vec<_> =
@@ -88,8 +88,9 @@ impl BlockDefaults {
     }
 }
 
-/// The layout of a block's records from its letters (k, v, or what is passed over) and literals.
-fn layout(fields: Vec<(char, Vec<u8>)>) -> client::Result<Layout> {
+/// The layout of a block's records from its letters (k: key, v: value, any other: skipped) and
+/// literals.
+fn layout(fields: Vec<(char, Vec<u8>)>) -> client::Result<RecordLayout> {
     let role = |letter| match letter {
         'k' => FieldRole::Key,
         'v' => FieldRole::Value,
@@ -97,17 +98,17 @@ fn layout(fields: Vec<(char, Vec<u8>)>) -> client::Result<Layout> {
     };
     let fields = fields.into_iter().map(|(letter, literal)| (role(letter), literal));
     let refused = || Error::Invalid("each field of a record ends with a literal".to_owned());
-    Layout::new(fields.collect()).ok_or_else(refused)
+    RecordLayout::new(fields.collect()).ok_or_else(refused)
 }
 
 /// See `_krust.pyi`.
-#[pyclass(frozen, module = "krust._krust")]
-pub(super) struct Producer {
+#[pyclass(frozen, name = "Producer", module = "krust._krust")]
+pub(super) struct PyProducer {
     guarded: GuardedCore<Core>,
 }
 
 #[pymethods]
-impl Producer {
+impl PyProducer {
     #[new]
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
@@ -191,9 +192,9 @@ impl Producer {
     }
 }
 
-/// A producer's options.
-pub(super) fn config(properties: &mut ClientProperties<'_>) -> client::Result<Config> {
-    let default = Config::default();
+/// Reads a producer's configuration.
+pub(super) fn config(properties: &mut ClientProperties<'_>) -> client::Result<ProducerConfig> {
+    let default = ProducerConfig::default();
     let size = |text: Option<usize>, default| text.unwrap_or(default);
     let acks = match properties.take("acks")?.as_deref() {
         None | Some("all" | "-1") => -1,
@@ -206,7 +207,7 @@ pub(super) fn config(properties: &mut ClientProperties<'_>) -> client::Result<Co
         Some(name) => Codec::from_name(&name)
             .ok_or_else(|| Error::Invalid(format!("compression.type: there is no {name:?}")))?,
     };
-    Ok(Config {
+    Ok(ProducerConfig {
         acks,
         codec,
         level: properties.parse("compression.level")?,

@@ -10,21 +10,21 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::broker::quotas::{Entity, Limits, Name};
+use crate::broker::quotas::{EntityName, QuotaEntity, QuotaLimits};
 
-/// One row.
-pub(super) fn row(item: &Bound<'_, PyAny>) -> PyResult<(Entity, Limits)> {
+/// Reads one row.
+pub(super) fn row(item: &Bound<'_, PyAny>) -> PyResult<(QuotaEntity, QuotaLimits)> {
     let (entity, values): (Bound<'_, PyDict>, Bound<'_, PyDict>) =
         item.extract().map_err(|error| PyTypeError::new_err(format!("quotas: {error}")))?;
     Ok((named(&entity)?, limits(&values)?))
 }
 
-fn named(dict: &Bound<'_, PyDict>) -> PyResult<Entity> {
-    let mut entity = Entity::default();
+fn named(dict: &Bound<'_, PyDict>) -> PyResult<QuotaEntity> {
+    let mut entity = QuotaEntity::default();
     for (key, name) in dict {
         let key: String = key.extract()?;
         let name: Option<String> = name.extract().map_err(|error| wrong(&key, &error))?;
-        let name = name.map_or(Name::Default, |name| Name::Is(Arc::from(name)));
+        let name = name.map_or(EntityName::Default, |name| EntityName::Is(Arc::from(name)));
         *match key.as_str() {
             "user" => &mut entity.user,
             "client_id" => &mut entity.client_id,
@@ -35,8 +35,8 @@ fn named(dict: &Bound<'_, PyDict>) -> PyResult<Entity> {
     Ok(entity)
 }
 
-fn limits(dict: &Bound<'_, PyDict>) -> PyResult<Limits> {
-    let mut limits = Limits::default();
+fn limits(dict: &Bound<'_, PyDict>) -> PyResult<QuotaLimits> {
+    let mut limits = QuotaLimits::default();
     for (key, value) in dict {
         let key: String = key.extract()?;
         let value: f64 = value.extract().map_err(|error| wrong(&key, &error))?;

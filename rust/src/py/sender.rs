@@ -25,14 +25,14 @@ use crate::clock::{Clock, SystemClock};
 use crate::columns::arrow_records::{ArrowRecords, ColumnRoles};
 use crate::record::batch::NewRecord;
 
-/// Told by [`forked`]: how many forks lie between this process and the first.
+/// How many forks are between this process and the first one; [`forked`] counts them.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Kafka's word for "by key", in librdkafka's API.
+/// The partition that means "by key" in librdkafka's API.
 const UNASSIGNED: i32 = -1;
 /// Rows of a table between two checks for signals.
 const ROWS_PER_TURN: usize = 16_384;
 
-/// This process is a child made by fork. See `_krust.pyi`.
+/// Notes that this process is a forked child. See `_krust.pyi`.
 #[pyfunction]
 pub(super) fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
@@ -60,8 +60,8 @@ impl Delivered {
 type DeliveryCallbacks = HashMap<u64, Vec<(i32, Py<PyAny>)>>;
 
 /// See `_krust.pyi`.
-#[pyclass(frozen, subclass, module = "krust._krust")]
-pub(super) struct Sender {
+#[pyclass(frozen, subclass, name = "Sender", module = "krust._krust")]
+pub(super) struct PySender {
     core: Core,
     signals: Arc<Signals>,
     callbacks: Mutex<DeliveryCallbacks>,
@@ -80,7 +80,7 @@ struct OutgoingRecord<'a, 'py> {
     headers: Option<&'a Bound<'py, PyAny>>,
 }
 
-impl Sender {
+impl PySender {
     fn check_fork(&self, py: Python<'_>) -> PyResult<()> {
         if FORKS.load(Ordering::Relaxed) == self.forks { Ok(()) } else { Err(forked_error(py)) }
     }
@@ -161,7 +161,7 @@ impl Sender {
 }
 
 #[pymethods]
-impl Sender {
+impl PySender {
     #[new]
     #[pyo3(signature = (bootstrap, options=None))]
     fn new(py: Python<'_>, bootstrap: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {

@@ -1,10 +1,10 @@
-//! `_krust.Server`: the broker's core as Python drives it.
+//! `_krust.Server`: the broker's core, which Python starts and stops.
 //!
 //! A broker starts in this order: open the log directories, load, join the cluster, apply the first
 //! delta, listen. Then it takes events and answers them until `stop`.
 //! Threads: any. One thread at a time changes the image (`apply`). Calls that touch the disk or
 //! wait are detached from the interpreter.
-//! Not promised: after `stop` only `stop` works.
+//! After `stop`, only `stop` may be called.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ use crate::sys;
 
 /// Open files that are not logs: sockets, checkpoints, the interpreter's own.
 const RESERVED_DESCRIPTORS: u64 = 512;
-/// Log files kept open at most.
+/// The most log files that are kept open.
 const MOST_DESCRIPTORS: u64 = 8192;
 
 /// Log directory, topic, partition, high watermark, and the segments: base offset, next offset,
@@ -49,15 +49,15 @@ type SegmentRow = (String, String, i32, i64, Vec<(i64, i64, u64, i64)>);
 type DirRow = (String, bool, Vec<(String, i32, bool)>);
 
 /// The broker's core.
-#[pyclass(frozen, module = "krust._krust")]
-pub(super) struct Server {
+#[pyclass(frozen, name = "Server", module = "krust._krust")]
+pub(super) struct PyServer {
     broker: Arc<Broker>,
     events: Arc<EventQueue>,
     mailboxes: Arc<Mailboxes<Wake>>,
     net: Mutex<Option<net::Server<Broker>>>,
     dirs: Vec<Arc<LogDir>>,
     settings: Settings,
-    options: Mutex<net::Options>,
+    options: Mutex<net::NetworkOptions>,
     intervals: Intervals,
     cleaner: Option<CleanerOptions>,
     pid: u32,
@@ -71,7 +71,7 @@ struct PaidMemory {
 }
 
 #[pymethods]
-impl Server {
+impl PyServer {
     #[new]
     fn new(py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<Self> {
         let table = SettingsTable(config);
@@ -218,7 +218,7 @@ impl Server {
         listeners: Vec<(String, String, u16)>,
     ) -> PyResult<Vec<(String, String, u16)>> {
         self.guard(py)?;
-        let options = net::Options {
+        let options = net::NetworkOptions {
             endpoints: settings::endpoints(listeners),
             ..self.options.lock().clone()
         };
@@ -443,7 +443,7 @@ impl Server {
     }
 }
 
-impl Server {
+impl PyServer {
     /// Refuses calls in a forked child, which has the memory of its parent but none of its threads.
     fn guard(&self, py: Python<'_>) -> PyResult<()> {
         if std::process::id() == self.pid {
@@ -455,7 +455,7 @@ impl Server {
     }
 
     /// Applies the network settings that can change at run time.
-    fn set_limits(&self, options: net::Options) {
+    fn set_limits(&self, options: net::NetworkOptions) {
         if let Some(net) = &*self.net.lock() {
             net.set_limits(options.max_connections, options.max_connections_per_ip);
         }

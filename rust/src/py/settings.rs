@@ -13,20 +13,21 @@ use pyo3::types::PyDict;
 use super::quotas;
 use crate::broker::fetching::FetcherSettings;
 use crate::broker::image::{
-    BrokerImage, Delta, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
+    BrokerImage, Endpoint, MetadataDelta, PartitionState, TopicDelta, TopicSettings,
 };
-use crate::broker::quotas::bucket::Windows;
+use crate::broker::quotas::bucket::QuotaWindows;
 use crate::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
 use crate::broker::{ReplicaSelector, SessionLimits, Settings};
 use crate::ids::{Epoch, TopicPartition};
-use crate::net::{Endpoint, Options};
-use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig, TimestampType};
+use crate::net::{ListenAddress, NetworkOptions};
+use crate::record::batch::TimestampType;
+use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig};
 
 /// A dict of settings, read by key.
 pub(super) struct SettingsTable<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
 
 impl<'py> SettingsTable<'_, 'py> {
-    /// The value of `key`; `None` where it is absent or None.
+    /// The value of `key`; `None` if it is absent or None.
     pub(super) fn maybe<T>(&self, key: &str) -> PyResult<Option<T>>
     where
         T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
@@ -149,11 +150,11 @@ fn replica_selector(table: &SettingsTable<'_, '_>) -> PyResult<ReplicaSelector> 
     })
 }
 
-/// How the rates of quotas are taken.
-fn windows(table: &SettingsTable<'_, '_>, (number, size): (&str, &str)) -> PyResult<Windows> {
-    let default = Windows::default();
+/// The time windows of quota rates.
+fn windows(table: &SettingsTable<'_, '_>, (number, size): (&str, &str)) -> PyResult<QuotaWindows> {
+    let default = QuotaWindows::default();
     let seconds: Option<i64> = table.maybe(size)?;
-    Ok(Windows {
+    Ok(QuotaWindows {
         number: table.or(number, default.number)?,
         size_ms: seconds.map_or(default.size_ms, |seconds| seconds.saturating_mul(1000)),
     })
@@ -176,19 +177,20 @@ fn fetchers(table: &SettingsTable<'_, '_>) -> PyResult<FetcherSettings> {
     })
 }
 
-/// Where the server listens.
-pub(super) fn endpoints(listeners: Vec<(String, String, u16)>) -> Vec<Endpoint> {
-    let endpoint = |(name, host, port): (String, _, _)| Endpoint { name: name.into(), host, port };
+/// The addresses that the server listens on.
+pub(super) fn endpoints(listeners: Vec<(String, String, u16)>) -> Vec<ListenAddress> {
+    let endpoint =
+        |(name, host, port): (String, _, _)| ListenAddress { name: name.into(), host, port };
     listeners.into_iter().map(endpoint).collect()
 }
 
 /// The server's limits.
-pub(super) fn network(table: &SettingsTable<'_, '_>) -> PyResult<Options> {
-    let default = Options::default();
+pub(super) fn network(table: &SettingsTable<'_, '_>) -> PyResult<NetworkOptions> {
+    let default = NetworkOptions::default();
     let per_ip = default.max_connections_per_ip;
     let request_max = table.size("socket.request.max.bytes", default.request_max_bytes)?;
     let memory = table.maybe::<i64>("queued.max.request.bytes")?.filter(|bytes| *bytes > 0);
-    Ok(Options {
+    Ok(NetworkOptions {
         max_connections: table.size("max.connections", default.max_connections)?,
         max_connections_per_ip: table.size("max.connections.per.ip", per_ip)?,
         idle_ms: table.or("connections.max.idle.ms", default.idle_ms)?,
@@ -199,7 +201,7 @@ pub(super) fn network(table: &SettingsTable<'_, '_>) -> PyResult<Options> {
     })
 }
 
-/// What the indexes of sealed segments may hold in memory.
+/// The memory that the indexes of sealed segments may take.
 pub(super) fn index_cache(table: &SettingsTable<'_, '_>) -> PyResult<usize> {
     table.size("krust.index.cache.bytes", INDEX_CACHE_BYTES)
 }
@@ -218,7 +220,7 @@ pub(super) fn intervals(table: &SettingsTable<'_, '_>) -> PyResult<Intervals> {
     })
 }
 
-/// The cleaner's settings; `None` where it is not enabled.
+/// The cleaner's settings; `None` if it is not enabled.
 pub(super) fn cleaner(table: &SettingsTable<'_, '_>) -> PyResult<Option<CleanerOptions>> {
     let default = CleanerOptions::default();
     let load_factor = "log.cleaner.io.buffer.load.factor";
@@ -257,8 +259,8 @@ pub(super) fn topic(table: &SettingsTable<'_, '_>) -> PyResult<TopicSettings> {
         retention_bytes: table.or("retention.bytes", default.retention_bytes)?,
         max_message_bytes: table.bytes("max.message.bytes", default.max_message_bytes)?,
         timestamp_type: match timestamp.as_str() {
-            "LogAppendTime" => TimestampType::LogAppend,
-            _ => TimestampType::Create,
+            "LogAppendTime" => TimestampType::LogAppendTime,
+            _ => TimestampType::CreateTime,
         },
         before_max_ms: table.or("message.timestamp.before.max.ms", default.before_max_ms)?,
         after_max_ms: table.or("message.timestamp.after.max.ms", default.after_max_ms)?,
@@ -296,7 +298,7 @@ fn throttled(table: &SettingsTable<'_, '_>, key: &str) -> PyResult<ThrottledRepl
 }
 
 /// A change of the cluster image.
-pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<Delta> {
+pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<MetadataDelta> {
     let brokers = match table.maybe::<Vec<Bound<'_, PyDict>>>("brokers")? {
         Some(list) => Some(
             list.iter().map(|each| broker_image(&SettingsTable(each))).collect::<PyResult<_>>()?,
@@ -312,7 +314,7 @@ pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<Delta> {
         };
         topics.push((Arc::from(name), change));
     }
-    Ok(Delta {
+    Ok(MetadataDelta {
         version: table.must("version")?,
         cluster_id: table.maybe::<String>("cluster_id")?.map(Into::into),
         controller_id: table.maybe("controller_id")?,
@@ -357,7 +359,7 @@ fn topic_delta(table: &SettingsTable<'_, '_>) -> PyResult<TopicDelta> {
 
 fn broker_image(table: &SettingsTable<'_, '_>) -> PyResult<BrokerImage> {
     let endpoints: Vec<(String, String, u16)> = table.or("endpoints", Vec::new())?;
-    let endpoint = |(listener, host, port): (String, String, u16)| Advertised {
+    let endpoint = |(listener, host, port): (String, String, u16)| Endpoint {
         listener: listener.into(),
         host: host.into(),
         port,

@@ -3,7 +3,8 @@
 //! If a `.txnindex` is missing or cut, read_committed consumers would receive aborted records. A
 //! file that differs from what was written is rebuilt from the segment.
 //! Threads: as `recovery`, and a compaction that has renamed a segment.
-//! Not promised: files for which no checksum is known, as those of another program, are trusted.
+//! Not promised: a check of files without a known checksum, such as those of another program. They
+//!     are trusted.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -49,13 +50,13 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Notes that a compaction replaced segments by one, which may have a `.txnindex`.
+/// Notes the `.txnindex` of a segment that a compaction put in the place of others.
 pub(super) fn renamed(partition_dir: &PartitionDir, base_offset: i64) -> Result<(), StorageError> {
     note(partition_dir, base_offset, &txn_index(partition_dir, base_offset)?)
 }
 
 /// Rebuilds the aborted transactions of a segment, and their file, from its batches.
-/// Errors: the segment is damaged as well; the disk's.
+/// Errors: the segment is damaged too, or the disk failed.
 pub(super) fn rebuild(
     partition_dir: &Arc<PartitionDir>,
     segments: &[Arc<Segment>],

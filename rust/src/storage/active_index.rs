@@ -1,59 +1,60 @@
-//! The index of a segment that is appended to: its head is in the file, its tail in memory.
+//! The index of an active segment: its head is in the file, its tail in memory.
 //!
 //! Each append adds at most one entry to the tail. When the tail is [`TAIL`] bytes long, the next
 //! commit writes it to the end of the file. So 10,000 active segments of any size need little
-//! memory. A lookup in the head reads pages of the file, as those of a sealed segment (`pages`).
+//! memory. A lookup in the head reads pages of the file, as in the index of a sealed segment
+//! (`pages`).
 //! Invariants: the file begins with `in_file` bytes of entries, which do not change. Keys rise,
 //! from the file into the tail. Only the tail has entries of batches that are not committed.
 //! Threads: plain values; `segment_index` has the lock.
-//! Not promised: after a crash the file may lag behind the log or have more than was synced; the
-//! recovery rebuilds it.
+//! Not promised: that the file matches the log after a crash. Recovery rebuilds it.
 
 use std::io;
 use std::path::Path;
 
 use super::files::{self, Disk};
-use super::index::{self, Around, Entry};
-use super::pages::{IndexFile, Missing, Pages};
+use super::index::{self, IndexEntry, NeighbourEntries};
+use super::pages::{IndexFile, IndexPages, MissingPage};
 
-/// Bytes of the tail from which on it is written: the entries of one MiB of records, or less.
+/// A tail of at least this size is written: the entries of one MiB of records, or less.
 const TAIL: usize = 2 << 10;
 
-/// See the file's head.
+/// The index of an active segment (see the module).
 #[derive(Debug)]
-pub(crate) struct ActiveIndex<E: Entry> {
-    /// Bytes of the index that the file has.
+pub(crate) struct ActiveIndex<E: IndexEntry> {
+    /// Bytes of the index that are in the file.
     in_file: usize,
-    /// The last entry of them.
+    /// The last entry in the file.
     last_in_file: Option<E>,
-    /// Those bytes, if a lookup has opened them.
-    pages: Option<Pages<E>>,
+    /// The pages of the file, if a lookup has opened them.
+    pages: Option<IndexPages<E>>,
     tail: Vec<u8>,
-    /// The file is there and has no other entries than those of `in_file`.
+    /// The file exists and has exactly the entries of `in_file`.
     has_file: bool,
 }
 
-impl<E: Entry> ActiveIndex<E> {
+impl<E: IndexEntry> ActiveIndex<E> {
     /// The empty index of a new segment.
     pub(crate) const fn empty(has_file: bool) -> Self {
         Self { in_file: 0, last_in_file: None, pages: None, tail: Vec::new(), has_file }
     }
 
-    /// Goes on with a file, of which only the end is read.
-    /// Errors: `NotFound` without a file, `InvalidData` if it does not end as an index, the disk's.
+    /// Opens an index file for appends. Only its end is read.
+    /// Errors: `NotFound` without a file, `InvalidData` if it does not end as an index, or the
+    /// disk's.
     pub(crate) fn open(source: &IndexFile<'_>) -> io::Result<Self> {
         let (in_file, last_in_file) = source.end::<E>()?;
         Ok(Self { in_file, last_in_file, has_file: true, ..Self::empty(true) })
     }
 
-    /// An index with these entries, of which no file knows.
+    /// An index with these entries, none of them in a file.
     pub(crate) fn of(entries: &[E]) -> Self {
         let mut tail = Vec::with_capacity(entries.len() * E::SIZE);
         entries.iter().for_each(|entry| entry.write(&mut tail));
         Self { tail, ..Self::empty(false) }
     }
 
-    /// Takes over the entries of `other` that follow the last one here.
+    /// Appends the entries of `other` that follow the last one here.
     pub(crate) fn take_newer(&mut self, other: &Self) {
         index::entries::<E>(&other.tail).for_each(|entry| self.push(entry));
     }
@@ -86,8 +87,11 @@ impl<E: Entry> ActiveIndex<E> {
         self.tail.truncate(count * E::SIZE);
     }
 
-    /// What the index answers (see [`index::around`]); `None`: the pages must be opened.
-    pub(crate) fn around(&self, pred: &impl Fn(&E) -> bool) -> Option<Result<Around<E>, Missing>> {
+    /// The result of a lookup (see [`index::around`]); `None`: the pages must be opened first.
+    pub(crate) fn around(
+        &self,
+        pred: &impl Fn(&E) -> bool,
+    ) -> Option<Result<NeighbourEntries<E>, MissingPage>> {
         let (entry, next) = index::around(&self.tail, pred);
         if entry.is_some() || self.in_file == 0 {
             return Some(Ok((entry, next)));
@@ -98,19 +102,19 @@ impl<E: Entry> ActiveIndex<E> {
         Some(self.pages.as_ref()?.around(pred))
     }
 
-    /// Takes the pages of the file, unless it has grown since they were opened.
-    pub(crate) fn set_pages(&mut self, pages: Pages<E>) {
+    /// Sets the pages of the file, unless it has grown since they were opened.
+    pub(crate) fn set_pages(&mut self, pages: IndexPages<E>) {
         if pages.size() == self.in_file {
             self.pages = Some(pages);
         }
     }
 
     /// The pages, if they are open.
-    pub(crate) const fn pages(&mut self) -> Option<&mut Pages<E>> {
+    pub(crate) const fn pages(&mut self) -> Option<&mut IndexPages<E>> {
         self.pages.as_mut()
     }
 
-    /// Lets go of the pages.
+    /// Closes the pages.
     pub(crate) fn close_pages(&mut self) {
         self.pages = None;
     }
@@ -186,7 +190,7 @@ mod tests {
                         }
                         None => {
                             let limit = Some(active.in_file());
-                            active.set_pages(Pages::open(&source, limit).unwrap());
+                            active.set_pages(IndexPages::open(&source, limit).unwrap());
                         }
                     }
                 };

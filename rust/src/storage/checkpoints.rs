@@ -2,10 +2,10 @@
 //! `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 //! `replication-offset-checkpoint`, `cleaner-offset-checkpoint`.
 //! Format: line 1 version `0`, line 2 the count n, then n lines `topic partition offset`.
-//! A crash leaves the old or the new file. A damaged file counts as empty, and the log says what
+//! A crash leaves the old or the new file. A damaged file counts as empty, and a log line says what
 //! that costs.
-//! Not promised: a checkpoint may be behind its log by any amount. It is never ahead of it, unless
-//! another program wrote the file.
+//! Not promised: that a checkpoint is up to date. It may be behind its log by any amount, and is
+//! ahead of it only if another program wrote the file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) const FILES: [&str; 4] = [RECOVERY, LOG_START, HIGH_WATERMARK, CLEANE
 /// The offsets of one checkpoint file.
 type Offsets = BTreeMap<TopicPartition, Offset>;
 
-/// What the files say of one partition.
+/// The offsets of one partition in the checkpoint files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckpointedOffsets {
     pub recovery: Option<Offset>,
@@ -35,18 +35,18 @@ pub(crate) struct CheckpointedOffsets {
 /// The checkpoint files of a log directory.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
-    /// Below which offset the log is known to be on the disk.
+    /// The recovery points: below this offset the log is known to be on the disk.
     pub recovery: CheckpointFile,
-    /// The first offset that readers may see, where it is not the first segment's.
+    /// The log start offsets that are not the first segment's base offset.
     pub log_start: CheckpointFile,
     pub high_watermark: CheckpointFile,
-    /// Up to where a compacted log is clean.
+    /// The offsets up to which compacted logs are clean.
     pub cleaned: CheckpointFile,
-    /// The cleaner's checkpoint was not readable: up to where logs are clean is unknown.
+    /// The cleaner's checkpoint was not readable: it is unknown up to where logs are clean.
     pub lost_cleaned: bool,
 }
 
-/// A checkpoint file's content, and whether the file is behind it.
+/// The content of a checkpoint file, and whether the file must be written.
 #[derive(Debug)]
 pub(crate) struct CheckpointFile {
     file: &'static str,
@@ -111,7 +111,7 @@ impl CheckpointFile {
         }
     }
 
-    /// Has `write` write name and text of the file, if that is behind.
+    /// Calls `write` with the name and text of the file, if it must be written.
     pub(crate) fn write<E>(
         &mut self,
         write: impl FnOnce(&str, &str) -> Result<(), E>,
@@ -129,8 +129,8 @@ impl CheckpointFile {
     }
 }
 
-/// Reads the text of a checkpoint; `None` if it is not one. Without its last newline it was cut,
-/// and so may the last number be.
+/// Reads the text of a checkpoint; `None` if it is malformed. Without its last newline it was cut,
+/// and the last number may be cut too.
 pub(crate) fn parse(text: &str) -> Option<Offsets> {
     let mut lines = text.strip_suffix('\n')?.lines();
     if lines.next()?.trim() != "0" {
@@ -160,13 +160,13 @@ fn to_text(offsets: &Offsets) -> String {
     text
 }
 
-/// Reads a checkpoint file; one that is missing is empty. `None`, and a line of the log, if it
-/// cannot be read or is none.
+/// Reads a checkpoint file; a missing one is empty. `None`, and a log line, if it cannot be read or
+/// is malformed.
 fn read(directory: &Path, file: &str) -> Option<Offsets> {
     let path = directory.join(file);
     let parsed = match std::fs::read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Offsets::new()),
-        // So a Kafka leaves it that has cleaned nothing.
+        // Kafka leaves it empty before its first compaction.
         Ok(bytes) if bytes.is_empty() && file == CLEANED => return Some(Offsets::new()),
         Err(error) => Err(error.to_string()),
         Ok(bytes) => std::str::from_utf8(&bytes).ok().and_then(parse).ok_or("it is none".into()),
@@ -179,7 +179,7 @@ fn read(directory: &Path, file: &str) -> Option<Offsets> {
         .ok()
 }
 
-/// What it costs to start without a file.
+/// The cost of a start without the file.
 fn cost(file: &str) -> &'static str {
     match file {
         RECOVERY => {

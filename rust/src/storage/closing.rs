@@ -1,15 +1,15 @@
 //! Closes a broker's logs and then its log directories.
 //!
 //! Order in a directory: every log writes the files that the next start needs; all of them are
-//! synced; the checkpoints are written; the clean-shutdown marker comes last. No step begins before
-//! the one ahead of it has ended. So after a crash in between, or a failed sync, the next start
-//! checks the logs. If many logs must be synced, one call syncs their whole file system. A single
-//! log needs eight syncs, of 2 ms each on an idle disk: 100,000 logs took minutes. Without such a
-//! call each log is flushed by itself, several at a time.
+//! synced; the checkpoints are written; the clean-shutdown marker is written last. Each step
+//! begins after the one before has ended. So after a crash in between, or a failed sync, the
+//! next start checks the logs. If many logs must be synced, one call syncs their whole file
+//! system. A single log needs eight syncs, of 2 ms each on an idle disk: 100,000 logs took
+//! minutes. Without such a call each log is flushed by itself, several at a time.
 //! Threads: one a directory, with [`THREADS`] - 1 more if it has many logs; the caller waits.
 //! Limits: a directory that makes no progress for the caller's patience goes offline and gets no
-//! marker; its thread stays blocked in the disk. Other directories are not delayed by it.
-//! Not promised: which of several errors is returned; each log keeps its own.
+//! marker; its thread stays blocked in a call to the disk. It does not delay other directories.
+//! Not promised: which of several errors is returned. Each log keeps its own.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -36,8 +36,8 @@ struct ClosingDir {
     steps: Arc<AtomicU64>,
 }
 
-/// Closes `logs`, which no thread uses any more, and the directories, so that the next start need
-/// not check. It closes all that can be closed, and returns the first error.
+/// Closes `logs`, which no thread may use any more, and the directories, so that the next start
+/// needs no check. It closes all that can be closed, and returns the first error.
 pub fn close_all(
     dirs: &[Arc<LogDir>],
     logs: Vec<Arc<Log>>,
@@ -123,7 +123,7 @@ impl ClosingDir {
         outcome.and(self.each(&one_by_one, |(log, _)| log.close()))
     }
 
-    /// Closes logs after one sync of all; false where the file system has no such sync.
+    /// Closes logs after one sync of all; false if the file system has no such sync.
     fn sync_together(&self, logs: &[(Arc<Log>, Ending)]) -> Result<bool, StorageError> {
         self.each(logs, |(log, _)| log.write_epochs())?;
         if !self.dir.sync_all()? {
@@ -136,7 +136,7 @@ impl ClosingDir {
         Ok(true)
     }
 
-    /// Runs `f` for each item, several at a time where there are many; the first error.
+    /// Runs `f` for each item, several at a time if there are many. Returns the first error.
     fn each<T: Sync>(
         &self,
         items: &[T],
@@ -155,7 +155,7 @@ impl ClosingDir {
         thread::scope(|scope| {
             let more = if items.len() > FEW { THREADS - 1 } else { 0 };
             for _ in 0..more {
-                // Where there are no more threads this one does all.
+                // If no thread can be started, this one does all.
                 let worker = thread::Builder::new().name("krust-close".into());
                 let _ = worker.spawn_scoped(scope, work);
             }

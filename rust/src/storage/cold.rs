@@ -4,9 +4,10 @@
 //! changes nothing; the caller repeats all of it on another thread. So does the opening of a
 //! segment for which another one must be synced and closed first. Elsewhere both wait as usual.
 //! If the system cannot tell (no `RWF_NOWAIT`), reads wait too.
-//! Invariant: such a failure is no error of the disk, and takes no directory offline.
+//! Invariant: such a failure is not an error of the disk, and takes no directory offline.
 //! Threads: the mode belongs to the thread.
-//! Not promised: other openings may wait, and cached bytes may be evicted before they are sent.
+//! Not promised: that another opening does not wait, or that cached bytes stay in the cache until
+//!     they are sent.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -19,18 +20,18 @@ thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Sets the thread's mode back, also where a panic passes.
-struct Restored(bool);
+/// Resets the thread's mode, even after a panic.
+struct WaitModeGuard(bool);
 
-impl Drop for Restored {
+impl Drop for WaitModeGuard {
     fn drop(&mut self) {
         MAY_WAIT.set(self.0);
     }
 }
 
-/// Runs `f`, whose reads fail where they would wait for the disk.
+/// Runs `f`. Its reads fail if they would wait for the disk.
 pub fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
-    let _before = Restored(MAY_WAIT.replace(false));
+    let _before = WaitModeGuard(MAY_WAIT.replace(false));
     f()
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn may_wait() -> bool {
     MAY_WAIT.get()
 }
 
-/// Reads into `buf` from `position` on; how many bytes came, 0 at the file's end.
+/// Reads into `buf` from `position` on. Returns the number of bytes; 0 at the file's end.
 pub(crate) fn read_at(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
     if may_wait() {
         return file.read_at(buf, position);

@@ -1,14 +1,7 @@
 //! The settings of one partition's log: the typed form of Kafka's topic settings.
 //! Threads: immutable; a change swaps the whole `Arc`.
 
-/// Which clock a record's timestamp shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimestampType {
-    /// The producer's.
-    Create,
-    /// The broker's at the moment of the append.
-    LogAppend,
-}
+use crate::record::batch::TimestampType;
 
 /// The settings of one log; names and defaults are Kafka 3.9's, -1 and `i64::MAX` mean never.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,22 +14,23 @@ pub struct LogConfig {
     pub segment_jitter_ms: i64,
     /// `segment.index.bytes`: a segment is full when an index has this size.
     pub segment_index_bytes: u64,
-    /// `index.interval.bytes`: an index entry at most every so many bytes of log.
+    /// `index.interval.bytes`: the fewest bytes of log between two index entries.
     pub index_interval_bytes: u64,
     /// `retention.ms`; -1: for ever.
     pub retention_ms: i64,
     /// `retention.bytes`; -1: without limit.
     pub retention_bytes: i64,
-    /// `max.message.bytes`: the largest batch taken, header included.
+    /// `max.message.bytes`: the largest batch that is accepted, header included.
     pub max_message_bytes: u64,
     /// `message.timestamp.type`.
     pub timestamp_type: TimestampType,
     /// `message.timestamp.before.max.ms`; the broker layer checks it, with `record::batch::check`.
     pub before_max_ms: i64,
-    /// `message.timestamp.after.max.ms` (Kafka 4's default of one hour); likewise.
+    /// `message.timestamp.after.max.ms` (Kafka 4's default of one hour); the broker layer checks
+    /// it.
     pub after_max_ms: i64,
-    /// `compression.type`: Kafka's codec number, `None` for `producer`. The log keeps what it is
-    /// given; the broker layer recompresses.
+    /// `compression.type`: Kafka's codec number, `None` for `producer`. The broker layer
+    /// recompresses; the log stores batches as they are.
     pub compression_type: Option<u8>,
     /// `cleanup.policy` contains `delete`.
     pub delete: bool,
@@ -48,9 +42,10 @@ pub struct LogConfig {
     pub min_compaction_lag_ms: i64,
     /// `max.compaction.lag.ms`: dirty segments that are older are cleaned whatever the ratio.
     pub max_compaction_lag_ms: i64,
-    /// `delete.retention.ms`: so long tombstones stay after a cleaning first met them.
+    /// `delete.retention.ms`: how long tombstones stay after a cleaning first met them.
     pub delete_retention_ms: i64,
-    /// `flush.messages`: fdatasync after so many records; one less may be acknowledged without.
+    /// `flush.messages`: fdatasync after this many records; one less may be acknowledged without a
+    /// sync.
     pub flush_messages: i64,
     /// `flush.ms`: fdatasync at most this long after an append.
     pub flush_ms: i64,
@@ -58,7 +53,7 @@ pub struct LogConfig {
     pub ack_flush: bool,
     /// `file.delete.delay.ms`.
     pub file_delete_delay_ms: i64,
-    /// `preallocate`: reserve disk ahead at once, not only once the partition proves hot.
+    /// `preallocate`: reserve disk ahead from the start, and not only for a hot partition.
     pub preallocate: bool,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
@@ -77,7 +72,7 @@ impl Default for LogConfig {
             retention_ms: 604_800_000,
             retention_bytes: -1,
             max_message_bytes: 1_048_588,
-            timestamp_type: TimestampType::Create,
+            timestamp_type: TimestampType::CreateTime,
             before_max_ms: i64::MAX,
             after_max_ms: 3_600_000,
             compression_type: None,
@@ -110,7 +105,8 @@ impl LogConfig {
         if self.ack_flush { 0 } else { self.flush_messages.max(1) - 1 }
     }
 
-    /// At what age a segment is full: a compacted log's also when its records may not wait longer.
+    /// The age at which a segment is full. In a compacted log also `max.compaction.lag.ms` limits
+    /// it.
     pub(super) fn full_after_ms(&self) -> i64 {
         if self.compact {
             self.segment_ms.min(self.max_compaction_lag_ms.max(0))

@@ -9,7 +9,7 @@
 //! - A segment with an index and without a log file is missing.
 //!
 //! Threads: one, before any other thread knows the log.
-//! Not promised: a recovery point that is too low is not noticed; it only costs time.
+//! Not promised: that a recovery point that is too low is noticed. It only costs time.
 
 use std::sync::Arc;
 

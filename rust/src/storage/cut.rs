@@ -3,10 +3,10 @@
 //! The log line names the log, the lost offsets and the lost bytes, those of later segments too.
 //! The process logs lines of the module `krust.storage.cut` at once (see `py/logs`), so that a
 //! crash right after the cut does not lose the line.
-//! Limits: one line a log. Behind the bad batch recovery reads only headers, and only those of the
-//! bad segment and the last one.
+//! Limits: one line for each log. After the bad batch, recovery reads only headers, and only those
+//! of the bad segment and the last one.
 //! Threads: as `recovery`.
-//! Not promised: how many records were in unreadable batches; the offsets give an upper bound.
+//! Not promised: the number of records in unreadable batches. The offsets give an upper bound.
 
 use std::fmt;
 use std::io;
@@ -29,9 +29,9 @@ pub(crate) struct BadBatch {
     pub reason: &'static str,
 }
 
-/// What a log loses when it is cut.
+/// The end of a log that a cut removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loss {
+pub(crate) struct LostRange {
     /// The first offset that is lost.
     pub offset: i64,
     /// The last one that a header names.
@@ -40,8 +40,8 @@ pub(crate) struct Loss {
     pub segments: usize,
 }
 
-impl Loss {
-    /// The loss behind position `end` of the first of these segments, where `offset` should be.
+impl LostRange {
+    /// The loss after position `end` of the first of these segments, where `offset` should be.
     fn behind(segments: &[Arc<Segment>], end: u64, offset: i64) -> Result<Self, StorageError> {
         let sizes = segments.iter().map(|segment| segment.size());
         let bytes = sizes.sum::<u64>().saturating_sub(end);
@@ -57,13 +57,13 @@ impl Loss {
         Ok(Self { offset, last_offset, bytes, segments: segments.len() })
     }
 
-    /// How many offsets are lost, as far as is known.
+    /// The number of offsets that are lost, as far as it is known.
     pub(crate) fn offsets(&self) -> u64 {
         self.last_offset.map_or(0, |last| last.abs_diff(self.offset) + 1)
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for LostRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.last_offset {
             Some(last) => {
@@ -91,12 +91,12 @@ fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageErro
     Ok(last)
 }
 
-/// Ends the log before a bad batch. A log that would end below its recovery point is damaged: it
-/// stays as it is.
+/// Cuts the log before a bad batch. A log that would end below its recovery point is damaged and
+/// not cut.
 ///
 /// Each step is synced before the next, and the later segments are removed first. Otherwise valid
-/// batches behind the end could come back after a power failure: behind a gap, which a compacted
-/// log may have, or behind new records of the same size.
+/// batches after the end could return after a power failure: after a gap, which a compacted log may
+/// have, or after new records of the same size.
 pub(crate) fn cut(
     partition_dir: &Arc<PartitionDir>,
     request: &RecoveryRequest,
@@ -105,7 +105,7 @@ pub(crate) fn cut(
 ) -> Result<(), StorageError> {
     let BadBatch { segment: index, position: end, reason } = *bad;
     let behind = found.segments.get(index..).unwrap_or_default();
-    let loss = Loss::behind(behind, end, found.log_end)?;
+    let loss = LostRange::behind(behind, end, found.log_end)?;
     let gone = found.segments.split_off((index + 1).min(found.segments.len()));
     let Some(segment) = found.segments.last().cloned() else { return Ok(()) };
     if found.log_end < request.recovery_point {
@@ -140,7 +140,7 @@ pub(crate) fn cut(
     }
 }
 
-/// Logs what all recoveries of a start have cut, in one line.
+/// Logs the sum of all cuts of a start in one line.
 pub fn log_cuts(so_far: &super::progress::RecoveryCuts) {
     let super::progress::RecoveryCuts { logs, bytes, offsets } = so_far;
     if *logs > 0 {

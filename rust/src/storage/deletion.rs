@@ -4,10 +4,10 @@
 //! A crash in between loses nothing: the next start removes directories with that name (`settle`).
 //! A later partition of the same name inherits nothing: its directory is created after the
 //! checkpoints have dropped the old one.
-//! Threads: any but a reactor. [`Deletions`] collects those of one metadata delta, so that each log
-//!     directory is synced, and its checkpoints are written, once for all of them.
-//! Not promised: a power failure before [`Deletions::sync`] may restore a partition. Files stay
-//!     until the next start if the broker stops before they are removed.
+//! Threads: any but a network thread. [`Deletions`] collects those of one metadata delta, so that
+//!     each log directory is synced, and its checkpoints are written, once for all of them.
+//! Not promised: that a deletion survives a power failure before [`Deletions::sync`]. If the broker
+//!     stops before the files are removed, they stay until the next start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use super::{files, names};
 use crate::ids::TopicPartition;
 
 /// A partition's directory under its new name.
-pub struct Deleted {
+pub struct DeletedLog {
     dir: Arc<LogDir>,
     path: PathBuf,
-    /// Closed after their files are removed: to close a written file that is there may write it.
+    /// They are closed after their files are removed, because closing a changed file may write it.
     _segments: Vec<Arc<Segment>>,
 }
 
 /// Deleted partitions whose new names are not synced yet.
 #[derive(Default)]
 pub struct Deletions {
-    deleted: Vec<Deleted>,
+    deleted: Vec<DeletedLog>,
     dirs: Vec<Arc<LogDir>>,
     segments: Vec<Arc<Segment>>,
 }
 
 impl Deletions {
-    /// Deletes a partition that no log is open of.
+    /// Deletes a partition whose log is not open.
     pub fn delete_unopened(
         &mut self,
         dir: &Arc<LogDir>,
@@ -45,7 +45,7 @@ impl Deletions {
         self.rename(dir, name, &path).map(drop)
     }
 
-    /// Keeps the segments of the log that is renamed next open until its files are removed.
+    /// Keeps the segments of the next renamed log open until its files are removed.
     pub(super) fn close_later(&mut self, segments: Vec<Arc<Segment>>) {
         self.segments = segments;
     }
@@ -69,7 +69,7 @@ impl Deletions {
             return Ok(None);
         }
         let _segments = std::mem::take(&mut self.segments);
-        self.deleted.push(Deleted { dir: Arc::clone(dir), path: target.clone(), _segments });
+        self.deleted.push(DeletedLog { dir: Arc::clone(dir), path: target.clone(), _segments });
         Ok(Some(target))
     }
 
@@ -80,7 +80,7 @@ impl Deletions {
 
     /// Makes the deletions durable: later partitions of the same names inherit nothing. Returns
     /// the directories to remove. Errors: those of the last log directory that failed.
-    pub fn sync(self) -> (Vec<Deleted>, Result<(), StorageError>) {
+    pub fn sync(self) -> (Vec<DeletedLog>, Result<(), StorageError>) {
         let mut outcome = Ok(());
         for dir in &self.dirs {
             if let Err(error) = dir.sync_dir(dir.path()).and_then(|()| dir.write_checkpoints()) {
@@ -91,16 +91,16 @@ impl Deletions {
     }
 }
 
-/// Deletes a partition that no log is open of, with its files.
+/// Deletes a partition whose log is not open, and its files.
 pub(super) fn delete_now(dir: &Arc<LogDir>, name: &TopicPartition) -> Result<(), StorageError> {
     let mut deletions = Deletions::default();
     deletions.delete_unopened(dir, name)?;
     let (deleted, outcome) = deletions.sync();
-    deleted.iter().for_each(Deleted::remove);
+    deleted.iter().for_each(DeletedLog::remove);
     outcome
 }
 
-impl Deleted {
+impl DeletedLog {
     /// Removes the directory and its files.
     pub fn remove(&self) {
         self.dir.remove_aside(&self.path);

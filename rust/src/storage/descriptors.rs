@@ -9,7 +9,7 @@
 //! Invariant: holders registered <= 1.5 x limit + 1, plus those being opened.
 //! Threads: a hit needs no lock, because the holder keeps its own file; one mutex for opens, which
 //! is not held during a sync.
-//! Not promised: a strict limit: leases that outlive their eviction come on top.
+//! Not promised: a strict limit. Files that readers still hold after their eviction exceed it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -30,21 +30,22 @@ pub(crate) enum CloseOutcome {
     Unsynced,
 }
 
-/// An owner of an open file that can close it.
-pub(crate) trait Holder: Send + Sync {
-    /// Lets go, unless what it holds is not synced, or, but for `at_once`, in use.
+/// An owner of an open file. It can close the file.
+pub(crate) trait FileHolder: Send + Sync {
+    /// Closes the file, unless it has unsynced changes or (without `at_once`) was used since the
+    /// last visit.
     fn close(&self, at_once: bool) -> CloseOutcome;
-    /// Makes durable what it holds, so that it can be closed. Blocks.
+    /// Syncs the file, so that it can be closed. Blocks.
     fn sync_now(self: Arc<Self>);
 }
 
-/// Has a holder synced by another thread.
-type SyncLater = Box<dyn Fn(Weak<dyn Holder>) + Send + Sync>;
+/// Has another thread sync a holder's file.
+type SyncLater = Box<dyn Fn(Weak<dyn FileHolder>) + Send + Sync>;
 
 /// The cache: the holders of open files.
 pub struct Descriptors {
     limit: usize,
-    ring: Mutex<VecDeque<Weak<dyn Holder>>>,
+    ring: Mutex<VecDeque<Weak<dyn FileHolder>>>,
     later: OnceLock<SyncLater>,
 }
 
@@ -71,12 +72,12 @@ impl Descriptors {
         self.len() == 0
     }
 
-    /// Has `later` sync on another thread what cannot be closed before.
-    pub(crate) fn sync_with(&self, later: impl Fn(Weak<dyn Holder>) + Send + Sync + 'static) {
+    /// Sets `later`, which has another thread sync files that cannot be closed before.
+    pub(crate) fn sync_with(&self, later: impl Fn(Weak<dyn FileHolder>) + Send + Sync + 'static) {
         let _ = self.later.set(Box::new(later));
     }
 
-    /// Whether so many files are open that who opens one more may have to sync another one.
+    /// Whether so many files are open that whoever opens one more may have to sync another one.
     pub(crate) fn must_sync_first(&self) -> bool {
         self.len() >= self.most()
     }
@@ -86,8 +87,8 @@ impl Descriptors {
         self.limit + self.limit / 2
     }
 
-    /// Takes note that `holder` opens something now, and makes room for it.
-    pub(crate) fn enter(&self, holder: Weak<dyn Holder>) {
+    /// Registers a holder that opens a file, and makes room for it.
+    pub(crate) fn enter(&self, holder: Weak<dyn FileHolder>) {
         let (unsynced, count) = {
             let mut ring = self.ring.lock();
             (evict(&mut ring, self.limit), ring.len())
@@ -130,8 +131,9 @@ impl Descriptors {
     }
 }
 
-/// Closes those that were not used until fewer than `limit` are left; else one that is not synced.
-fn evict(ring: &mut VecDeque<Weak<dyn Holder>>, limit: usize) -> Option<Weak<dyn Holder>> {
+/// Closes files that were not used until fewer than `limit` are left. Returns an unsynced one if
+/// that does not suffice.
+fn evict(ring: &mut VecDeque<Weak<dyn FileHolder>>, limit: usize) -> Option<Weak<dyn FileHolder>> {
     let mut unsynced = None;
     for _ in 0..(ring.len() * 2).min(VISITS) {
         if ring.len() < limit {

@@ -2,8 +2,8 @@
 //! Format: text; line 1 version `0`, line 2 the count n, then n lines `epoch start_offset`. A Kafka
 //!     creates the file empty and first writes it when an epoch begins.
 //! Invariant: epoch[i] < epoch[i+1], start_offset[i] < start_offset[i+1] <= log_end_offset.
-//! Threads: guarded by the partition's lock; readers never come here.
-//! Not promised: after a crash the file may lag behind the log; recovery rebuilds it from batches.
+//! Threads: guarded by the partition's lock; reads of the log do not use it.
+//! Not promised: that the file is up to date after a crash. Recovery rebuilds it from batches.
 
 use crate::ids::{Epoch, Offset};
 
@@ -14,8 +14,8 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Reads the file's text; `None` if it is not one. Without its last newline it was cut, and so
-    /// may the last number be. An empty text holds no epoch.
+    /// Reads the file's text; `None` if it is malformed. Without its last newline it was cut, and
+    /// the last number may be cut too. An empty text holds no epoch.
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::default());
@@ -64,7 +64,7 @@ impl Epochs {
         last.map_or(Epoch::NONE, |entry| entry.0)
     }
 
-    /// Takes note that `epoch` writes from `start` on; true if that is news.
+    /// Notes that `epoch` begins at `start`. Returns whether that was new.
     pub fn assign(&mut self, epoch: Epoch, start: Offset) -> bool {
         if epoch.0 < 0 || epoch <= self.latest() {
             return false;
@@ -75,7 +75,7 @@ impl Epochs {
     }
 
     /// The largest epoch up to `asked` and the offset where it ended (KIP-101, KIP-279), in a log
-    /// that ends at `log_end`. (-1, -1) if the log cannot tell.
+    /// that ends at `log_end`. (-1, -1): unknown.
     pub fn end_offset(&self, asked: Epoch, log_end: Offset) -> (Epoch, Offset) {
         if asked.0 >= 0 && asked == self.latest() {
             return (asked, log_end);

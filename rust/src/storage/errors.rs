@@ -5,31 +5,32 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The disk failed us, or holds what it should not. KAFKA_STORAGE_ERROR (56).
+/// The disk failed, or has wrong content. KAFKA_STORAGE_ERROR (56).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StorageError {
     /// A call failed; `what` names the file.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried, on which file.
+        /// The operation and the file.
         what: Arc<str>,
         /// The system's error.
         error: Arc<io::Error>,
     },
-    /// The disk is full; what was staged is cut, and a later try may succeed.
+    /// The disk is full. The staged batches were cut, and a later attempt may succeed.
     #[error("no space left for {0}")]
     NoSpace(Arc<str>),
     /// The log directory went offline earlier and stays so until a restart.
     #[error("log directory {0} is offline")]
     Offline(Arc<str>),
-    /// Bytes below the recovery point are not what was written. Read up to `offset` only.
+    /// Bytes below the recovery point differ from what was written. The log can be read up to
+    /// `offset` only.
     #[error("{log} is damaged at offset {offset}, below its recovery point: {reason}")]
     Damaged {
         /// The partition.
         log: Arc<str>,
         /// The first offset that cannot be read.
         offset: i64,
-        /// What is wrong there.
+        /// What is wrong.
         reason: Arc<str>,
     },
     /// A staged append was cut because an earlier write of the same generation failed.
@@ -38,7 +39,7 @@ pub enum StorageError {
     /// The log was closed or deleted.
     #[error("log {0} is closed")]
     Closed(Arc<str>),
-    /// A file that describes a directory contradicts what was expected, or cannot be read.
+    /// A file that describes a directory contradicts another one, or cannot be read.
     #[error("{0}")]
     Meta(Arc<str>),
     /// Another process has the log directory.
@@ -46,7 +47,7 @@ pub enum StorageError {
     Locked(Arc<str>),
 }
 
-/// Why an append was refused; nothing of it is in the log.
+/// Why an append was refused. None of it is in the log.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AppendError {
     /// KAFKA_STORAGE_ERROR (56).
@@ -131,9 +132,9 @@ pub enum ReadError {
     /// OFFSET_OUT_OF_RANGE (1): outside `log_start..=log_end`.
     #[error("offset {offset} is outside of {log_start}..={log_end}")]
     OutOfRange {
-        /// What was asked.
+        /// The requested offset.
         offset: i64,
-        /// The first offset there is.
+        /// The first offset of the log.
         log_start: i64,
         /// One past the last.
         log_end: i64,
@@ -153,12 +154,12 @@ impl StorageError {
         Self::Io { what, error: Arc::new(error) }
     }
 
-    /// Whether it was a read that would have waited for the disk and may not (see `cold`).
+    /// Whether a read failed because it may not wait for the disk (see `cold`).
     pub fn would_wait(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Whether the file it was about is gone.
+    /// Whether the file no longer exists.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }

@@ -3,8 +3,8 @@
 //! Both implementations use real files: `sendfile` sends leased ranges, and logs are read as files.
 //! Derived files are read with `read_at`, so that a double can count the reads, and fail.
 //! Threads: shared by all; no state.
-//! Not promised: nothing is durable before `sync_data` of the file and `sync_dir` of its directory,
-//! or `sync_all`.
+//! Not promised: that a change is durable before `sync_data` of the file and `sync_dir` of its
+//! directory, or `sync_all`.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -13,20 +13,20 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Everything that changes a disk, and opening, which needs descriptors. What an implementation
-/// does not say otherwise is done on the machine's disk.
+/// Everything that changes a disk, and opening files, which needs descriptors. The default methods
+/// use the machine's disk.
 pub trait Disk: Send + Sync + Debug {
     /// Opens an existing file to read and write.
     fn open(&self, path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).open(path)
     }
 
-    /// Opens a file to read and write; makes an empty one where there is none.
+    /// Opens a file to read and write; creates an empty one if there is none.
     fn create(&self, path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
     }
 
-    /// Reads into `buf` from `position` on; how many bytes came, 0 at the file's end.
+    /// Reads into `buf` from `position` on. Returns the number of bytes; 0 at the file's end.
     fn read_at(&self, file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
         super::cold::read_at(file, buf, position)
     }
@@ -44,7 +44,7 @@ pub trait Disk: Send + Sync + Debug {
         file.set_len(len)
     }
 
-    /// Reserves space without changing the size; may be refused anywhere.
+    /// Reserves space without changing the size. Any system may refuse it.
     fn allocate(&self, file: &File, from: u64, len: u64) -> io::Result<()> {
         crate::sys::allocate_ahead(file, from, len)
     }
@@ -59,8 +59,8 @@ pub trait Disk: Send + Sync + Debug {
         File::open(path)?.sync_all()
     }
 
-    /// Makes durable whatever was written to the file system of `handle`, which was opened before:
-    /// data and entries. `Unsupported`: it has no such call that can be relied on.
+    /// Makes everything durable that was written to the file system of `handle` since that was
+    /// opened: data and entries. `Unsupported`: the system has no reliable call for that.
     fn sync_all(&self, handle: &File) -> io::Result<()> {
         crate::sys::sync_file_system(handle)
     }
@@ -95,14 +95,14 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {}
 
-/// How far apart [`FileRange::is_cached`] looks.
+/// The distance between the bytes that [`FileRange::is_cached`] probes.
 const PROBE: usize = 512 << 10;
 
-/// Bytes of a file that may be sent as they are. The file stays readable while this lives, even
-/// when it has been deleted meanwhile.
+/// A range of bytes of a file, to be sent as they are. The file stays readable while this exists,
+/// even if it is deleted.
 #[derive(Clone, Debug)]
 pub struct FileRange {
-    /// The open file; its cursor means nothing.
+    /// The open file; its cursor has no meaning.
     pub file: Arc<File>,
     /// Where the bytes begin.
     pub position: u64,
@@ -118,7 +118,7 @@ impl FileRange {
         Ok(bytes)
     }
 
-    /// Whether the page cache has the bytes, as far as a look at one in [`PROBE`] tells.
+    /// Whether the page cache has the bytes, as far as probes at every [`PROBE`] bytes show.
     pub fn is_cached(&self) -> bool {
         let last = (self.len as u64).saturating_sub(1);
         let mut at = (0..last).step_by(PROBE).skip(1).chain([last]);
@@ -184,8 +184,8 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a derived file, which is rebuilt when a crash spoils it: a new file and a rename, without
-/// a sync. A thread that has the old file open keeps it.
+/// Writes a derived file: a new file and a rename, without a sync, because a file that a crash
+/// damages is rebuilt. A thread that has the old file open keeps it.
 pub(crate) fn replace_derived(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = with_suffix(path, ".tmp");
     let file = disk.create(&temporary)?;
@@ -222,7 +222,7 @@ pub(crate) fn rename_if_there(disk: &dyn Disk, from: &Path, to: &Path) -> io::Re
     }
 }
 
-/// Removes a directory and the plain files in it. Directories inside make it fail.
+/// Removes a directory and the plain files in it. It fails if there is a directory inside.
 pub(crate) fn remove_tree(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         remove_if_there(disk, &entry?.path())?;
@@ -230,7 +230,7 @@ pub(crate) fn remove_tree(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     disk.remove_dir(path)
 }
 
-/// `path` with `suffix` behind its last letter.
+/// `path` with `suffix` appended.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

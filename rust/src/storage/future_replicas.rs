@@ -7,8 +7,8 @@
 //! interrupted. A move that panics ends. If the panic came while the log switched directories, both
 //! directories go offline. A panic elsewhere ends the thread: see [`FutureReplicas::has_failed`].
 //! Threads: one thread moves; a request takes a short lock.
-//! Not promised: an order among moves; a move of a log that is written faster than it is copied may
-//! never end.
+//! Not promised: an order among moves, or the end of the move of a log that is written faster than
+//! it is copied.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ use crate::ids::TopicPartition;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Called when a log has moved to another directory.
-type Arrived = Box<dyn Fn(&Arc<Log>) + Send + Sync>;
+type MoveCallback = Box<dyn Fn(&Arc<Log>) + Send + Sync>;
 
 /// One log's move.
 pub struct FutureReplica {
@@ -46,12 +46,12 @@ pub struct FutureReplica {
     future: Mutex<Option<FutureLog>>,
 }
 
-/// The thread.
+/// The thread that moves logs.
 pub struct FutureReplicas {
     state: Mutex<MoveQueue>,
     changed: Condvar,
     failed: AtomicBool,
-    arrived: Arrived,
+    arrived: MoveCallback,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -96,7 +96,7 @@ impl FutureReplica {
         (self.log.log_end_offset().0 - end).max(0)
     }
 
-    /// After a panic: the copy goes, the log stays where it is.
+    /// Ends a move after a panic: the copy is removed, the log stays where it is.
     fn fail(&self) -> MoveStep {
         if !Arc::ptr_eq(&self.log.dir(), &self.to) {
             let remove = || self.to.remove_aside(&self.path);
@@ -112,7 +112,7 @@ impl FutureReplica {
 
 impl FutureReplicas {
     /// Starts the thread; `arrived` runs on it.
-    pub fn start(arrived: Arrived) -> std::io::Result<Arc<Self>> {
+    pub fn start(arrived: MoveCallback) -> std::io::Result<Arc<Self>> {
         let future_replicas = Arc::new(Self {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -131,8 +131,8 @@ impl FutureReplicas {
         Ok(future_replicas)
     }
 
-    /// Has `log` moved to `to`, wherever it was on its way to before; where it lies already, a move
-    /// under way ends. `path`: a directory there that an earlier start began to fill.
+    /// Moves `log` to `to`, instead of any other target. If the log is there already, a move under
+    /// way ends. `path`: the directory of a copy that an earlier start began.
     pub fn ask(&self, log: &Arc<Log>, to: &Arc<LogDir>, path: Option<PathBuf>) {
         let mut state = self.state.lock();
         let known = state.moves.iter().find(|it| it.name() == log.name() && it.goes_on());
@@ -142,7 +142,7 @@ impl FutureReplicas {
         if let Some(known) = known {
             known.cancelled.store(true, Ordering::Release);
         }
-        // One that was under way may arrive all the same, and is to come back then.
+        // A move under way may still end at its former target; then the log is moved back.
         if known.is_some() || !Arc::ptr_eq(&log.dir(), to) {
             let fresh = || to.path().join(names::future_name(log.name()));
             state.moves.push_back(Arc::new(FutureReplica {
@@ -269,8 +269,8 @@ impl FutureReplicas {
     }
 }
 
-/// Ends what a crash ended: deletions, and moves whose copy had taken its place.
-/// Call it before any log is opened.
+/// Finishes deletions that a crash interrupted, and moves whose copy had replaced the log. Call it
+/// before any log is opened.
 /// Errors: a partition is in two directories, and no file says which one is current.
 pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
     let mut places: HashMap<TopicPartition, Vec<(&Arc<LogDir>, FoundPartition)>> = HashMap::new();
@@ -310,7 +310,7 @@ pub fn settle(dirs: &[Arc<LogDir>]) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Removes the marker, unless the files left behind may lie in a directory that is offline now.
+/// Removes the marker, unless the old files may be in a directory that is offline now.
 fn forget_move(
     dirs: &[Arc<LogDir>],
     dir: &LogDir,

@@ -7,30 +7,30 @@
 //! duration of a sync. If too few arrive in time, the wait shrinks; every [`PROBE`]th round tries
 //! the longest wait.
 //! Threads: guarded by a short lock of the log; the caller passes the time.
-//! Not promised: the wait does not help producers that do not wait for acknowledgements; it then
-//! shrinks to nothing.
+//! Not promised: a benefit for producers that do not wait for acknowledgements. The wait then
+//! shrinks to zero.
 
 use std::time::{Duration, Instant};
 
-/// Every so many syncs the longest wait is tried again.
+/// After this many syncs the longest wait is tried again.
 const PROBE: u32 = 16;
 
-/// What is known of the appends of one log that wait for the disk.
+/// The appends of one log that wait for the disk, and what the last rounds showed.
 #[derive(Debug)]
 pub(super) struct GroupCommit {
     /// Appends since the last sync began.
     waiting: u32,
     /// Appends that the running or last sync serves.
     served: u32,
-    /// As many as should come before the next sync.
+    /// The number of appends expected before the next sync.
     expected: u32,
     /// When the running sync began.
     began: Option<Instant>,
     /// When the last sync ended.
     ended: Option<Instant>,
-    /// What a sync takes.
+    /// The duration of a sync.
     sync: Duration,
-    /// How long to wait for those that are expected.
+    /// How long to wait for the expected appends.
     wait: Duration,
     syncs: u32,
 }
@@ -49,7 +49,8 @@ impl GroupCommit {
         }
     }
 
-    /// So many appends wait now as well. Within which time to sync, if that is to be asked for.
+    /// Notes `count` more waiting appends. Returns the time within which to sync, if a sync must be
+    /// requested.
     pub(super) fn arrived(&mut self, count: u32, now: Instant) -> Option<Duration> {
         let first = self.waiting == 0;
         self.waiting = self.waiting.saturating_add(count);
@@ -63,7 +64,7 @@ impl GroupCommit {
         first.then(|| self.patience())
     }
 
-    /// A sync begins, and serves all that wait.
+    /// Notes that a sync begins; it serves all waiting appends.
     pub(super) fn begins(&mut self, now: Instant) {
         if self.waiting > 0 && self.waiting < self.expected - self.expected / 8 {
             self.wait -= self.wait / 4;
@@ -89,7 +90,7 @@ impl GroupCommit {
         self.wait.min(self.sync / 2)
     }
 
-    /// All that were expected have come: so long is a round trip.
+    /// Learns the round trip after all expected appends have arrived.
     fn learn(&mut self, now: Instant) {
         if self.expected > 1
             && let Some(ended) = self.ended

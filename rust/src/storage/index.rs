@@ -6,11 +6,11 @@
 //! Invariant: keys rise strictly. A tail of zeros (Kafka preallocates, and leaves it when killed)
 //! and a half entry do not belong to an index.
 //! Threads: pure functions over the bytes of an index.
-//! Not promised: an index may be wrong, because it is derived. The reader checks the batch at the
-//! position, and asks for a rebuild if it does not fit.
+//! Not promised: that an index is right, because it is derived. The reader checks the batch at the
+//! position, and requests a rebuild if it does not fit.
 
 /// One kind of entry.
-pub trait Entry: Copy + PartialEq + std::fmt::Debug + Send + Sync {
+pub trait IndexEntry: Copy + PartialEq + std::fmt::Debug + Send + Sync {
     /// Bytes on disk.
     const SIZE: usize;
     /// What entries are sorted by.
@@ -25,8 +25,8 @@ pub trait Entry: Copy + PartialEq + std::fmt::Debug + Send + Sync {
     fn may_follow(&self, before: Option<&Self>) -> bool;
 }
 
-/// Two entries next to each other; one is missing at the ends.
-pub(crate) type Around<E> = (Option<E>, Option<E>);
+/// Two neighbouring entries; one is missing at the ends of an index.
+pub(crate) type NeighbourEntries<E> = (Option<E>, Option<E>);
 
 /// An entry of `.index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct TimeEntry {
     pub delta: i32,
 }
 
-impl Entry for OffsetEntry {
+impl IndexEntry for OffsetEntry {
     const SIZE: usize = 8;
     type Key = i32;
 
@@ -71,7 +71,7 @@ impl Entry for OffsetEntry {
     }
 }
 
-impl Entry for TimeEntry {
+impl IndexEntry for TimeEntry {
     const SIZE: usize = 12;
     type Key = i64;
 
@@ -96,8 +96,8 @@ impl Entry for TimeEntry {
     }
 }
 
-/// Bytes of `bytes` that are whole entries before the tail of zeros.
-pub(crate) fn valid_len<E: Entry>(bytes: &[u8]) -> usize {
+/// The size of the whole entries in `bytes` before the tail of zeros.
+pub(crate) fn valid_len<E: IndexEntry>(bytes: &[u8]) -> usize {
     let whole = bytes.len() / E::SIZE * E::SIZE;
     let is_set = |entry: &[u8]| entry.iter().any(|byte| *byte != 0);
     let tail_is_set =
@@ -117,9 +117,9 @@ pub(crate) fn valid_len<E: Entry>(bytes: &[u8]) -> usize {
     low * E::SIZE
 }
 
-/// The last of entries that follow `before` and rise; `None` if they do not.
+/// The last entry, if all entries rise and follow `before`; otherwise `None`.
 #[expect(clippy::option_option, reason = "whether they rise, and whether there are any")]
-pub(crate) fn rises<E: Entry>(bytes: &[u8], mut before: Option<E>) -> Option<Option<E>> {
+pub(crate) fn rises<E: IndexEntry>(bytes: &[u8], mut before: Option<E>) -> Option<Option<E>> {
     let rise = entries::<E>(bytes).all(|entry| {
         let fits = entry.may_follow(before.as_ref());
         before = Some(entry);
@@ -129,29 +129,32 @@ pub(crate) fn rises<E: Entry>(bytes: &[u8], mut before: Option<E>) -> Option<Opt
 }
 
 /// All entries of an index's bytes.
-pub(crate) fn entries<'b, E: Entry + 'b>(bytes: &'b [u8]) -> impl Iterator<Item = E> + 'b {
+pub(crate) fn entries<'b, E: IndexEntry + 'b>(bytes: &'b [u8]) -> impl Iterator<Item = E> + 'b {
     bytes.chunks_exact(E::SIZE).filter_map(E::read)
 }
 
 /// The last entry.
-pub(crate) fn last<E: Entry>(bytes: &[u8]) -> Option<E> {
+pub(crate) fn last<E: IndexEntry>(bytes: &[u8]) -> Option<E> {
     bytes.len().checked_sub(E::SIZE).and_then(|from| E::read(bytes.get(from..)?))
 }
 
 /// The last entry for which `pred` holds, where it holds for a head of the entries.
-pub(crate) fn floor<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Option<E> {
+pub(crate) fn floor<E: IndexEntry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Option<E> {
     around(bytes, pred).0
 }
 
 /// The last entry for which `pred` holds and the one after it, where it holds for a head.
-pub(crate) fn around<E: Entry>(bytes: &[u8], pred: impl Fn(&E) -> bool) -> Around<E> {
+pub(crate) fn around<E: IndexEntry>(
+    bytes: &[u8],
+    pred: impl Fn(&E) -> bool,
+) -> NeighbourEntries<E> {
     let count = partition::<E>(bytes, &pred);
     let at = |index: usize| E::read(bytes.get(index * E::SIZE..)?);
     (count.checked_sub(1).and_then(at), at(count))
 }
 
 /// How many entries `pred` holds for, where it holds for a head of them.
-pub(crate) fn partition<E: Entry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {
+pub(crate) fn partition<E: IndexEntry>(bytes: &[u8], pred: &impl Fn(&E) -> bool) -> usize {
     let (mut low, mut high) = (0, bytes.len() / E::SIZE);
     while low < high {
         let middle = (low + high) / 2;

@@ -1,10 +1,10 @@
-//! A bounded cache of what is read of index files, for all logs together.
+//! A bounded cache of the parts of index files that were read, for all logs together.
 //!
 //! No file is mapped, because a bad sector would end the process with SIGBUS. Indexes are read with
 //! `pread`, in pages (see `pages`), and stay here until others need the memory.
 //! Limit: `krust.index.cache.bytes` for all logs. A lookup that gets no memory uses the bytes it
-//! read and keeps nothing. Only outlines of indexes (12 bytes a page) may exceed the limit: one a
-//! thread, and what those of active segments grow.
+//! read and keeps nothing. Only outlines of indexes (12 bytes for each page) may exceed the limit:
+//! one for each thread, and the growth of those of active segments.
 //! Eviction gives a second chance: a segment that was used since the last visit stays; otherwise
 //! its pages are dropped, and at the next visit its outline.
 //! Threads: a lookup that finds its page needs no lock of the cache; one mutex for those that read.
@@ -17,33 +17,33 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// What all indexes may hold by default: the offset indexes of 16 GiB of logs.
+/// The default limit for all indexes: the offset indexes of 16 GiB of logs.
 pub const INDEX_CACHE_BYTES: usize = 32 << 20;
 
 /// A segment some of whose indexes are in memory.
-pub(crate) trait Cached: Send + Sync {
-    /// Lets go of some of it, unless it was asked since the last call; all of it, `at_once`. True
-    /// if nothing is held any more.
+pub(crate) trait CachedIndexes: Send + Sync {
+    /// Frees some of the memory of its indexes, unless they were used since the last call;
+    /// `at_once`: all of it. True if none is left.
     fn let_go(&self, at_once: bool) -> bool;
 }
 
-/// The bookkeeping: how much is held, by whom.
+/// The memory of all indexes, and the segments that use it.
 pub struct IndexCache {
     limit: usize,
     held: AtomicUsize,
-    ring: Mutex<Ring>,
+    ring: Mutex<SegmentRing>,
 }
 
 #[derive(Default)]
-struct Ring {
-    segments: VecDeque<Weak<dyn Cached>>,
-    /// With so many, those that are gone are looked for.
+struct SegmentRing {
+    segments: VecDeque<Weak<dyn CachedIndexes>>,
+    /// With this many, segments that no longer exist are removed.
     sweep_at: usize,
 }
 
-/// Bytes of the cache that are given back when this is dropped.
+/// Bytes of the cache. They are returned when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub(crate) struct CacheCharge {
     cache: Arc<IndexCache>,
     bytes: usize,
 }
@@ -54,15 +54,15 @@ impl std::fmt::Debug for IndexCache {
     }
 }
 
-impl Charge {
-    /// Takes so many bytes more, above the limit where there is no room.
+impl CacheCharge {
+    /// Takes `bytes` more, even above the limit.
     pub(crate) fn grow(&mut self, bytes: usize) {
         self.cache.held.fetch_add(bytes, Ordering::AcqRel);
         self.bytes += bytes;
     }
 }
 
-impl Drop for Charge {
+impl Drop for CacheCharge {
     fn drop(&mut self) {
         self.cache.held.fetch_sub(self.bytes, Ordering::AcqRel);
     }
@@ -74,32 +74,33 @@ impl IndexCache {
         Arc::new(Self { limit, held: AtomicUsize::new(0), ring: Mutex::default() })
     }
 
-    /// Bytes that are held.
+    /// The bytes in use.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Room for so many bytes, which others give up; `None`: there is none.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+    /// Reserves `bytes`; other segments' indexes are evicted if necessary. `None`: there is no
+    /// room.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<CacheCharge> {
         while !self.take(bytes) {
             if bytes > self.limit || !self.make_room(bytes) {
                 return None;
             }
         }
-        Some(Charge { cache: Arc::clone(self), bytes })
+        Some(CacheCharge { cache: Arc::clone(self), bytes })
     }
 
-    /// The same, and above the limit where there is no room.
-    pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+    /// Reserves `bytes`, even above the limit.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> CacheCharge {
         self.reserve(bytes).unwrap_or_else(|| {
             self.make_room(bytes);
             self.held.fetch_add(bytes, Ordering::AcqRel);
-            Charge { cache: Arc::clone(self), bytes }
+            CacheCharge { cache: Arc::clone(self), bytes }
         })
     }
 
-    /// Takes note of a segment that holds something from now on.
-    pub(crate) fn enter(&self, segment: Weak<dyn Cached>) {
+    /// Registers a segment that has indexes in memory.
+    pub(crate) fn enter(&self, segment: Weak<dyn CachedIndexes>) {
         let mut ring = self.ring.lock();
         if ring.segments.len() >= ring.sweep_at {
             ring.segments.retain(|segment| segment.strong_count() > 0);
@@ -113,7 +114,7 @@ impl IndexCache {
         self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_ok()
     }
 
-    /// Frees other segments' indexes until there is room; false if none is left to free.
+    /// Evicts other segments' indexes until there is room; false if none is left to evict.
     fn make_room(&self, bytes: usize) -> bool {
         let mut ring = self.ring.lock();
         let mut patience = ring.segments.len() * 3;

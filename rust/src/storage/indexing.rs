@@ -1,12 +1,12 @@
 //! Rebuilds the indexes of a segment from its batches, with the same entries as appends write.
 //!
 //! Threads: plain values.
-//! Not promised: nothing is written to a file here.
+//!     The caller writes the files.
 
-use super::index::{Entry, OffsetEntry, TimeEntry};
+use super::index::{IndexEntry, OffsetEntry, TimeEntry};
 use super::scan::BatchAt;
 
-/// Collects index entries from a walk, as appends would have written them.
+/// Collects index entries from a walk: the same that appends would have written.
 pub(crate) struct IndexBuilder {
     base_offset: i64,
     interval: u64,
@@ -17,7 +17,7 @@ pub(crate) struct IndexBuilder {
     times: Vec<TimeEntry>,
 }
 
-/// The indexes of a segment, whole.
+/// The complete indexes of a segment.
 pub(crate) struct BuiltIndexes {
     pub offsets: Vec<OffsetEntry>,
     pub times: Vec<TimeEntry>,
@@ -40,7 +40,7 @@ impl IndexBuilder {
         }
     }
 
-    /// Takes in the next batch.
+    /// Adds the next batch.
     pub(crate) fn add(&mut self, batch: &BatchAt) {
         self.first.get_or_insert(batch.max_timestamp);
         if batch.max_timestamp > self.max.0 {
@@ -64,7 +64,7 @@ impl IndexBuilder {
         self.since_entry
     }
 
-    /// The indexes of all batches that were taken in.
+    /// The indexes of all added batches.
     pub(crate) fn finish(mut self) -> BuiltIndexes {
         self.push_time();
         let Self { offsets, times, max, first, .. } = self;

@@ -4,7 +4,7 @@
 //! `.swap`), and removes indexes without a segment.
 //! Invariant: running it twice gives the same result as once, also if it is killed in between.
 //! Threads: one, before any other thread knows the log.
-//! Not promised: files with other names stay.
+//!     Files with other names stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ use super::files;
 use super::partition_dir::{ABORTED, PartitionDir};
 use super::scan::{WalkStep, Walker};
 
-/// What lies in a partition's directory.
-pub(crate) struct Listing {
+/// The files in a partition's directory.
+pub(crate) struct DirListing {
     /// The segments by base offset, with their sizes.
     pub segments: BTreeMap<i64, u64>,
     /// The segments that have a `.txnindex`.
     pub txn_indexes: BTreeSet<i64>,
-    /// Whether it is written what each of those holds.
+    /// Whether there are checksums of those files.
     pub has_sums: bool,
 }
 
-/// The segments and their sizes, once leftovers are dealt with; `None` without a directory.
-pub(super) fn list(partition_dir: &Arc<PartitionDir>) -> Result<Option<Listing>, StorageError> {
+/// Lists the segments and their sizes, after leftovers were cleared; `None` without a directory.
+pub(super) fn list(partition_dir: &Arc<PartitionDir>) -> Result<Option<DirListing>, StorageError> {
     if !partition_dir.path.read().is_dir() {
         return Ok(None);
     }
@@ -61,12 +61,12 @@ pub(super) fn list(partition_dir: &Arc<PartitionDir>) -> Result<Option<Listing>,
         }
     }
     let has_sums = all.iter().any(|name| name == ABORTED);
-    Ok(Some(Listing { segments, txn_indexes, has_sums }))
+    Ok(Some(DirListing { segments, txn_indexes, has_sums }))
 }
 
-/// Deletions are finished. A compaction that got as far as renaming its results to `.swap` is
-/// finished too: the segments they replace go, and they take their names. One that did not leaves
-/// no trace; its `.cleaned` files, which tell that, go last.
+/// Finishes deletions. Finishes a compaction that has renamed all its results to `.swap`: the
+/// segments they replace are removed, and they get their names. Undoes a compaction that has not;
+/// its `.cleaned` files, which show that, are removed last.
 fn clear_leftovers(partition_dir: &Arc<PartitionDir>, all: &[String]) -> Result<(), StorageError> {
     let path = partition_dir.path.read().clone();
     let ends_with = |suffix: &'static str| all.iter().filter(move |name| name.ends_with(suffix));
@@ -111,7 +111,7 @@ fn finish_swap(
     Ok(())
 }
 
-/// One past the last offset of a file that is no segment yet.
+/// One past the last offset of a file that is not a segment yet.
 fn end_of(path: &PathBuf) -> Result<i64, StorageError> {
     let fail = |error| StorageError::io("read", path, error);
     let file = std::fs::File::open(path).map_err(fail)?;

@@ -1,13 +1,14 @@
-//! The log scheduler: a thread that runs retention, checkpoints, checks of the room on the disk,
-//! and the tasks of higher layers, each at its interval; and jobs that run once, such as the
-//! deletion of files.
+//! The log scheduler: a thread that runs retention, checkpoints, checks of free disk space, and the
+//! tasks of higher layers, each at its interval. It also runs jobs once, such as the deletion
+//! of files.
 //!
 //! Threads: one thread runs all; it takes a partition's mutex briefly. Intervals are monotonic
 //! time, ages of records are wall time.
 //! Panics: a task that panics runs again at its next time. After three panics of one task in a row
 //! the thread ends: see [`LogScheduler::has_failed`].
-//! Not promised: a task runs late if the one before it took long. Errors are logged; a failed disk
-//! takes its directory offline by itself. Jobs that have not begun when it stops are dropped.
+//! Not promised: that a task runs on time; one that takes long delays the others. Errors are
+//! logged; a failed disk takes its directory offline by itself. Jobs that have not begun when
+//! it stops are dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,9 +25,9 @@ use super::log::Log;
 use super::panics::caught;
 use crate::clock::Clock;
 
-/// How often the room on the disk is checked, in milliseconds.
+/// How often the free disk space is checked, in milliseconds.
 const SPACE_MS: u64 = 10_000;
-/// After so many panics of one task in a row the thread ends.
+/// After this many panics of one task in a row the thread ends.
 const PANICS: u32 = 3;
 
 /// The intervals of storage's own tasks, in milliseconds, and when to warn.
@@ -51,11 +52,11 @@ pub struct ScheduledTask {
 }
 
 /// Work that runs once. It should end early when [`LogScheduler::is_stopping`].
-pub type Job = Box<dyn FnOnce(&LogScheduler) + Send>;
+pub type SchedulerJob = Box<dyn FnOnce(&LogScheduler) + Send>;
 
 /// The thread that runs the tasks, and the jobs that it has not begun.
 pub struct LogScheduler {
-    jobs: Mutex<VecDeque<Job>>,
+    jobs: Mutex<VecDeque<SchedulerJob>>,
     stopping: AtomicBool,
     failed: AtomicBool,
     changed: Condvar,
@@ -108,7 +109,7 @@ impl LogScheduler {
     }
 
     /// Runs `job` as soon as the thread is free.
-    pub fn submit(&self, job: Job) {
+    pub fn submit(&self, job: SchedulerJob) {
         self.jobs.lock().push_back(job);
         self.changed.notify_all();
     }
@@ -133,13 +134,13 @@ impl LogScheduler {
         self.jobs.lock().clear();
     }
 
-    /// Whether the thread ended by a panic: retention does not run any more.
+    /// Whether the thread ended by a panic: then retention no longer runs.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// The next job, waited for until a task is due; `None` then, and when the thread is to end.
-    fn next_job(&self, until: Instant) -> Option<Job> {
+    /// Waits for the next job; `None` when a task is due, or when the thread must end.
+    fn next_job(&self, until: Instant) -> Option<SchedulerJob> {
         let mut jobs = self.jobs.lock();
         while jobs.is_empty()
             && !self.is_stopping()

@@ -7,8 +7,8 @@
 //! not beyond the next transaction. Cost: two searches an entry and a walk over the headers of the
 //! transactions, each time that a list is read.
 //! Threads: as the segment.
-//! Not promised: missing entries are not noticed, nor an entry that begins with a later batch of
-//! its transaction; `krust log verify` replays all markers.
+//! Not promised: that a missing entry is noticed, or an entry that begins with a later batch of its
+//! transaction. `krust log verify` replays all markers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::txnindex::AbortedTxn;
 use crate::record::batch::Header;
 
 /// The offsets of markers, by producer.
-type Markers = HashMap<i64, Vec<i64>>;
+type MarkerOffsets = HashMap<i64, Vec<i64>>;
 
 impl Segment {
     /// Whether the segment has the markers of a list.
@@ -50,14 +50,14 @@ impl Segment {
         self.has_no_marker_within(list)
     }
 
-    /// The producers at the segment's begin, if there is a snapshot of them.
+    /// The producers at the segment's start, if there is a snapshot of them.
     fn producers_before(&self) -> Option<Producers> {
         let bytes = std::fs::read(self.path(SNAPSHOT)).ok()?;
         Producers::from_snapshot(&bytes)
     }
 
-    /// Whether no transaction of a list has another marker of its producer within. Those that
-    /// overlap are walked over once.
+    /// Whether no transaction of a list contains another marker of its producer. Overlapping
+    /// transactions are walked once.
     fn has_no_marker_within(self: &Arc<Self>, list: &[AbortedTxn]) -> Result<bool, StorageError> {
         let first = |entry: &AbortedTxn| entry.first_offset.max(self.base_offset);
         let mut by_begin: Vec<&AbortedTxn> = list.iter().collect();
@@ -84,9 +84,9 @@ impl Segment {
         Ok(true)
     }
 
-    /// The markers from `begin` to `end`, or to where the segment cannot be read any more.
-    fn markers(self: &Arc<Self>, begin: i64, end: i64) -> Result<Markers, StorageError> {
-        let mut markers = Markers::new();
+    /// The markers from `begin` to `end`, or up to the first unreadable batch.
+    fn markers(self: &Arc<Self>, begin: i64, end: i64) -> Result<MarkerOffsets, StorageError> {
+        let mut markers = MarkerOffsets::new();
         let Some(from) = self.find(begin, self.size())? else { return Ok(markers) };
         let file = self.file()?;
         let mut walker = Walker::new(&file, from.position, self.size());
@@ -102,7 +102,8 @@ impl Segment {
         Ok(markers)
     }
 
-    /// Whether a batch begins at an offset whose header `fits`; true where a cleaner took it away.
+    /// Whether a batch whose header `fits` begins at an offset; true if a cleaner removed the
+    /// batch.
     fn begins(
         self: &Arc<Self>,
         offset: i64,

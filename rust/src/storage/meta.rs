@@ -3,7 +3,8 @@
 //! node.id), version, cluster.id. The first line is a comment to Kafka; krust keeps the checksum of
 //! the other lines there: `#crc32c=` and eight hex digits. A file without it was written by another
 //! program and is trusted.
-//! Not promised: damage in a file without a checksum is noticed only if the file makes no sense.
+//! Not promised: that damage in a file without a checksum is noticed. It is noticed only if the
+//! file is malformed.
 
 use crate::record::crc::crc32c;
 
@@ -26,7 +27,7 @@ pub(crate) fn text(broker_id: i32, cluster_id: &str) -> String {
     format!("{CHECKSUM}{:08x}\n{body}", crc32c(body.as_bytes()))
 }
 
-/// Reads the file; the error names what is wrong with it.
+/// Reads the file. Errors: what is wrong with it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<MetaProperties, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "is damaged: it is no text".to_owned())?;
     let (head, body) = text.split_once('\n').unwrap_or((text, ""));
@@ -49,7 +50,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<MetaProperties, String> {
     Ok(MetaProperties { broker_id, cluster_id: value("cluster.id") })
 }
 
-/// What is wrong with the file, for a close inspection: unknown lines count as well.
+/// What is wrong with the file, in a strict check: unknown lines are wrong too.
 pub(crate) fn wrong_in_meta(bytes: &[u8]) -> Option<String> {
     let meta = match parse(bytes) {
         Err(what) => return Some(what),

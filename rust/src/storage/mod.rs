@@ -47,7 +47,7 @@
 //! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
 //! offset is the same bytes for ever. Three watermarks, one owner each: appends own log_end, the
 //! sync thread owns flushed, the replica protocol owns high_watermark.
-//! Not promised: an append that was not flushed may be gone after a power cut.
+//! Not promised: that an append survives a power failure before it was flushed.
 
 mod aborted;
 mod active_index;
@@ -99,11 +99,11 @@ mod temporary;
 mod times;
 pub mod txnindex;
 
-pub use cleaner::{Cleaned, Cleaner, CleanerOptions, Dirty};
+pub use cleaner::{Cleaner, CleanerOptions, CleaningResult, DirtyRange};
 pub use closing::close_all;
-pub use config::{LogConfig, TimestampType};
+pub use config::LogConfig;
 pub use cut::log_cuts;
-pub use deletion::{Deleted, Deletions};
+pub use deletion::{DeletedLog, Deletions};
 pub use descriptors::Descriptors;
 pub use dirs::{DirOptions, LogDir};
 pub use errors::{AppendError, ReadError, StorageError};
@@ -113,10 +113,10 @@ pub use index_cache::{INDEX_CACHE_BYTES, IndexCache};
 pub use log::{
     Appended, FoundOffset, Log, LogReadRequest, LogSlice, Open, RecentBytes, SegmentSummary, Stage,
 };
-pub use log_scheduler::{Intervals, Job, LogScheduler, ScheduledTask};
+pub use log_scheduler::{Intervals, LogScheduler, ScheduledTask, SchedulerJob};
 pub use names::{DirKind, FoundPartition};
 pub use producers::ActiveProducer;
-pub use progress::{LogCheck, OpeningProgress, Progress, RecoveryCuts};
+pub use progress::{LogCheck, OpeningProgress, RecoveryCuts, StartProgress};
 pub use sync::Syncer;
 pub use sync_times::SyncStats;
 pub use temporary::TemporaryDisk;

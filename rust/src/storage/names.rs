@@ -3,7 +3,7 @@
 //! Formats: directories `topic-N`, `topic-N.<32 hex>-delete`, `-future`, `-stray`, 255 bytes at
 //! most; `partition.metadata`, text: line 1 `version: 0`, line 2 `topic_id: ` and the id.
 //! Threads: pure functions, except those that read.
-//! Not promised: directories with other names are not listed.
+//! Directories with other names are not listed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,33 +13,33 @@ use crate::ids::{TopicId, TopicPartition};
 /// The file of the topic's id.
 pub(crate) const METADATA: &str = "partition.metadata";
 
-/// What a partition's directory is.
+/// The state of a partition's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirKind {
     /// In use.
     Live,
-    /// On its way out.
+    /// It is being deleted.
     Delete,
     /// A copy that is being built to replace one in another directory.
     Future,
-    /// Put aside because the cluster does not know it.
+    /// Kept as a stray, because the cluster does not know it.
     Stray,
 }
 
 /// A partition's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundPartition {
-    /// Whose.
+    /// The partition.
     pub name: TopicPartition,
-    /// The topic's id, where `partition.metadata` tells.
+    /// The topic's id, if `partition.metadata` has one.
     pub topic_id: Option<TopicId>,
-    /// What it is.
+    /// Its state.
     pub kind: DirKind,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
 }
 
-/// The partitions that lie in the log directory at `path`, by name.
+/// The partitions in the log directory at `path`, by name.
 pub(crate) fn list(path: &Path) -> io::Result<Vec<FoundPartition>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path)? {
@@ -56,17 +56,17 @@ pub(crate) fn list(path: &Path) -> io::Result<Vec<FoundPartition>> {
     Ok(found)
 }
 
-/// The name that a partition's directory gets on its way out: 255 bytes at most.
+/// The name of a partition's directory while it is deleted: 255 bytes at most.
 pub(crate) fn delete_name(name: &TopicPartition) -> String {
     name_aside(name, "delete")
 }
 
-/// The name of a directory that is kept, though its partition is not this broker's any more.
+/// The name of a stray directory: its partition is no longer on this broker.
 pub(crate) fn stray_name(name: &TopicPartition) -> String {
     name_aside(name, "stray")
 }
 
-/// The name of a directory that is to replace the partition's one in another log directory.
+/// The name of a copy that will replace the partition's directory in another log directory.
 pub(crate) fn future_name(name: &TopicPartition) -> String {
     name_aside(name, "future")
 }
@@ -80,7 +80,7 @@ fn name_aside(name: &TopicPartition, kind: &str) -> String {
     format!("{}{partition}{suffix}", name.topic.get(..room).unwrap_or(&name.topic))
 }
 
-/// The topic's id that `partition.metadata` in `path` tells.
+/// The topic's id in the `partition.metadata` of `path`.
 pub(crate) fn read_topic_id(path: &Path) -> Option<TopicId> {
     let text = std::fs::read_to_string(path.join(METADATA)).ok()?;
     let value = |key: &str| {
@@ -95,7 +95,8 @@ pub(crate) fn read_topic_id(path: &Path) -> Option<TopicId> {
     value("topic_id")?.parse().ok().filter(|id| *id != TopicId::ZERO)
 }
 
-/// Whether an id differs from the one that is due in one letter: no two topics' ids are so near.
+/// Whether an id differs from the expected one in a single letter. The ids of two topics are never
+/// so similar.
 pub(crate) fn is_misread(found: TopicId, due: TopicId) -> bool {
     let (found, due) = (found.to_string(), due.to_string());
     found.bytes().zip(due.bytes()).filter(|(one, other)| one != other).count() == 1
@@ -106,7 +107,7 @@ pub(crate) fn topic_id_text(id: TopicId) -> String {
     format!("version: 0\ntopic_id: {id}")
 }
 
-/// Reads a directory's name; `None` if it is no partition's.
+/// Reads a directory's name; `None` if it is not a partition's.
 fn parse_name(name: &str) -> Option<(TopicPartition, DirKind)> {
     let kinds =
         [("-delete", DirKind::Delete), ("-future", DirKind::Future), ("-stray", DirKind::Stray)];

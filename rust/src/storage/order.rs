@@ -5,9 +5,9 @@
 //! so a flipped bit makes an offset fall: at the batch itself, or at the next one. The headers are
 //! walked once, before the first read of the bytes. Bytes that this process wrote, or that recovery
 //! has read, are not walked.
-//! Cost: the first read of old bytes makes one small read per batch. Threads: one short lock a
-//! segment, taken only for old bytes; the walk itself holds no lock.
-//! Not promised: in compacted logs an offset that rises into a gap is not noticed.
+//! Cost: the first read of old bytes makes one small read for each batch. Threads: one short lock
+//! for each segment, taken only for old bytes; the walk itself holds no lock.
+//! Not promised: that an offset that rises into a gap of a compacted log is noticed.
 
 use std::fs::File;
 use std::io;

@@ -1,6 +1,6 @@
-//! An index in a file, read in pages: that of a sealed segment, or the head of an active one's. In
-//! memory are its outline (the first entry of each page and the last entry of all) and some of its
-//! pages.
+//! An index in a file that is read in pages: of a sealed segment, or the head of an active one. Its
+//! outline (the first entry of each page and the last entry of all) and some of its pages are
+//! in memory.
 //!
 //! The first opening reads the whole file: it is a valid index only if its keys rise. After that a
 //! lookup needs one page, which takes one `pread` if it is not in memory; the outline has the entry
@@ -8,7 +8,7 @@
 //! Invariants: a page in memory begins with the outline's entry, rises strictly, and ends below the
 //! next page's first entry. A file that changed during use is no longer a valid index.
 //! Threads: plain values; `segment_index` has the lock, and does not hold it during reads.
-//! Not promised: the index may be wrong, as in `index`.
+//! Not promised: that the index is right (see `index`).
 
 use std::fs::File;
 use std::io;
@@ -17,64 +17,64 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::files::{self, Disk};
-use super::index::{self, Around, Entry};
-use super::index_cache::{Charge, IndexCache};
+use super::index::{self, IndexEntry, NeighbourEntries};
+use super::index_cache::{CacheCharge, IndexCache};
 
-/// Bytes of a page, about: as many whole entries as fit.
+/// The size of a page: as many whole entries as fit.
 const PAGE: usize = 16 << 10;
 /// Pages read at once while an index is opened.
 const AT_ONCE: usize = 4;
-/// What keeping an index open costs beside its pages.
+/// The memory of an open index without its pages.
 const OVERHEAD: usize = 128;
 
-/// Tells one opening of an index from another.
+/// The number of the next opening of an index.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
-/// Where an index lies, and who keeps what is read of it.
+/// The file of an index, and the cache for its pages.
 pub(crate) struct IndexFile<'s> {
     pub disk: &'s dyn Disk,
     pub cache: &'s Arc<IndexCache>,
     pub path: &'s dyn Fn() -> PathBuf,
-    /// To be called when something is kept.
+    /// Called when the index keeps something in memory.
     pub enter: &'s dyn Fn(),
 }
 
-/// See the file's head.
+/// The outline and the pages of an index file (see the module).
 #[derive(Debug)]
-pub(crate) struct Pages<E: Entry> {
+pub(crate) struct IndexPages<E: IndexEntry> {
     opened: u64,
     count: usize,
     firsts: Vec<E>,
     last: Option<E>,
     pages: Vec<Option<Page>>,
-    charge: Charge,
+    charge: CacheCharge,
 }
 
-/// The bytes of a page, kept.
+/// The bytes of a page in memory.
 #[derive(Debug)]
 pub(crate) struct Page {
     bytes: Box<[u8]>,
-    _charge: Charge,
+    _charge: CacheCharge,
 }
 
 /// A page that a lookup needs and that is not in memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Missing {
+pub(crate) struct MissingPage {
     opened: u64,
     number: usize,
     entries: usize,
 }
 
-const fn per_page<E: Entry>() -> usize {
+const fn per_page<E: IndexEntry>() -> usize {
     PAGE / E::SIZE
 }
 
-/// What the outline has of a page.
-const fn per_page_outline<E: Entry>() -> usize {
+/// The memory of a page in the outline.
+const fn per_page_outline<E: IndexEntry>() -> usize {
     size_of::<E>() + size_of::<Option<Page>>()
 }
 
-/// No index, or another one than before.
+/// The error of a file that is no index, or no longer the same one.
 fn invalid() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
@@ -84,7 +84,7 @@ impl IndexFile<'_> {
         self.disk.open(&(self.path)())
     }
 
-    /// Reads all of `bytes`; a file that ends before is no index.
+    /// Reads all of `bytes`. A file that ends earlier is not a valid index.
     fn read(&self, file: &File, bytes: &mut [u8], at: usize) -> io::Result<()> {
         match files::read_exact_at(self.disk, file, bytes, at as u64) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(invalid()),
@@ -93,8 +93,8 @@ impl IndexFile<'_> {
     }
 
     /// Bytes of an index, without its tail of zeros, and its last entry. Only the end of the file
-    /// is read. Errors: as [`Pages::open`].
-    pub(crate) fn end<E: Entry>(&self) -> io::Result<(usize, Option<E>)> {
+    /// is read. Errors: as [`IndexPages::open`].
+    pub(crate) fn end<E: IndexEntry>(&self) -> io::Result<(usize, Option<E>)> {
         let file = self.open()?;
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let mut entry = vec![0; E::SIZE];
@@ -115,9 +115,13 @@ impl IndexFile<'_> {
         last.map(|last| (low * E::SIZE, Some(last))).ok_or_else(invalid)
     }
 
-    /// Reads an index through, up to its tail of zeros or to `limit`: gives `take` pieces of whole
-    /// pages, the last one of what there is.
-    fn scan<E: Entry>(&self, limit: Option<usize>, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    /// Reads an index up to its tail of zeros or to `limit`. It passes pieces of whole pages to
+    /// `take`; the last piece may be smaller.
+    fn scan<E: IndexEntry>(
+        &self,
+        limit: Option<usize>,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<()> {
         let file = self.open()?;
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let len = match limit {
@@ -150,7 +154,7 @@ impl IndexFile<'_> {
     }
 }
 
-impl<E: Entry> Pages<E> {
+impl<E: IndexEntry> IndexPages<E> {
     /// Opens an index, or its first `limit` bytes.
     /// Errors: `NotFound` without a file, `InvalidData` if the file is no index or shorter, or the
     /// disk's.
@@ -187,7 +191,7 @@ impl<E: Entry> Pages<E> {
         self.count * E::SIZE
     }
 
-    /// Takes note of entries that were appended to the file.
+    /// Notes entries that were appended to the file.
     pub(crate) fn extend(&mut self, entries: &[u8]) {
         self.opened = OPENED.fetch_add(1, Ordering::Relaxed);
         if let Some(grown) = self.pages.last_mut() {
@@ -209,8 +213,12 @@ impl<E: Entry> Pages<E> {
         self.last
     }
 
-    /// The last entry for which `pred` holds and the one after it, where it holds for a head.
-    pub(crate) fn around(&self, pred: &impl Fn(&E) -> bool) -> Result<Around<E>, Missing> {
+    /// The last entry for which `pred` holds and the one after it. `pred` holds for a prefix of the
+    /// entries.
+    pub(crate) fn around(
+        &self,
+        pred: &impl Fn(&E) -> bool,
+    ) -> Result<NeighbourEntries<E>, MissingPage> {
         let after = match self.firsts.len() {
             1 => usize::from(self.firsts.first().is_some_and(pred)),
             _ => self.firsts.partition_point(pred),
@@ -222,24 +230,29 @@ impl<E: Entry> Pages<E> {
             Some(Some(page)) => Ok(self.within(number, &page.bytes, pred)),
             _ => {
                 let entries = per_page::<E>().min(self.count - number * per_page::<E>());
-                Err(Missing { opened: self.opened, number, entries })
+                Err(MissingPage { opened: self.opened, number, entries })
             }
         }
     }
 
-    fn within(&self, number: usize, page: &[u8], pred: &impl Fn(&E) -> bool) -> Around<E> {
+    fn within(
+        &self,
+        number: usize,
+        page: &[u8],
+        pred: &impl Fn(&E) -> bool,
+    ) -> NeighbourEntries<E> {
         let (entry, next) = index::around(page, pred);
         (entry, next.or_else(|| self.firsts.get(number + 1).copied()))
     }
 
-    /// What the page that was missing answers, and it is kept where there is room; `None`: the
-    /// index was opened again meanwhile. Errors: the page is not that of this index.
+    /// The result of a lookup in the page that was missing. The page is kept if there is room.
+    /// `None`: the index was opened again meanwhile. Errors: the page is not of this index.
     pub(crate) fn answer(
         &mut self,
-        missing: &Missing,
+        missing: &MissingPage,
         (bytes, page): (&[u8], Option<Page>),
         pred: &impl Fn(&E) -> bool,
-    ) -> io::Result<Option<Around<E>>> {
+    ) -> io::Result<Option<NeighbourEntries<E>>> {
         if self.opened != missing.opened {
             return Ok(None);
         }
@@ -261,7 +274,7 @@ impl<E: Entry> Pages<E> {
         }
     }
 
-    /// Lets go of all pages. Whether what is left is worth to be kept.
+    /// Drops all pages. Returns whether the outline is worth keeping.
     pub(crate) fn let_go(&mut self) -> bool {
         let had_any = self.pages.iter().any(Option::is_some);
         self.pages.fill_with(|| None);
@@ -270,16 +283,16 @@ impl<E: Entry> Pages<E> {
 }
 
 impl Page {
-    /// `None` where there is no room.
+    /// `None` if there is no room.
     fn new(source: &IndexFile<'_>, bytes: Box<[u8]>) -> Option<Self> {
         let charge = source.cache.reserve(bytes.len() + OVERHEAD)?;
         Some(Self { bytes, _charge: charge })
     }
 }
 
-impl Missing {
-    /// Reads the page, and keeps a copy where there is room for one.
-    pub(crate) fn read<E: Entry>(
+impl MissingPage {
+    /// Reads the page, and keeps a copy if there is room.
+    pub(crate) fn read<E: IndexEntry>(
         &self,
         source: &IndexFile<'_>,
     ) -> io::Result<(Vec<u8>, Option<Page>)> {

@@ -12,12 +12,12 @@
 //! any       anything else                      failed
 //! ```
 //!
-//! Failed: the broker sees it (`has_failed`) and stops, as after a panic on a reactor.
+//! Failed: the broker sees it (`has_failed`) and stops, as after a panic on a network thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What `f` returns; `None`, and a line of the log, if it panicked in the course of `doing`.
+/// Runs `f` and returns its result; `None`, and a log line that names `doing`, if it panicked.
 pub(crate) fn caught<R>(doing: &dyn std::fmt::Display, f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(found) => Some(found),
@@ -28,7 +28,7 @@ pub(crate) fn caught<R>(doing: &dyn std::fmt::Display, f: impl FnOnce() -> R) ->
     }
 }
 
-/// The words of a panic.
+/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")

@@ -6,7 +6,7 @@
 //! Format: `krust-aborted-transactions` in the partition's directory: line 1 version `0`, line 2
 //! the count n, then n lines `base_offset size crc32c`. Kafka ignores files of such names.
 //! Threads: shared; one lock for the path, one for the checksums, held while the file is written.
-//! Not promised: a file that a power failure damaged counts as missing.
+//! A file of checksums that a power failure damaged counts as missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,13 +21,14 @@ use super::file_names::LOG;
 use super::files;
 use crate::record::crc::crc32c;
 
-/// Where the files of a log live; shared by its segments, and moved when the log is deleted.
+/// The directory of a log's files. Its segments share it; it changes when the log is moved or
+/// deleted.
 #[derive(Debug)]
 pub(crate) struct PartitionDir {
     pub log_dir: Arc<LogDir>,
     pub path: RwLock<PathBuf>,
     pub name: Arc<str>,
-    /// What its segments' `.txnindex` files hold.
+    /// The checksums of its segments' `.txnindex` files.
     pub txn_index_sums: TxnIndexSums,
 }
 
@@ -57,7 +58,7 @@ impl PartitionDir {
             .map_err(fail)
     }
 
-    /// Reads what was written of the `.txnindex` files.
+    /// Reads the checksums of the `.txnindex` files.
     pub(super) fn load_txn_index_sums(&self) {
         *self.txn_index_sums.0.lock() = read(self);
     }
@@ -67,14 +68,14 @@ impl PartitionDir {
 pub(super) const ABORTED: &str = "krust-aborted-transactions";
 
 /// Size and CRC-32C of a `.txnindex`.
-type Sum = (usize, u32);
+type FileSum = (usize, u32);
 
-/// The sums of a log's `.txnindex` files by base offset. Segments without one are not in here.
+/// The sums of a log's `.txnindex` files by base offset. A segment without such a file has none.
 #[derive(Debug, Default)]
-pub(crate) struct TxnIndexSums(Mutex<BTreeMap<i64, Sum>>);
+pub(crate) struct TxnIndexSums(Mutex<BTreeMap<i64, FileSum>>);
 
 impl TxnIndexSums {
-    /// The `.txnindex` of a segment holds `bytes` from now on; none: there is no such file.
+    /// Notes the new content of a segment's `.txnindex`; no bytes: there is no such file.
     pub(super) fn note(
         &self,
         partition_dir: &PartitionDir,
@@ -90,12 +91,13 @@ impl TxnIndexSums {
         if before == sum { Ok(()) } else { write(partition_dir, &mut sums) }
     }
 
-    /// Whether the `.txnindex` of a segment holds what was written. `bytes`: none without a file.
+    /// Whether the `.txnindex` of a segment has its last content. `bytes`: the present content;
+    /// empty without a file.
     pub(super) fn is_same(&self, base_offset: i64, bytes: &[u8]) -> bool {
         self.0.lock().get(&base_offset).is_none_or(|known| *known == sum(bytes))
     }
 
-    /// Takes over what is known of a log that moves to `partition_dir`.
+    /// Takes over the sums of a log that moves to `partition_dir`.
     pub(super) fn take_over(&self, partition_dir: &PartitionDir, other: &Self) -> io::Result<()> {
         let known = other.0.lock().clone();
         let mut sums = self.0.lock();
@@ -109,7 +111,7 @@ impl TxnIndexSums {
     }
 }
 
-fn sum(bytes: &[u8]) -> Sum {
+fn sum(bytes: &[u8]) -> FileSum {
     (bytes.len(), crc32c(bytes))
 }
 
@@ -117,8 +119,8 @@ fn path(partition_dir: &PartitionDir) -> PathBuf {
     partition_dir.path.read().join(ABORTED)
 }
 
-/// Writes the file, without what it knew of segments that are gone.
-fn write(partition_dir: &PartitionDir, sums: &mut BTreeMap<i64, Sum>) -> io::Result<()> {
+/// Writes the file, without the sums of segments that no longer exist.
+fn write(partition_dir: &PartitionDir, sums: &mut BTreeMap<i64, FileSum>) -> io::Result<()> {
     sums.retain(|base, _| partition_dir.file(*base, LOG).exists());
     let (disk, path) = (partition_dir.log_dir.disk(), path(partition_dir));
     if sums.is_empty() {
@@ -127,7 +129,7 @@ fn write(partition_dir: &PartitionDir, sums: &mut BTreeMap<i64, Sum>) -> io::Res
     files::replace_derived(disk, &path, to_text(sums).as_bytes())
 }
 
-fn read(partition_dir: &PartitionDir) -> BTreeMap<i64, Sum> {
+fn read(partition_dir: &PartitionDir) -> BTreeMap<i64, FileSum> {
     let bytes = match std::fs::read(path(partition_dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
         other => other.unwrap_or_default(),
@@ -142,7 +144,7 @@ fn read(partition_dir: &PartitionDir) -> BTreeMap<i64, Sum> {
     })
 }
 
-fn to_text(sums: &BTreeMap<i64, Sum>) -> String {
+fn to_text(sums: &BTreeMap<i64, FileSum>) -> String {
     let mut text = format!("0\n{}\n", sums.len());
     for (base, (size, crc)) in sums {
         text.push_str(&format!("{base} {size} {crc:08x}\n"));
@@ -150,8 +152,8 @@ fn to_text(sums: &BTreeMap<i64, Sum>) -> String {
     text
 }
 
-/// Reads the text of a file; `None` if it is none.
-fn parse(text: &str) -> Option<BTreeMap<i64, Sum>> {
+/// Reads the text of a file; `None` if it is malformed.
+fn parse(text: &str) -> Option<BTreeMap<i64, FileSum>> {
     let mut lines = text.strip_suffix('\n')?.lines();
     if lines.next()? != "0" {
         return None;

@@ -1,7 +1,7 @@
 //! Restores the producers of a log at an offset: the newest `.snapshot`, then the batches after it.
 //!
 //! Threads: as `recovery`, and a truncation under the log's lock.
-//! Not promised: an unreadable snapshot is removed, and an older one is used.
+//!     An unreadable snapshot is removed, and an older one is used.
 
 use std::sync::Arc;
 

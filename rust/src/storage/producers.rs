@@ -10,8 +10,9 @@
 //! Threads: guarded by the partition's lock.
 //! Limits: `krust.partition.producers.max` producers. Beyond it the least recent writers are
 //! removed, a sixteenth at a time; a producer with an open transaction stays.
-//! Not promised: a producer that is silent for `producer.id.expiration.ms` is removed, and its next
-//! batch is accepted with any sequence number.
+//! Not promised: that duplicates of a silent producer are found. A producer that is silent for
+//! `producer.id.expiration.ms` is removed, and its next batch is accepted with any sequence
+//! number.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,7 +26,7 @@ const KEPT: usize = 5;
 const VERSION: i16 = 1;
 const ENTRY_SIZE: usize = 46;
 const NO_TXN: i64 = -1;
-/// Of a producer that has stored no batch.
+/// The range of a producer that has stored no batch.
 const NOTHING: SequenceRange =
     SequenceRange { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
 
@@ -48,9 +49,9 @@ struct ProducerEntry {
     count: usize,
 }
 
-/// What a control batch says.
+/// The end of a transaction, from a control batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Marker {
+pub(crate) struct TransactionMarker {
     pub commit: bool,
     pub coordinator_epoch: i32,
 }
@@ -83,11 +84,11 @@ pub struct ActiveProducer {
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
     known: HashMap<i64, ProducerEntry>,
-    /// First offset of each open transaction, and whose it is.
+    /// The first offset of each open transaction, and its producer.
     open: BTreeMap<i64, i64>,
     /// First offset and marker of transactions whose marker is not below the high watermark yet.
     unreplicated: BTreeMap<i64, i64>,
-    /// What producers were before the appends that are not written yet.
+    /// The producers' states before the appends that are not written yet.
     undo: Vec<(i64, Option<ProducerEntry>)>,
 }
 
@@ -126,7 +127,7 @@ impl ProducerEntry {
         }
     }
 
-    /// Appends its entries to the body of a snapshot; how many they are.
+    /// Appends its entries to the body of a snapshot. Returns their number.
     fn put_entries(&self, id: i64, body: &mut Vec<u8>) -> i32 {
         let newest = SequenceRange { timestamp: self.last_timestamp, ..NOTHING };
         let newest = self
@@ -197,7 +198,11 @@ impl Producers {
     }
 
     /// Whether a marker may be appended.
-    pub(crate) fn check_marker(&self, header: &Header, marker: Marker) -> Result<(), AppendError> {
+    pub(crate) fn check_marker(
+        &self,
+        header: &Header,
+        marker: TransactionMarker,
+    ) -> Result<(), AppendError> {
         let producer_id = header.producer_id;
         let Some(producer) = self.known.get(&producer_id) else { return Ok(()) };
         if header.producer_epoch < producer.epoch {
@@ -217,7 +222,7 @@ impl Producers {
         Ok(())
     }
 
-    /// Takes note of a stored batch of data. `header` bears the final base offset.
+    /// Notes a stored batch of data. `header` has the final base offset.
     pub(crate) fn note(&mut self, header: &Header, transactional: bool) {
         let producer_id = header.producer_id;
         if producer_id < 0 {
@@ -242,8 +247,12 @@ impl Producers {
         self.known.insert(producer_id, producer);
     }
 
-    /// Takes note of a stored marker; the transaction that it aborted, if it did.
-    pub(crate) fn note_marker(&mut self, header: &Header, marker: Marker) -> Option<AbortedTxn> {
+    /// Notes a stored marker. Returns the transaction if the marker aborted it.
+    pub(crate) fn note_marker(
+        &mut self,
+        header: &Header,
+        marker: TransactionMarker,
+    ) -> Option<AbortedTxn> {
         let producer_id = header.producer_id;
         let before = self.known.get(&producer_id).copied();
         self.undo.push((producer_id, before));
@@ -266,7 +275,7 @@ impl Producers {
         })
     }
 
-    /// Takes note of whatever batch stands in the log: recovery and followers come here.
+    /// Notes a batch of the log, of data or a marker. Recovery and followers use it.
     pub(crate) fn replay(&mut self, batch: &Batch<'_>) -> Option<AbortedTxn> {
         if batch.header().producer_id < 0 {
             return None;
@@ -279,18 +288,18 @@ impl Producers {
         None
     }
 
-    /// The appends noted so far are written.
+    /// Notes that the appends so far are written.
     pub(crate) fn commit(&mut self) {
         self.undo.clear();
     }
 
-    /// How many producers there are.
+    /// The number of producers.
     pub(crate) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Forgets those that wrote longest ago where there are more than `most`, with room for some to
-    /// come; nothing may be waiting for a commit.
+    /// Removes the producers that wrote longest ago if there are more than `most`, and a few more.
+    /// No append may be waiting for a commit.
     pub(crate) fn limit(&mut self, most: usize) {
         let Some(surplus) = self.known.len().checked_sub(most).filter(|more| *more > 0) else {
             return;
@@ -309,7 +318,7 @@ impl Producers {
         }
     }
 
-    /// The appends noted since the last commit are cut: the log ends at `log_end` again.
+    /// Undoes the appends since the last commit: the log ends at `log_end` again.
     pub(crate) fn roll_back(&mut self, log_end: i64) {
         while let Some((producer_id, before)) = self.undo.pop() {
             if let Some(now) = self.known.remove(&producer_id)
@@ -344,7 +353,7 @@ impl Producers {
         open.into_iter().chain(unreplicated).min()
     }
 
-    /// Forgets producers without a transaction that have been silent too long.
+    /// Removes producers without a transaction that have been silent too long.
     pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
         self.known.retain(|_, producer| {
             producer.txn_first_offset.is_some()
@@ -352,19 +361,19 @@ impl Producers {
         });
     }
 
-    /// Takes note that records below `log_start` are gone: a transaction that began there begins
-    /// at `log_start` now, as far as readers are concerned.
+    /// Notes that records below `log_start` were removed. For readers, a transaction that began
+    /// there now begins at `log_start`.
     pub(crate) fn cut_start(&mut self, log_start: i64) {
         self.unreplicated.retain(|_, marker| *marker >= log_start);
     }
 
-    /// Where a producer's open transaction began.
+    /// The first offset of a producer's open transaction.
     pub(crate) fn open_since(&self, producer_id: i64) -> Option<i64> {
         self.known.get(&producer_id)?.txn_first_offset
     }
 
-    /// Of each producer, the last offset of its last batch of data, or `None` where the epoch it
-    /// has was set by a marker; and that epoch.
+    /// For each producer the last offset of its last batch of data, and its epoch. `None`: a marker
+    /// set that epoch.
     pub(crate) fn last_batches(&self) -> HashMap<i64, (Option<i64>, i16)> {
         let last = |(id, producer): (&i64, &ProducerEntry)| {
             (*id, (producer.last().map(|stored| stored.last_offset), producer.epoch))
@@ -385,7 +394,7 @@ impl Producers {
         self.known.iter().map(active).collect()
     }
 
-    /// A snapshot's bytes; what is staged counts as written.
+    /// A snapshot's bytes; staged batches count as written.
     pub(crate) fn to_snapshot(&self) -> Vec<u8> {
         let mut body = vec![0; 4];
         let mut count = 0_i32;
@@ -449,11 +458,11 @@ impl Producers {
     }
 }
 
-/// What a control batch says; `None` for control records that end no transaction.
-pub(crate) fn marker_of(batch: &Batch<'_>) -> Option<Marker> {
+/// The transaction marker of a control batch; `None` for other control records.
+pub(crate) fn marker_of(batch: &Batch<'_>) -> Option<TransactionMarker> {
     match ControlRecord::parse(&batch.records().next()?.ok()?) {
         Ok(ControlRecord::EndTransaction { commit, coordinator_epoch }) => {
-            Some(Marker { commit, coordinator_epoch })
+            Some(TransactionMarker { commit, coordinator_epoch })
         }
         _ => None,
     }
@@ -528,7 +537,7 @@ mod tests {
         let mut producers = Producers::default();
         producers.note(&header(0, 0, 0), true);
         producers.commit();
-        let marker = Marker { commit: false, coordinator_epoch: 3 };
+        let marker = TransactionMarker { commit: false, coordinator_epoch: 3 };
         let before = producers.active_producers();
         assert!(producers.note_marker(&header(-1, 0, 1), marker).is_some());
         producers.note(&header(1, 0, 2), true);

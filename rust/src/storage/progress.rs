@@ -2,7 +2,7 @@
 //!
 //! Invariants: opened <= logs, checked <= to_check; both are equal once all logs are opened, even
 //! if some were cut or failed. Threads: shared; atomics, and a short lock when a log is cut.
-//! Not promised: the four numbers of one snapshot may be of different moments.
+//! Not promised: that the four numbers of a snapshot are of the same moment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,9 +17,9 @@ use super::file_names::{LOG, parse_name};
 /// Bytes that are checked between two reports of progress.
 pub(crate) const STEP: u64 = 1 << 20;
 
-/// Counts what is opened and checked.
+/// Counts the logs that are opened and the bytes that are checked.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct StartProgress {
     logs: AtomicU64,
     opened: AtomicU64,
     to_check: AtomicU64,
@@ -28,60 +28,60 @@ pub struct Progress {
     cuts: Mutex<RecoveryCuts>,
 }
 
-/// What recoveries have cut.
+/// The sum of the cuts of all recoveries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryCuts {
     /// Number of logs.
     pub logs: u64,
     /// Number of bytes.
     pub bytes: u64,
-    /// Number of offsets, as far as is known.
+    /// Number of offsets, as far as it is known.
     pub offsets: u64,
 }
 
 /// A snapshot of the progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpeningProgress {
-    /// Logs that were to be opened.
+    /// Logs to open.
     pub logs: u64,
-    /// Those that were, or failed.
+    /// Logs that were opened or failed.
     pub opened: u64,
-    /// Bytes that were to be checked.
+    /// Bytes to check.
     pub to_check: u64,
-    /// Those that were, or were given up.
+    /// Bytes that were checked or given up.
     pub checked: u64,
 }
 
-/// One log's part of it, which is done when this is dropped.
+/// The progress of one log. It is done when this is dropped.
 #[derive(Debug)]
 pub struct LogCheck {
-    progress: Arc<Progress>,
+    progress: Arc<StartProgress>,
     log: Arc<str>,
     left: AtomicU64,
 }
 
-impl Progress {
-    /// A log will be opened, of which about so many bytes have to be checked.
+impl StartProgress {
+    /// Notes a log to open, with about `bytes` to check.
     pub fn expect(self: &Arc<Self>, log: Arc<str>, bytes: u64) -> LogCheck {
         self.logs.fetch_add(1, Ordering::Relaxed);
         self.to_check.fetch_add(bytes, Ordering::Relaxed);
         LogCheck { progress: Arc::clone(self), log, left: AtomicU64::new(bytes) }
     }
 
-    /// How far it is.
+    /// The present numbers.
     pub fn snapshot(&self) -> OpeningProgress {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (opened, checked) = (read(&self.opened), read(&self.checked));
         OpeningProgress { logs: read(&self.logs), opened, to_check: read(&self.to_check), checked }
     }
 
-    /// What was cut since the last call.
+    /// The cuts since the last call.
     pub fn take_cuts(&self) -> RecoveryCuts {
         std::mem::take(&mut *self.cuts.lock())
     }
 
-    /// No further log is opened, and what is being checked ends soon, without a change on the disk
-    /// that the next start does not expect.
+    /// Cancels the opening: no further log is opened, and checks that run end soon. The disk stays
+    /// in a state that the next start can handle.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
     }
@@ -93,13 +93,13 @@ impl Progress {
 }
 
 impl LogCheck {
-    /// Adds checked bytes. An error: the opening was cancelled.
+    /// Adds checked bytes. Errors: the opening was cancelled.
     pub(crate) fn add(&self, bytes: u64) -> Result<(), StorageError> {
         self.count(bytes);
         self.go_on()
     }
 
-    /// This log was cut: so many bytes and offsets are lost.
+    /// Notes the bytes and offsets that a cut of this log removed.
     pub(crate) fn add_cut(&self, bytes: u64, offsets: u64) {
         let mut cuts = self.progress.cuts.lock();
         cuts.logs += 1;
@@ -107,7 +107,7 @@ impl LogCheck {
         cuts.offsets = cuts.offsets.saturating_add(offsets);
     }
 
-    /// An error if the start was given up.
+    /// Errors: the opening was cancelled.
     pub(crate) fn go_on(&self) -> Result<(), StorageError> {
         match self.progress.is_given_up() {
             true => Err(StorageError::Closed(Arc::clone(&self.log))),
@@ -130,7 +130,7 @@ impl Drop for LogCheck {
     }
 }
 
-/// Bytes of the partition's directory at `path` that a start after a crash reads whole.
+/// Bytes of the partition's directory at `path` that a start after a crash reads completely.
 pub(crate) fn bytes_to_check(path: &Path, recovery_point: i64) -> u64 {
     let Ok(entries) = std::fs::read_dir(path) else { return 0 };
     let segment = |entry: &std::fs::DirEntry| match parse_name(entry.file_name().to_str()?)? {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_log_that_is_done_has_checked_all_it_had_to() {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(StartProgress::default());
         let (one, other) = (progress.expect("a".into(), 100), progress.expect("b".into(), 10));
         one.add(30).unwrap();
         one.add(80).unwrap();
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn who_is_given_up_learns_it_with_the_next_step() {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(StartProgress::default());
         let one = progress.expect("a".into(), 100);
         one.add(1).unwrap();
         progress.give_up();

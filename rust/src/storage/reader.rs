@@ -45,7 +45,7 @@ pub struct PartitionFiles {
     checkpointed: i64,
 }
 
-/// The transactions of a partition that readers must know.
+/// The transactions of a partition that matter to readers.
 #[derive(Clone, Debug, Default)]
 pub struct PartitionTransactions {
     /// The aborted transactions.
@@ -329,7 +329,7 @@ struct SegmentLog<'f> {
     size: u64,
 }
 
-/// What a [`PartitionReader`] found.
+/// The result of a [`PartitionReader::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderOutcome {
     /// Whole batches, or messages, of this magic.
@@ -355,7 +355,7 @@ struct OpenSegment {
     base: i64,
     inode: u64,
     position: u64,
-    /// The least offset at `position`; all offsets are below `limit`.
+    /// The least valid offset at `position`; all offsets are below `limit`.
     due: i64,
     limit: i64,
     last: bool,

@@ -1,10 +1,10 @@
-//! The test double of [`RealDisk`]: a disk that does the work, records every change, and can build
-//! each image that a crash may leave, or fail on demand. For tests and simulators.
+//! The test double of [`RealDisk`]: it changes real files, records every change, builds each image
+//! that a crash may leave, and fails on demand. For tests and simulators.
 //!
 //! Model: names and contents are separate. A directory's changes become durable in order, with
 //! `sync_dir`, or by chance earlier. A file's unsynced writes become durable in blocks of 512
-//! bytes, in any subset; its size in order. Bytes that no block filled read as zeros, or, if the
-//! crash asks for it, as old bytes of the disk. `sync_all` makes everything durable.
+//! bytes, in any subset; its size in order. Bytes that no block filled read as zeros, or, in
+//! some crashes, as old bytes of the disk. `sync_all` makes everything durable.
 //! Threads: one mutex; the order of the record is the order of the calls.
 //! Not promised: hard links, directories below a partition's, or files opened without this disk.
 
@@ -24,7 +24,7 @@ const ROOT: usize = 0;
 
 /// A kind of call that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum DiskCall {
     /// `write_at`; half of the bytes arrive before the error.
     Write,
     /// `sync_data`.
@@ -45,37 +45,37 @@ pub enum Call {
 #[derive(Clone, Copy, Debug)]
 pub struct InjectedFault {
     /// Which calls fail.
-    pub call: Call,
+    pub call: DiskCall,
     /// The `errno` they fail with.
     pub code: i32,
-    /// So many such calls succeed first.
+    /// The number of such calls that succeed first.
     pub skip: usize,
-    /// So many calls then fail; `usize::MAX`: all.
+    /// The number of calls that then fail; `usize::MAX`: all.
     pub times: usize,
 }
 
 /// What a crash keeps of the first `ops` recorded changes.
 #[derive(Clone, Copy, Debug)]
 pub enum Crash {
-    /// The process died: all changes are there, the last write only up to `torn` bytes.
+    /// The process died: all changes are kept, of the last write only the first `torn` bytes.
     Kill {
-        /// How much of the last change arrived, if it was a write.
+        /// How many bytes of the last change were written, if it was a write.
         torn: usize,
     },
-    /// The power went: synced changes are there, of the others a choice made by `seed`.
+    /// The power failed: synced changes are kept, and of the others a choice made by `seed`.
     PowerCut {
         /// Reproduces the choice.
         seed: u64,
     },
-    /// The power went: synced changes are there, of the others those whose bit is set, counted from
-    /// the first (see [`RecordingDisk::unsynced`]); of a directory's, those up to the first unset.
+    /// The power failed: synced changes are kept, and of the others those whose bit is set, counted
+    /// from the first (see [`RecordingDisk::unsynced`]); of a directory's, the first ones.
     Chosen {
         /// Which unsynced changes are kept, whole.
         mask: u64,
     },
 }
 
-/// A disk that remembers.
+/// A disk that records its changes.
 #[derive(Debug)]
 pub struct RecordingDisk {
     root: PathBuf,
@@ -84,26 +84,26 @@ pub struct RecordingDisk {
 
 #[derive(Debug, Default)]
 struct RecordingState {
-    ops: Vec<Op>,
-    /// What each change was, in words.
+    ops: Vec<Change>,
+    /// A description of each change.
     labels: Vec<String>,
     /// The last name of each file.
     names: HashMap<usize, String>,
-    start: Tree,
-    now: Tree,
+    start: Image,
+    now: Image,
     inodes: HashMap<u64, usize>,
     faults: Vec<InjectedFault>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Node {
+enum Inode {
     File(usize),
     Dir(usize),
 }
 
 #[derive(Clone, Debug)]
-enum Op {
-    Name { dir: usize, changes: Vec<(OsString, Option<Node>)> },
+enum Change {
+    Name { dir: usize, changes: Vec<(OsString, Option<Inode>)> },
     Write { file: usize, position: usize, bytes: Vec<u8> },
     SetLen { file: usize, len: usize },
     SyncData { file: usize },
@@ -112,8 +112,8 @@ enum Op {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Tree {
-    dirs: Vec<BTreeMap<OsString, Node>>,
+struct Image {
+    dirs: Vec<BTreeMap<OsString, Inode>>,
     files: Vec<Vec<u8>>,
 }
 
@@ -134,17 +134,17 @@ impl RecordingDisk {
 
     /// How many calls of `sync_data`, `sync_dir` and `sync_all` were recorded.
     pub fn syncs(&self) -> usize {
-        let is_sync =
-            |op: &&Op| matches!(op, Op::SyncData { .. } | Op::SyncDir { .. } | Op::SyncAll);
+        use Change::{SyncAll, SyncData, SyncDir};
+        let is_sync = |op: &&Change| matches!(op, SyncData { .. } | SyncDir { .. } | SyncAll);
         self.state.lock().ops.iter().filter(is_sync).count()
     }
 
     /// How many writes were recorded.
     pub fn writes(&self) -> usize {
-        self.state.lock().ops.iter().filter(|op| matches!(op, Op::Write { .. })).count()
+        self.state.lock().ops.iter().filter(|op| matches!(op, Change::Write { .. })).count()
     }
 
-    /// What the `number`th change was, counted from 0: `write 00.log`, `rename a.tmp a`.
+    /// The description of the `number`th change, counted from 0: `write 00.log`, `rename a.tmp a`.
     pub fn label(&self, number: usize) -> String {
         self.state.lock().labels.get(number).cloned().unwrap_or_default()
     }
@@ -160,12 +160,12 @@ impl RecordingDisk {
         self.state.lock().faults.push(fault);
     }
 
-    /// Forgets all faults that are left.
+    /// Removes all remaining faults.
     pub fn heal(&self) {
         self.state.lock().faults.clear();
     }
 
-    /// Writes into the empty directory `target` what a crash after the first `ops` changes leaves.
+    /// Writes what a crash after the first `ops` changes leaves to the empty directory `target`.
     pub fn crash(&self, ops: usize, crash: Crash, target: &Path) -> io::Result<()> {
         let state = self.state.lock();
         let ops = state.ops.get(..ops).unwrap_or(&state.ops);
@@ -177,7 +177,7 @@ impl RecordingDisk {
         write_out(&tree, ROOT, target)
     }
 
-    fn fault(&self, call: Call) -> io::Result<()> {
+    fn fault(&self, call: DiskCall) -> io::Result<()> {
         let mut state = self.state.lock();
         for fault in &mut state.faults {
             if fault.call != call || fault.times == 0 {
@@ -195,7 +195,7 @@ impl RecordingDisk {
         Ok(())
     }
 
-    fn record(&self, file: &File, op: impl FnOnce(usize) -> Op) -> io::Result<()> {
+    fn record(&self, file: &File, op: impl FnOnce(usize) -> Change) -> io::Result<()> {
         let inode = file.metadata()?.ino();
         let mut state = self.state.lock();
         if let Some(&id) = state.inodes.get(&inode) {
@@ -204,14 +204,14 @@ impl RecordingDisk {
         Ok(())
     }
 
-    fn record_names(&self, parent: &Path, changes: Vec<(OsString, Option<Node>)>) {
+    fn record_names(&self, parent: &Path, changes: Vec<(OsString, Option<Inode>)>) {
         let mut state = self.state.lock();
         if let Some(dir) = find_dir(&state.now, &self.root, parent) {
-            state.push(Op::Name { dir, changes });
+            state.push(Change::Name { dir, changes });
         }
     }
 
-    fn node(&self, path: &Path) -> Option<Node> {
+    fn node(&self, path: &Path) -> Option<Inode> {
         let state = self.state.lock();
         let dir = find_dir(&state.now, &self.root, path.parent()?)?;
         state.now.dirs.get(dir)?.get(path.file_name()?).copied()
@@ -219,15 +219,15 @@ impl RecordingDisk {
 }
 
 impl RecordingState {
-    fn push(&mut self, op: Op) {
+    fn push(&mut self, op: Change) {
         let name = |file: &usize| self.names.get(file).map_or("?", String::as_str);
         let label = match &op {
-            Op::Write { file, .. } => format!("write {}", name(file)),
-            Op::SetLen { file, .. } => format!("resize {}", name(file)),
-            Op::SyncData { file } => format!("sync {}", name(file)),
-            Op::SyncDir { .. } => String::from("sync names"),
-            Op::SyncAll => String::from("sync all"),
-            Op::Name { changes, .. } => {
+            Change::Write { file, .. } => format!("write {}", name(file)),
+            Change::SetLen { file, .. } => format!("resize {}", name(file)),
+            Change::SyncData { file } => format!("sync {}", name(file)),
+            Change::SyncDir { .. } => String::from("sync names"),
+            Change::SyncAll => String::from("sync all"),
+            Change::Name { changes, .. } => {
                 let names: Vec<_> = changes.iter().map(|it| it.0.to_string_lossy()).collect();
                 let what = match changes.as_slice() {
                     [(_, None)] => "remove",
@@ -237,9 +237,9 @@ impl RecordingState {
                 format!("{what} {}", names.join(" "))
             }
         };
-        if let Op::Name { changes, .. } = &op {
+        if let Change::Name { changes, .. } = &op {
             for (name, node) in changes {
-                if let Some(Node::File(id)) = node {
+                if let Some(Inode::File(id)) = node {
                     self.names.insert(*id, name.to_string_lossy().into_owned());
                 }
             }
@@ -256,7 +256,7 @@ impl Disk for RecordingDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<File> {
-        self.fault(Call::Create)?;
+        self.fault(DiskCall::Create)?;
         let file = RealDisk.create(path)?;
         let inode = file.metadata()?.ino();
         if self.node(path).is_none() {
@@ -268,28 +268,28 @@ impl Disk for RecordingDisk {
                 id
             };
             let (parent, name) = split(path)?;
-            self.record_names(parent, vec![(name, Some(Node::File(id)))]);
+            self.record_names(parent, vec![(name, Some(Inode::File(id)))]);
         }
         Ok(file)
     }
 
     fn write_at(&self, file: &File, bufs: &[&[u8]], position: u64) -> io::Result<()> {
         let mut bytes = bufs.concat();
-        let outcome = self.fault(Call::Write);
+        let outcome = self.fault(DiskCall::Write);
         if outcome.is_err() {
             bytes.truncate(bytes.len() / 2);
         }
         RealDisk.write_at(file, &[&bytes], position)?;
         let position = usize::try_from(position).map_err(io::Error::other)?;
-        self.record(file, |file| Op::Write { file, position, bytes })?;
+        self.record(file, |file| Change::Write { file, position, bytes })?;
         outcome
     }
 
     fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
-        self.fault(Call::SetLen)?;
+        self.fault(DiskCall::SetLen)?;
         RealDisk.set_len(file, len)?;
         let len = usize::try_from(len).map_err(io::Error::other)?;
-        self.record(file, |file| Op::SetLen { file, len })
+        self.record(file, |file| Change::SetLen { file, len })
     }
 
     fn allocate(&self, _file: &File, _from: u64, _len: u64) -> io::Result<()> {
@@ -297,27 +297,27 @@ impl Disk for RecordingDisk {
     }
 
     fn sync_data(&self, file: &File) -> io::Result<()> {
-        self.fault(Call::SyncData)?;
-        self.record(file, |file| Op::SyncData { file })
+        self.fault(DiskCall::SyncData)?;
+        self.record(file, |file| Change::SyncData { file })
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.fault(Call::SyncDir)?;
+        self.fault(DiskCall::SyncDir)?;
         let mut state = self.state.lock();
         if let Some(dir) = find_dir(&state.now, &self.root, path) {
-            state.push(Op::SyncDir { dir });
+            state.push(Change::SyncDir { dir });
         }
         Ok(())
     }
 
     fn sync_all(&self, _handle: &File) -> io::Result<()> {
-        self.fault(Call::SyncAll)?;
-        self.state.lock().push(Op::SyncAll);
+        self.fault(DiskCall::SyncAll)?;
+        self.state.lock().push(Change::SyncAll);
         Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.fault(Call::Rename)?;
+        self.fault(DiskCall::Rename)?;
         let node = self.node(from);
         RealDisk.rename(from, to)?;
         let ((parent, old), (_, new)) = (split(from)?, split(to)?);
@@ -343,7 +343,7 @@ impl Disk for RecordingDisk {
                 state.now.dirs.len() - 1
             };
             let (parent, name) = split(path)?;
-            self.record_names(parent, vec![(name, Some(Node::Dir(id)))]);
+            self.record_names(parent, vec![(name, Some(Inode::Dir(id)))]);
         }
         Ok(())
     }
@@ -363,12 +363,12 @@ fn split(path: &Path) -> io::Result<(&Path, OsString)> {
     }
 }
 
-fn find_dir(tree: &Tree, root: &Path, path: &Path) -> Option<usize> {
+fn find_dir(tree: &Image, root: &Path, path: &Path) -> Option<usize> {
     let mut at = ROOT;
     for part in path.strip_prefix(root).ok()?.components() {
         match tree.dirs.get(at)?.get(part.as_os_str())? {
-            Node::Dir(id) => at = *id,
-            Node::File(_) => return None,
+            Inode::Dir(id) => at = *id,
+            Inode::File(_) => return None,
         }
     }
     Some(at)
@@ -382,13 +382,13 @@ fn load(state: &mut RecordingState, path: &Path, dir: usize) -> io::Result<()> {
             state.start.dirs.push(BTreeMap::new());
             let id = state.start.dirs.len() - 1;
             load(state, &entry.path(), id)?;
-            Node::Dir(id)
+            Inode::Dir(id)
         } else {
             state.start.files.push(std::fs::read(entry.path())?);
             let id = state.start.files.len() - 1;
             state.inodes.insert(metadata.ino(), id);
             state.names.insert(id, entry.file_name().to_string_lossy().into_owned());
-            Node::File(id)
+            Inode::File(id)
         };
         if let Some(names) = state.start.dirs.get_mut(dir) {
             names.insert(entry.file_name(), node);
@@ -397,10 +397,10 @@ fn load(state: &mut RecordingState, path: &Path, dir: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn grow(tree: &mut Tree, node: Option<Node>) {
+fn grow(tree: &mut Image, node: Option<Inode>) {
     match node {
-        Some(Node::File(id)) if tree.files.len() <= id => tree.files.resize(id + 1, Vec::new()),
-        Some(Node::Dir(id)) if tree.dirs.len() <= id => tree.dirs.resize(id + 1, BTreeMap::new()),
+        Some(Inode::File(id)) if tree.files.len() <= id => tree.files.resize(id + 1, Vec::new()),
+        Some(Inode::Dir(id)) if tree.dirs.len() <= id => tree.dirs.resize(id + 1, BTreeMap::new()),
         _ => {}
     }
 }
@@ -415,10 +415,10 @@ fn put(content: &mut Vec<u8>, position: usize, bytes: &[u8]) {
     }
 }
 
-fn apply(tree: &mut Tree, op: &Op) {
+fn apply(tree: &mut Image, op: &Change) {
     match op {
-        Op::Name { dir, changes } => {
-            grow(tree, Some(Node::Dir(*dir)));
+        Change::Name { dir, changes } => {
+            grow(tree, Some(Inode::Dir(*dir)));
             for (name, node) in changes {
                 grow(tree, *node);
                 let Some(names) = tree.dirs.get_mut(*dir) else { continue };
@@ -428,33 +428,33 @@ fn apply(tree: &mut Tree, op: &Op) {
                 };
             }
         }
-        Op::Write { file, position, bytes } => {
-            grow(tree, Some(Node::File(*file)));
+        Change::Write { file, position, bytes } => {
+            grow(tree, Some(Inode::File(*file)));
             if let Some(content) = tree.files.get_mut(*file) {
                 put(content, *position, bytes);
             }
         }
-        Op::SetLen { file, len } => {
-            grow(tree, Some(Node::File(*file)));
+        Change::SetLen { file, len } => {
+            grow(tree, Some(Inode::File(*file)));
             if let Some(content) = tree.files.get_mut(*file) {
                 content.resize(*len, 0);
             }
         }
-        Op::SyncData { .. } | Op::SyncDir { .. } | Op::SyncAll => {}
+        Change::SyncData { .. } | Change::SyncDir { .. } | Change::SyncAll => {}
     }
 }
 
-fn apply_all<'o>(tree: &mut Tree, ops: impl IntoIterator<Item = Vec<&'o Op>>) {
+fn apply_all<'o>(tree: &mut Image, ops: impl IntoIterator<Item = Vec<&'o Change>>) {
     ops.into_iter().flatten().for_each(|op| apply(tree, op));
 }
 
-fn killed(start: &Tree, ops: &[Op], torn: usize) -> Tree {
+fn killed(start: &Image, ops: &[Change], torn: usize) -> Image {
     let mut tree = start.clone();
     for (index, op) in ops.iter().enumerate() {
         match op {
-            Op::Write { file, position, bytes } if index + 1 == ops.len() => {
+            Change::Write { file, position, bytes } if index + 1 == ops.len() => {
                 let bytes = bytes.get(..torn).unwrap_or(bytes).to_vec();
-                apply(&mut tree, &Op::Write { file: *file, position: *position, bytes });
+                apply(&mut tree, &Change::Write { file: *file, position: *position, bytes });
             }
             op => apply(&mut tree, op),
         }
@@ -462,20 +462,20 @@ fn killed(start: &Tree, ops: &[Op], torn: usize) -> Tree {
     tree
 }
 
-fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
+fn power_cut(start: &Image, ops: &[Change], seed: u64) -> Image {
     let mut tree = start.clone();
     let mut rng = Rng(seed | 1);
-    let mut names: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
-    let mut data: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
+    let mut names: BTreeMap<usize, Vec<&Change>> = BTreeMap::new();
+    let mut data: BTreeMap<usize, Vec<&Change>> = BTreeMap::new();
     for op in ops {
         match op {
-            Op::Name { dir, .. } => names.entry(*dir).or_default().push(op),
-            Op::Write { file, .. } | Op::SetLen { file, .. } => {
+            Change::Name { dir, .. } => names.entry(*dir).or_default().push(op),
+            Change::Write { file, .. } | Change::SetLen { file, .. } => {
                 data.entry(*file).or_default().push(op);
             }
-            Op::SyncData { file } => apply_all(&mut tree, data.remove(file)),
-            Op::SyncDir { dir } => apply_all(&mut tree, names.remove(dir)),
-            Op::SyncAll => {
+            Change::SyncData { file } => apply_all(&mut tree, data.remove(file)),
+            Change::SyncDir { dir } => apply_all(&mut tree, names.remove(dir)),
+            Change::SyncAll => {
                 apply_all(&mut tree, std::mem::take(&mut names).into_values());
                 apply_all(&mut tree, std::mem::take(&mut data).into_values());
             }
@@ -486,7 +486,7 @@ fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
         pending.iter().take(kept).for_each(|op| apply(&mut tree, op));
     }
     for (file, pending) in &data {
-        grow(&mut tree, Some(Node::File(*file)));
+        grow(&mut tree, Some(Inode::File(*file)));
         if let Some(content) = tree.files.get_mut(*file) {
             keep_some(content, pending, &mut rng);
         }
@@ -494,20 +494,20 @@ fn power_cut(start: &Tree, ops: &[Op], seed: u64) -> Tree {
     tree
 }
 
-/// Which changes no later one has made durable.
-fn pending(ops: &[Op]) -> Vec<bool> {
+/// The changes that no later one has made durable.
+fn pending(ops: &[Change]) -> Vec<bool> {
     let mut held = vec![false; ops.len()];
     let mut files: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut dirs: HashMap<usize, Vec<usize>> = HashMap::new();
     for (index, op) in ops.iter().enumerate() {
         match op {
-            Op::Name { dir, .. } => dirs.entry(*dir).or_default().push(index),
-            Op::Write { file, .. } | Op::SetLen { file, .. } => {
+            Change::Name { dir, .. } => dirs.entry(*dir).or_default().push(index),
+            Change::Write { file, .. } | Change::SetLen { file, .. } => {
                 files.entry(*file).or_default().push(index);
             }
-            Op::SyncData { file } => drop(files.remove(file)),
-            Op::SyncDir { dir } => drop(dirs.remove(dir)),
-            Op::SyncAll => {
+            Change::SyncData { file } => drop(files.remove(file)),
+            Change::SyncDir { dir } => drop(dirs.remove(dir)),
+            Change::SyncAll => {
                 files.clear();
                 dirs.clear();
             }
@@ -518,7 +518,7 @@ fn pending(ops: &[Op]) -> Vec<bool> {
     held
 }
 
-fn chosen(start: &Tree, ops: &[Op], mask: u64) -> Tree {
+fn chosen(start: &Image, ops: &[Change], mask: u64) -> Image {
     let mut tree = start.clone();
     let mut bit = 0;
     let mut stopped = HashMap::new();
@@ -528,7 +528,7 @@ fn chosen(start: &Tree, ops: &[Op], mask: u64) -> Tree {
             keep = mask >> bit & 1 == 1;
             bit += 1;
         }
-        if let Op::Name { dir, .. } = op {
+        if let Change::Name { dir, .. } = op {
             let stop = stopped.entry(*dir).or_insert(false);
             *stop |= !keep;
             keep = !*stop;
@@ -540,14 +540,14 @@ fn chosen(start: &Tree, ops: &[Op], mask: u64) -> Tree {
     tree
 }
 
-fn keep_some(content: &mut Vec<u8>, pending: &[&Op], rng: &mut Rng) {
+fn keep_some(content: &mut Vec<u8>, pending: &[&Change], rng: &mut Rng) {
     let sizes_kept = rng.below(pending.len() + 1);
     let odds = rng.below(5);
     let stale = rng.below(6) == 0;
     for (index, op) in pending.iter().enumerate() {
         let size = match op {
-            Op::SetLen { len, .. } => Some(*len),
-            Op::Write { position, bytes, .. } => Some(content.len().max(position + bytes.len())),
+            Change::SetLen { len, .. } => Some(*len),
+            Change::Write { position: at, bytes, .. } => Some(content.len().max(at + bytes.len())),
             _ => None,
         };
         if let Some(size) = size.filter(|_| index < sizes_kept) {
@@ -556,7 +556,7 @@ fn keep_some(content: &mut Vec<u8>, pending: &[&Op], rng: &mut Rng) {
             let fill = |place: &mut u8| *place = u8::try_from(rng.below(256)).unwrap_or(0);
             content.iter_mut().skip(before).take(if stale { size } else { 0 }).for_each(fill);
         }
-        let Op::Write { position, bytes, .. } = op else { continue };
+        let Change::Write { position, bytes, .. } = op else { continue };
         let mut at = 0;
         while at < bytes.len() {
             let end = ((position + at) / BLOCK * BLOCK + BLOCK - position).min(bytes.len());
@@ -569,15 +569,15 @@ fn keep_some(content: &mut Vec<u8>, pending: &[&Op], rng: &mut Rng) {
     }
 }
 
-fn write_out(tree: &Tree, dir: usize, target: &Path) -> io::Result<()> {
+fn write_out(tree: &Image, dir: usize, target: &Path) -> io::Result<()> {
     for (name, node) in tree.dirs.get(dir).into_iter().flatten() {
         let path = target.join(name);
         match node {
-            Node::Dir(id) => {
+            Inode::Dir(id) => {
                 RealDisk.make_dir(&path)?;
                 write_out(tree, *id, &path)?;
             }
-            Node::File(id) => {
+            Inode::File(id) => {
                 let file = RealDisk.create(&path)?;
                 file.write_all_at(tree.files.get(*id).map_or(&[], Vec::as_slice), 0)?;
             }

@@ -1,7 +1,7 @@
 //! The request to a recovery and its result.
 //!
 //! Threads: plain values of the one thread that recovers a log.
-//! Not promised: `recovered` reads and changes no file; `recovery` does.
+//!     The files are read and changed in `recovery`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::producers::Producers;
 use super::progress::LogCheck;
 use super::segment::Segment;
 
-/// What to recover, and what is known of it.
+/// The log to recover, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoveryRequest<'r> {
     pub clean: bool,
@@ -24,7 +24,7 @@ pub(crate) struct RecoveryRequest<'r> {
     pub checking: Option<&'r LogCheck>,
 }
 
-/// What was found.
+/// The state of the log after the recovery.
 #[derive(Default)]
 pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
@@ -36,14 +36,14 @@ pub(crate) struct Recovered {
     pub producers: Producers,
     pub snapshot: Option<i64>,
     pub since_entry: u64,
-    /// No batch of those that were read has a producer's id.
+    /// No batch that was read has a producer id.
     pub without_producers: bool,
     pub names_unsynced: bool,
     pub damage: Option<StorageError>,
 }
 
 impl Recovered {
-    /// Takes note of damage where the log ends.
+    /// Notes damage at the end of the log.
     pub(crate) fn report_damage(&mut self, partition_dir: &PartitionDir, reason: &str) {
         self.damage = Some(StorageError::Damaged {
             log: Arc::clone(&partition_dir.name),

@@ -142,7 +142,7 @@ fn finish(
     found.producers.commit();
     found.snapshot = replayed.snapshot;
     for segment in &found.segments {
-        super::descriptors::Holder::close(&**segment, true);
+        super::descriptors::FileHolder::close(&**segment, true);
     }
     Ok(())
 }

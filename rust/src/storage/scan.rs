@@ -6,7 +6,7 @@
 //! base_offset <= last_offset. An older message has one offset, used as both; that of a compressed
 //! wrapper is its last inner offset.
 //! Threads: positioned reads only, so any number at once.
-//! Not promised: a valid header may belong to a bad batch; only the checksum shows it.
+//! Not promised: that a valid header belongs to a good batch. Only the checksum shows that.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -23,7 +23,7 @@ const PREFIX: u64 = 12;
 const MIN_HEAD: usize = 26;
 /// Bytes that hold everything of a batch but its records.
 pub(crate) const HEAD: usize = HEADER_SIZE;
-/// How much is read at once where the caller gives no size.
+/// How much is read at once if the caller gives no size.
 pub(crate) const WINDOW: usize = 4 << 10;
 /// The largest window that a thread keeps.
 const SPARED: usize = 16 << 10;
@@ -31,7 +31,7 @@ const SPARED: usize = 16 << 10;
 const READING: usize = 128 << 10;
 const CHUNK: usize = 256 << 10;
 
-/// A batch (or older message) and its place.
+/// A batch (or older message) and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchAt {
     pub position: u64,
@@ -45,7 +45,7 @@ pub(crate) struct BatchAt {
     pub header: Option<Header>,
 }
 
-/// What a step of the walk found.
+/// The result of one step of the walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WalkStep {
     Batch(BatchAt),
@@ -84,18 +84,18 @@ impl<'f> Walker<'f> {
         Self::aiming(file, position, end, WINDOW)
     }
 
-    /// The same, for who looks at every batch.
+    /// A walk for a caller that reads every batch.
     pub(crate) fn reading(file: &'f File, position: u64, end: u64) -> Self {
         Self::aiming(file, position, end, READING)
     }
 
-    /// The same, for who knows how many bytes there are to the header that is sought.
+    /// A walk for a caller that knows the distance to the header that it seeks.
     pub(crate) fn aiming(file: &'f File, position: u64, end: u64, ahead: usize) -> Self {
         let window = SPARE.take();
         Self { file, end, position, window, window_at: 0, filled: 0, ahead }
     }
 
-    /// Where the next step looks.
+    /// The position of the next step.
     pub(crate) const fn position(&self) -> u64 {
         self.position
     }
@@ -115,7 +115,7 @@ impl<'f> Walker<'f> {
         Ok(step)
     }
 
-    /// Whether the checksum of a batch that was stepped on is right. `scratch` is reused between
+    /// Whether the checksum of the last batch of a step is right. `scratch` is reused between
     /// calls.
     pub(crate) fn check_crc(&mut self, batch: &BatchAt, scratch: &mut Vec<u8>) -> io::Result<bool> {
         match usize::try_from(batch.size) {
@@ -132,7 +132,7 @@ impl<'f> Walker<'f> {
         self.bytes(self.position, wanted)
     }
 
-    /// At least `wanted` bytes from `at` on, which the file has.
+    /// At least `wanted` bytes from `at` on; the file must have them.
     fn bytes(&mut self, at: u64, wanted: usize) -> io::Result<&[u8]> {
         let has = at >= self.window_at && at + wanted as u64 <= self.window_at + self.filled as u64;
         if !has {
@@ -175,7 +175,7 @@ fn has_crc(magic: i8, batch: &[u8]) -> bool {
     stored.is_some_and(|stored| u32::from_be_bytes(*stored) == found)
 }
 
-/// Reads the header that `head` begins with, of a batch at `position` of a file that ends at `end`.
+/// Reads the header at the start of `head`, of a batch at `position` in a file that ends at `end`.
 pub(crate) fn read_head(head: &[u8], position: u64, end: u64) -> WalkStep {
     let int64 =
         |at: usize| head.get(at..).and_then(|b| b.first_chunk()).map(|b| i64::from_be_bytes(*b));

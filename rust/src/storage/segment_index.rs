@@ -3,7 +3,7 @@
 //! The index of a sealed segment is read in pages through a bounded cache (`pages`, `index_cache`).
 //! The index of an active segment has its tail in memory (`active_index`).
 //! Threads: one short lock an index, held during writes and never during reads.
-//! Not promised: the file may be missing or wrong; the caller asks for a rebuild.
+//! Not promised: that the file exists and is right. If not, the caller requests a rebuild.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use parking_lot::RwLock;
 
 use super::active_index::ActiveIndex;
 use super::files::Disk;
-use super::index::{Around, Entry};
-use super::pages::{IndexFile, Missing, Pages};
+use super::index::{IndexEntry, NeighbourEntries};
+use super::pages::{IndexFile, IndexPages, MissingPage};
 
 /// An index: closed, read in pages (of a sealed segment), or appended to (of the active one).
 #[derive(Debug)]
-pub(crate) struct Index<E: Entry> {
+pub(crate) struct Index<E: IndexEntry> {
     state: RwLock<IndexState<E>>,
 }
 
 #[derive(Debug)]
-enum IndexState<E: Entry> {
+enum IndexState<E: IndexEntry> {
     Closed,
-    Sealed(Box<Pages<E>>),
+    Sealed(Box<IndexPages<E>>),
     Active(Box<ActiveIndex<E>>),
 }
 
-impl<E: Entry> IndexState<E> {
-    /// What pages must not go beyond; `None`: the index is closed or sealed.
+impl<E: IndexEntry> IndexState<E> {
+    /// The end of the entries that pages may have; `None`: the index is closed or sealed.
     fn limit(&self) -> Option<usize> {
         match self {
             Self::Active(active) => Some(active.in_file()),
@@ -38,7 +38,10 @@ impl<E: Entry> IndexState<E> {
     }
 
     /// See [`Index::around`]; `None`: the pages must be opened.
-    fn around(&self, pred: &impl Fn(&E) -> bool) -> Option<Result<Around<E>, Missing>> {
+    fn around(
+        &self,
+        pred: &impl Fn(&E) -> bool,
+    ) -> Option<Result<NeighbourEntries<E>, MissingPage>> {
         match self {
             Self::Closed => None,
             Self::Sealed(pages) => Some(pages.around(pred)),
@@ -46,7 +49,7 @@ impl<E: Entry> IndexState<E> {
         }
     }
 
-    fn pages(&mut self) -> Option<&mut Pages<E>> {
+    fn pages(&mut self) -> Option<&mut IndexPages<E>> {
         match self {
             Self::Closed => None,
             Self::Sealed(pages) => Some(pages),
@@ -54,7 +57,7 @@ impl<E: Entry> IndexState<E> {
         }
     }
 
-    fn set_pages(&mut self, pages: Pages<E>) {
+    fn set_pages(&mut self, pages: IndexPages<E>) {
         match self {
             Self::Closed => *self = Self::Sealed(Box::new(pages)),
             Self::Sealed(_) => {}
@@ -71,8 +74,8 @@ impl<E: Entry> IndexState<E> {
     }
 }
 
-impl<E: Entry> Index<E> {
-    /// An index that lies in a file, if anywhere.
+impl<E: IndexEntry> Index<E> {
+    /// A closed index: its entries are in a file, if there is one.
     pub(crate) const fn closed() -> Self {
         Self { state: RwLock::new(IndexState::Closed) }
     }
@@ -83,14 +86,14 @@ impl<E: Entry> Index<E> {
         Self { state: RwLock::new(IndexState::Active(active)) }
     }
 
-    /// The last entry for which `pred` holds and the one after it, where it holds for a head of the
+    /// The last entry for which `pred` holds and the one after it. `pred` holds for a prefix of the
     /// entries. Errors: `NotFound` without a file, `InvalidData` if the file is no index, or the
     /// disk's.
     pub(crate) fn around(
         &self,
         source: &IndexFile<'_>,
         pred: impl Fn(&E) -> bool,
-    ) -> io::Result<Around<E>> {
+    ) -> io::Result<NeighbourEntries<E>> {
         loop {
             let (found, limit) = {
                 let state = self.state.read();
@@ -100,7 +103,7 @@ impl<E: Entry> Index<E> {
                 Some(Ok(found)) => return Ok(found),
                 Some(Err(missing)) => missing,
                 None => {
-                    let pages = Pages::open(source, limit)?;
+                    let pages = IndexPages::open(source, limit)?;
                     let mut state = self.state.write();
                     if state.limit() == limit {
                         state.set_pages(pages);
@@ -155,7 +158,7 @@ impl<E: Entry> Index<E> {
         Ok(())
     }
 
-    /// Replaces the content, as a rebuild found it. What was appended meanwhile stays.
+    /// Replaces the content with that of a rebuild. Entries that were appended meanwhile stay.
     pub(crate) fn set(&self, entries: &[E]) {
         let mut rebuilt = Box::new(ActiveIndex::of(entries));
         let mut state = self.state.write();
@@ -172,8 +175,8 @@ impl<E: Entry> Index<E> {
         }
     }
 
-    /// Drops entries from the first for which `keep` is false; of an active index, and only those
-    /// that no commit has followed.
+    /// Drops entries from the first one for which `keep` is false. The index is active, and only
+    /// uncommitted entries may be dropped.
     pub(crate) fn cut(&self, keep: impl Fn(&E) -> bool) {
         if let IndexState::Active(active) = &mut *self.state.write() {
             active.cut_tail(keep);
@@ -188,7 +191,7 @@ impl<E: Entry> Index<E> {
         }
     }
 
-    /// Writes what of an active index is in memory only, if that is enough to be worth a write.
+    /// Writes the tail of an active index, if it is long enough.
     pub(crate) fn save_due(&self, disk: &dyn Disk, path: impl Fn() -> PathBuf) -> io::Result<()> {
         let is_due = |state: &IndexState<E>| matches!(state, IndexState::Active(it) if it.is_due());
         if !is_due(&self.state.read()) {
@@ -200,7 +203,7 @@ impl<E: Entry> Index<E> {
         }
     }
 
-    /// Writes what of an active index is in memory only. `seal`: from now on it is not appended to.
+    /// Writes the tail of an active index. `seal`: no entry will be appended any more.
     pub(crate) fn save(&self, disk: &dyn Disk, path: &Path, seal: bool) -> io::Result<()> {
         let mut state = self.state.write();
         if let IndexState::Active(active) = &mut *state {
@@ -212,11 +215,11 @@ impl<E: Entry> Index<E> {
         Ok(())
     }
 
-    /// Lets go of what was read of a file: of pages first, of what is left at the next call or
-    /// `at_once`. True if nothing is held any more.
+    /// Frees the memory of an index file: its pages first, the rest at the next call or `at_once`.
+    /// True if none is left.
     pub(crate) fn let_go(&self, at_once: bool) -> bool {
         let mut state = self.state.write();
-        if state.pages().is_some_and(Pages::let_go) && !at_once {
+        if state.pages().is_some_and(IndexPages::let_go) && !at_once {
             return false;
         }
         state.close_pages();

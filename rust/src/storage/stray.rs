@@ -2,8 +2,8 @@
 //! id in `partition.metadata` says whether a directory belongs to the topic that is served.
 //!
 //! Threads: any; only the thread that opens or removes a partition touches its directory.
-//! Not promised: a damaged id that differs in more than one letter looks like another topic's. The
-//! stray is kept, and the log names its path.
+//! Not promised: that a damaged id is recognised if it differs in more than one letter. It looks
+//! like another topic's; the stray is kept, and a log line names its path.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,8 @@ impl LogDir {
         Ok(there.then_some(target))
     }
 
-    /// Marks the directory of a partition as stray that no log is open of. With `unless`, only if
-    /// it belongs to another topic of that name.
+    /// Marks the directory of a partition whose log is not open as stray. With `unless`, only if it
+    /// belongs to another topic of that name.
     pub fn mark_unopened_stray(
         &self,
         name: &TopicPartition,
@@ -47,8 +47,8 @@ impl LogDir {
         self.mark_stray(name, &path).map(drop)
     }
 
-    /// Whether a partition's directory is that of another topic of the same name. A file without an
-    /// id, or with one that differs in one letter, is damaged, and is rewritten.
+    /// Whether a partition's directory belongs to another topic of the same name. A file without an
+    /// id, or with one that differs in one letter, is damaged and is rewritten.
     fn is_of_another(
         &self,
         name: &TopicPartition,

@@ -1,16 +1,16 @@
-//! The threads that make logs durable, so that no reactor waits for a disk.
+//! The threads that make logs durable, so that no network thread waits for a disk.
 //!
 //! A log requests a sync, at once or within a time. A thread takes the log with the earliest
-//! deadline, syncs it, raises its flushed offset and calls the waker. Requests that arrive during a
-//! sync share the next one. The threads also reserve disk for busy partitions and write
-//! checkpoints.
+//! deadline, syncs it, raises its flushed offset and calls the [`FlushCallback`]. Requests that
+//! arrive during a sync share the next one. The threads also reserve disk for busy partitions and
+//! write checkpoints.
 //! Limits: only the most urgent entry of a log counts; a log makes one request until its sync
 //! begins. One thread at a time syncs a log. If all threads are busy, one more starts, up to
 //! [`THREADS`], because a file system commits for several callers at once.
 //! Threads: its own; a request takes a short lock.
-//! If a sync panics, the state of the disk is unknown: the log's directory goes offline, and those
-//! who wait get an error. Any other panic ends the thread: see [`Syncer::has_failed`].
-//! Not promised: errors are not returned; the log directory is then offline.
+//! If a sync panics, the state of the disk is unknown: the log's directory goes offline, and
+//! requests that wait get an error. Any other panic ends the thread: see [`Syncer::has_failed`].
+//! Errors are not returned; the log directory is then offline.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::descriptors::{Descriptors, Holder};
+use super::descriptors::{Descriptors, FileHolder};
 use super::dirs::LogDir;
 use super::errors::StorageError;
 use super::panics::caught;
 use crate::ids::{Offset, TopicPartition};
 
 /// Called after a log's flushed offset has moved, or its directory went offline.
-pub type Waker = Box<dyn Fn(&TopicPartition) + Send + Sync>;
+pub type FlushCallback = Box<dyn Fn(&TopicPartition) + Send + Sync>;
 
 /// Most logs that are synced at the same time.
 const THREADS: usize = 4;
@@ -36,7 +36,7 @@ const THREADS: usize = 4;
 pub(super) trait SyncedLog: Send + Sync {
     /// The partition.
     fn name(&self) -> &TopicPartition;
-    /// What the log has asked for since its last sync began.
+    /// The syncs that the log has requested since its last sync began.
     fn asked(&self) -> &SyncRequest;
     /// Makes the committed appends durable.
     fn flush(&self) -> Result<Offset, StorageError>;
@@ -50,7 +50,7 @@ pub(super) trait SyncedLog: Send + Sync {
 pub struct Syncer {
     queue: Mutex<SyncQueue>,
     changed: Condvar,
-    waker: Waker,
+    waker: FlushCallback,
     failed: AtomicBool,
     me: Weak<Self>,
 }
@@ -61,8 +61,8 @@ struct SyncQueue {
     /// The addresses of the logs that are being synced.
     busy: Vec<usize>,
     allocations: Vec<(Weak<dyn SyncedLog>, u64)>,
-    /// What is to be synced so that it can be closed.
-    holders: Vec<Weak<dyn Holder>>,
+    /// Files that must be synced before they can be closed.
+    holders: Vec<Weak<dyn FileHolder>>,
     checkpoints: Vec<Arc<LogDir>>,
     count: usize,
     threads: Vec<JoinHandle<()>>,
@@ -73,7 +73,7 @@ struct SyncQueue {
 /// How soon a log is to be synced.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Urgency {
-    /// Within so many milliseconds, by a setting.
+    /// Within this many milliseconds, by a setting.
     Later(i64),
     /// Within a part of the time that a sync takes: a request waits.
     Soon(Duration),
@@ -81,18 +81,18 @@ pub(super) enum Urgency {
     Now,
 }
 
-/// What a log has asked for since its last sync began: how urgently, and the entry that counts.
+/// The requests of a log since its last sync began: the urgency, and the queue entry that counts.
 #[derive(Debug, Default)]
 pub(super) struct SyncRequest {
     urgency: AtomicU8,
     entry: AtomicUsize,
 }
 
-enum Work {
+enum SyncTask {
     Sync(Arc<dyn SyncedLog>),
     Allocate(Weak<dyn SyncedLog>, u64),
     Checkpoint(Arc<LogDir>),
-    Holder(Weak<dyn Holder>),
+    Holder(Weak<dyn FileHolder>),
 }
 
 impl std::fmt::Debug for Syncer {
@@ -103,7 +103,7 @@ impl std::fmt::Debug for Syncer {
 
 impl Syncer {
     /// Starts the first thread. `waker` runs on any of them and must not block.
-    pub fn start(waker: Waker) -> std::io::Result<Arc<Self>> {
+    pub fn start(waker: FlushCallback) -> std::io::Result<Arc<Self>> {
         let syncer = Arc::new_cyclic(|me| Self {
             queue: Mutex::new(SyncQueue::default()),
             changed: Condvar::new(),
@@ -125,7 +125,7 @@ impl Syncer {
         });
     }
 
-    /// Lets the threads end what they do and waits for them. Later asks are ignored.
+    /// Lets the threads finish their work and waits for them. Later requests are ignored.
     pub fn stop(&self) {
         let threads = {
             let mut queue = self.queue.lock();
@@ -140,12 +140,12 @@ impl Syncer {
         }
     }
 
-    /// Whether a thread ended by a panic: what waits for the disk may wait for ever.
+    /// Whether a thread ended by a panic: then appends may wait for the disk for ever.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Has the log synced.
+    /// Requests a sync of the log.
     pub(super) fn ask(&self, log: &Weak<impl SyncedLog + 'static>, urgency: Urgency) {
         let Some(strong) = log.upgrade() else { return };
         let (rank, within) = urgency.rank();
@@ -164,7 +164,7 @@ impl Syncer {
         self.wake(queue);
     }
 
-    /// Has disk reserved in the log's active segment up to `to`.
+    /// Requests disk for the log's active segment up to `to`.
     pub(super) fn allocate(&self, log: &Weak<impl SyncedLog + 'static>, to: u64) {
         let log: Weak<dyn SyncedLog> = log.clone();
         let mut queue = self.queue.lock();
@@ -172,8 +172,8 @@ impl Syncer {
         self.wake(queue);
     }
 
-    /// Has a file synced that is in the way of others.
-    pub(super) fn sync_holder(&self, holder: Weak<dyn Holder>) {
+    /// Requests a sync of a file, so that it can be closed for others.
+    pub(super) fn sync_holder(&self, holder: Weak<dyn FileHolder>) {
         let mut queue = self.queue.lock();
         if !queue.holders.iter().any(|waiting| waiting.ptr_eq(&holder)) {
             queue.holders.push(holder);
@@ -181,7 +181,7 @@ impl Syncer {
         self.wake(queue);
     }
 
-    /// Has the directory's checkpoints written.
+    /// Requests a write of the directory's checkpoints.
     pub(super) fn checkpoint(&self, dir: &Arc<LogDir>) {
         let mut queue = self.queue.lock();
         if !queue.checkpoints.iter().any(|waiting| Arc::ptr_eq(waiting, dir)) {
@@ -190,7 +190,7 @@ impl Syncer {
         self.wake(queue);
     }
 
-    /// Wakes a thread for what was put into the queue, or starts one if all are busy.
+    /// Wakes a thread for new work, or starts one if all are busy.
     fn wake(&self, mut queue: parking_lot::MutexGuard<'_, SyncQueue>) {
         if queue.idle == 0
             && queue.threads.len() < THREADS
@@ -220,22 +220,22 @@ impl Syncer {
         }
     }
 
-    fn perform(&self, work: Work) {
+    fn perform(&self, work: SyncTask) {
         match work {
-            Work::Allocate(log, to) => {
+            SyncTask::Allocate(log, to) => {
                 let allocate = || log.upgrade().iter().for_each(|log| log.allocate(to));
                 caught(&"reserving disk", allocate).unwrap_or_default();
             }
-            Work::Holder(holder) => {
+            SyncTask::Holder(holder) => {
                 let sync = || holder.upgrade().into_iter().for_each(|it| it.sync_now());
                 caught(&"the sync of a file to be closed", sync).unwrap_or_default();
             }
-            Work::Checkpoint(dir) => {
+            SyncTask::Checkpoint(dir) => {
                 if let Some(Err(error)) = caught(&"a checkpoint", || dir.checkpoint()) {
                     tracing::error!(dir = %dir.path().display(), "checkpoint failed: {error}");
                 }
             }
-            Work::Sync(log) => {
+            SyncTask::Sync(log) => {
                 match caught(&format_args!("the sync of {}", log.name()), || log.flush()) {
                     Some(Err(error)) => tracing::error!(log = %log.name(), "sync failed: {error}"),
                     Some(Ok(_)) => {}
@@ -247,7 +247,7 @@ impl Syncer {
         }
     }
 
-    /// Lets another thread sync the log, which may have asked meanwhile.
+    /// Lets another thread sync the log, which may have made a request meanwhile.
     fn done(&self, log: &dyn SyncedLog) {
         let mut queue = self.queue.lock();
         let address = address(log);
@@ -257,23 +257,23 @@ impl Syncer {
     }
 
     /// Waits for work; `None` when stopped.
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<SyncTask> {
         let mut queue = self.queue.lock();
         loop {
             if queue.stopped {
                 return None;
             }
             if let Some((log, to)) = queue.allocations.pop() {
-                return Some(Work::Allocate(log, to));
+                return Some(SyncTask::Allocate(log, to));
             }
             if let Some(holder) = queue.holders.pop() {
-                return Some(Work::Holder(holder));
+                return Some(SyncTask::Holder(holder));
             }
             if let Some(dir) = queue.checkpoints.pop() {
-                return Some(Work::Checkpoint(dir));
+                return Some(SyncTask::Checkpoint(dir));
             }
             let until = match queue.take(Instant::now()) {
-                Ok(log) => return Some(Work::Sync(log)),
+                Ok(log) => return Some(SyncTask::Sync(log)),
                 Err(until) => until,
             };
             queue.idle += 1;
@@ -289,7 +289,7 @@ impl Syncer {
 }
 
 impl SyncQueue {
-    /// The log that is to be synced now, marked as busy; else when to look again.
+    /// The log that must be synced now, marked as busy; else the time when to check again.
     fn take(&mut self, now: Instant) -> Result<Arc<dyn SyncedLog>, Option<Instant>> {
         let mut gone = Vec::new();
         let mut found = None;
@@ -322,13 +322,13 @@ impl SyncQueue {
     }
 }
 
-/// What tells a log from others while it is being synced.
+/// Identifies a log while it is synced.
 fn address(log: &dyn SyncedLog) -> usize {
     std::ptr::from_ref(log).addr()
 }
 
 impl Urgency {
-    /// A rank, and the time there is.
+    /// The rank, and the time within which to sync.
     fn rank(self) -> (u8, Duration) {
         match self {
             Self::Later(ms) if ms > 0 => (1, Duration::from_millis(ms.unsigned_abs())),

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What syncing files and directories has cost since the start.
+/// The cost of syncing files and directories since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncStats {
     /// Number of syncs.
@@ -16,7 +16,7 @@ pub struct SyncStats {
     pub longest_ns: u64,
 }
 
-/// Counts them.
+/// Counts syncs.
 #[derive(Debug, Default)]
 pub(super) struct SyncTimes {
     count: AtomicU64,
@@ -25,7 +25,7 @@ pub(super) struct SyncTimes {
 }
 
 impl SyncTimes {
-    /// What `sync` returns; its time is counted.
+    /// Runs `sync` and counts its time.
     pub fn measured<R>(&self, sync: impl FnOnce() -> R) -> R {
         let began = Instant::now();
         let outcome = sync();

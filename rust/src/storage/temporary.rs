@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::files::Disk;
 
-/// See the module.
+/// A disk whose syncs return at once (see the module).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemporaryDisk;
 

@@ -15,8 +15,8 @@ use super::scan::{BatchAt, WalkStep, Walker};
 use super::segment::Segment;
 
 impl Segment {
-    /// The entry, if it is right. If not, the indexes are rebuilt, and the search begins where
-    /// the segment does.
+    /// The entry, if it is right. If not, the indexes are rebuilt, and the search begins at the
+    /// segment's start.
     pub(crate) fn checked_time(
         self: &Arc<Self>,
         entry: Option<TimeEntry>,
@@ -29,7 +29,7 @@ impl Segment {
         self.rebuild().map(|()| None)
     }
 
-    /// Whether the last entry tells the largest timestamp of the segment.
+    /// Whether the last entry has the largest timestamp of the segment.
     pub(crate) fn is_largest_time(self: &Arc<Self>, last: TimeEntry) -> Result<bool, StorageError> {
         let is_right = match self.batch_of(last)? {
             Some(batch) => {

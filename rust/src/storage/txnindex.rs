@@ -3,7 +3,7 @@
 //! last_offset int64, last_stable_offset int64`. The last offset is the marker's; the last stable
 //! offset is the one after this transaction ended.
 //! Threads: guarded by the segment's lock.
-//! Not promised: a killed Kafka may leave a file without its last entries; recovery rewrites it.
+//! Not promised: that the file is complete after a kill of Kafka. Recovery rewrites it.
 
 /// Bytes of an entry.
 pub const ENTRY_SIZE: usize = 34;
@@ -11,13 +11,13 @@ pub const ENTRY_SIZE: usize = 34;
 /// A transaction that ended in an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbortedTxn {
-    /// Whose.
+    /// The producer.
     pub producer_id: i64,
-    /// Its first record.
+    /// The offset of its first record.
     pub first_offset: i64,
-    /// Its abort marker.
+    /// The offset of its abort marker.
     pub last_offset: i64,
-    /// The last stable offset once it was over.
+    /// The last stable offset after it ended.
     pub last_stable_offset: i64,
 }
 

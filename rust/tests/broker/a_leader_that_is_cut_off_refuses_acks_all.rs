@@ -3,13 +3,15 @@
 
 use crate::double::until;
 use crate::records::{batch, produce, produced, put};
-use crate::replicas::{Assigned, FollowerFetch, LAG_MS, leader, marks, proposal, proposals};
+use crate::replicas::{
+    FollowerFetch, LAG_MS, PartitionAssignment, leader, marks, proposal, proposals,
+};
 
 const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 
 #[test]
 fn producers_are_sent_away_once_a_removal_is_unconfirmed_for_the_lag_time() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let (mut client, mut one) = (fixture.connect(), fixture.connect());
     let waits = produce(9, -1, &batch(&["a"]));
     fixture.event(&mut client, std::slice::from_ref(&waits.bytes));
@@ -42,7 +44,8 @@ fn producers_are_sent_away_once_a_removal_is_unconfirmed_for_the_lag_time() {
 
 #[test]
 fn a_leader_whose_followers_are_in_sync_needs_no_controller() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let (mut client, mut one, mut two) = (fixture.connect(), fixture.connect(), fixture.connect());
     FollowerFetch::at(2, 0).ask(&mut fixture, &mut two);
     proposal(&fixture).lose(&fixture);

@@ -8,7 +8,7 @@ use krust::wire::Reader;
 
 use crate::double::{Conn, NOW_MS, TestBroker, frame};
 use crate::records::{Fetch, TOPIC, batch, get, put};
-use crate::replicas::{Assigned, FollowerFetch, leader, marks};
+use crate::replicas::{FollowerFetch, PartitionAssignment, leader, marks};
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -30,13 +30,17 @@ fn listed(
 
 #[test]
 fn the_latest_offset_is_not_available_until_the_in_sync_replicas_fetched() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let (mut conn, mut follower) = (fixture.connect(), fixture.connect());
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a", "b"]))), (0, 0));
     assert_eq!(listed(&mut fixture, &mut conn, (7, -1, LATEST)), (0, 0), "its own records wait");
-    let next = Assigned { leader_epoch: 6, partition_epoch: 8, ..Assigned::default() };
-    Assigned { leader: 1, ..next.clone() }.to(&mut fixture);
-    Assigned { leader_epoch: 7, partition_epoch: 9, ..next }.to(&mut fixture);
+    let next = PartitionAssignment {
+        leader_epoch: 6,
+        partition_epoch: 8,
+        ..PartitionAssignment::default()
+    };
+    PartitionAssignment { leader: 1, ..next.clone() }.to(&mut fixture);
+    PartitionAssignment { leader_epoch: 7, partition_epoch: 9, ..next }.to(&mut fixture);
     for (version, error) in [(4, 5), (5, 78), (7, 78)] {
         assert_eq!(listed(&mut fixture, &mut conn, (version, -1, LATEST)), (error, -1));
         assert_eq!(listed(&mut fixture, &mut conn, (version, -1, NOW_MS)), (error, -1));

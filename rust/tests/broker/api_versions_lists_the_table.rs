@@ -1,4 +1,4 @@
-//! ApiVersions says what is served, and nothing else.
+//! ApiVersions lists exactly the APIs that are served.
 
 use krust::broker::{Flow, apis};
 use krust::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};

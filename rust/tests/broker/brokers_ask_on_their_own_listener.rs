@@ -1,4 +1,4 @@
-//! What only brokers ask each other is served on the listener that is theirs, and nowhere else.
+//! Requests between brokers are served on the listener between brokers only.
 
 use krust::broker::{Flow, Settings, apis};
 use krust::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};

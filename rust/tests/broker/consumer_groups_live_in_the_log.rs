@@ -1,8 +1,8 @@
-//! Records of consumer groups are Kafka's byte for byte, and come back to the policy as they were.
+//! Records of consumer groups are Kafka's byte for byte, and the policy gets them back unchanged.
 
 use std::path::Path;
 
-use krust::broker::{Decided, GroupRecord};
+use krust::broker::{GroupRecord, PolicyDecisions};
 use krust::ids::TopicId;
 use krust::protocol::value::Value;
 use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord};
@@ -116,8 +116,8 @@ fn values() -> [(Value, Value); 10] {
         ("session_timeout_ms", int(45000)),
         ("supported_protocols", list(vec![protocol])),
     ]);
-    let mut guest = member(Value::Null, text("r"), Value::Null, Value::Null);
-    guest.push(("classic_member_metadata", classic));
+    let mut classic_member = member(Value::Null, text("r"), Value::Null, Value::Null);
+    classic_member.push(("classic_member_metadata", classic));
     let mut alone = member(text("i"), Value::Null, text("t.*"), text("range"));
     alone.push(("classic_member_metadata", Value::Null));
     let current = |state, assigned, revoked: Option<Value>| {
@@ -136,7 +136,7 @@ fn values() -> [(Value, Value); 10] {
         (group(), map(vec![("epoch", int(7))])),
         (group(), map(vec![("topics", list(vec![of_topic]))])),
         (of_member(), map(alone)),
-        (of_member(), map(guest)),
+        (of_member(), map(classic_member)),
         (group(), map(vec![("assignment_epoch", int(7)), ("assignment_timestamp", int(NOW_MS))])),
         (of_member(), map(vec![("topic_partitions", topic(vec![0, 1], None))])),
         (of_member(), current(1, topic(vec![0], epochs), Some(topic(vec![1], None)))),
@@ -162,7 +162,7 @@ fn epoch(epoch: i64) -> GroupRecord {
 
 fn write(fixture: &TestBroker, group_id: &str, records: Vec<GroupRecord>) {
     let records = records.into_iter().map(|record| (group_id.to_owned(), record)).collect();
-    let decided = Decided { records, ..Decided::default() };
+    let decided = PolicyDecisions { records, ..PolicyDecisions::default() };
     assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }
 
@@ -178,7 +178,8 @@ fn records(batch: &Batch<'_>) -> Vec<(String, Option<String>)> {
     batch.records().map(|record| one(record.unwrap())).collect()
 }
 
-/// What the policy hears when groups are loaded: those named with their value, and records.
+/// The policy's event when groups are loaded: the classic groups with their values, and the
+/// records.
 fn loaded(fixture: &TestBroker) -> (Vec<(Value, Value)>, Vec<Value>) {
     let (mut groups, mut records) = (Vec::new(), Vec::new());
     for event in fixture.events() {

@@ -1,4 +1,4 @@
-//! A follower answers consumers up to the high watermark that its leader told it (KIP-392).
+//! A follower serves consumers up to the high watermark that its leader sent it (KIP-392).
 
 use krust::broker::replica::follower::LeaderAnswer;
 use krust::broker::{AnsweredRequest, FollowerStep};
@@ -6,14 +6,14 @@ use krust::ids::{Epoch, Offset};
 use krust::record::batch::{HeaderPatch, iter, patch_header};
 
 use crate::double::TestBroker;
-use crate::racks::{ConsumerFetch, Read};
+use crate::racks::{ConsumerFetch, PartitionRead};
 use crate::records::{abort_marker, batch, transactional, values};
-use crate::replicas::{Assigned, EPOCH, fixture, marks, partition};
+use crate::replicas::{EPOCH, PartitionAssignment, fixture, marks, partition};
 
 /// A follower of broker 1.
 fn follower() -> TestBroker {
     let mut fixture = fixture();
-    Assigned { leader: 1, ..Assigned::default() }.to(&mut fixture);
+    PartitionAssignment { leader: 1, ..PartitionAssignment::default() }.to(&mut fixture);
     fixture
 }
 
@@ -38,7 +38,7 @@ fn replicate(fixture: &TestBroker, records: &[u8], high_watermark: i64) {
 
 const NEXT: ConsumerFetch = ConsumerFetch { rack: "west", ..ConsumerFetch::FIRST };
 
-fn offsets(read: &Read) -> Vec<i64> {
+fn offsets(read: &PartitionRead) -> Vec<i64> {
     assert_eq!((read.error, read.preferred), (0, -1));
     values(&read.bytes).into_iter().map(|(offset, _)| offset).collect()
 }
@@ -83,8 +83,13 @@ fn a_consumer_that_waits_at_a_follower_is_woken_when_the_leader_changes() {
         replicate(&fixture, &batch(&["a"]), 1);
         let fetch = ConsumerFetch { offset: 1, max_wait_ms: 60_000, ..NEXT };
         fetch.begin(&mut fixture, &mut conn);
-        Assigned { leader, leader_epoch: 6, partition_epoch: 8, ..Assigned::default() }
-            .to(&mut fixture);
+        PartitionAssignment {
+            leader,
+            leader_epoch: 6,
+            partition_epoch: 8,
+            ..PartitionAssignment::default()
+        }
+        .to(&mut fixture);
         let read = fetch.end(&mut fixture, &mut conn);
         assert_eq!((read.error, read.bytes.is_empty()), (74, true), "new leader {leader}");
     }
@@ -93,12 +98,17 @@ fn a_consumer_that_waits_at_a_follower_is_woken_when_the_leader_changes() {
 #[test]
 fn a_consumer_that_waits_at_a_leader_is_fenced_when_it_becomes_a_follower() {
     let mut fixture = fixture();
-    Assigned::default().to(&mut fixture);
+    PartitionAssignment::default().to(&mut fixture);
     let mut conn = fixture.connect();
     let fetch = ConsumerFetch { max_wait_ms: 60_000, ..NEXT };
     fetch.begin(&mut fixture, &mut conn);
-    Assigned { leader: 1, leader_epoch: 6, partition_epoch: 8, ..Assigned::default() }
-        .to(&mut fixture);
+    PartitionAssignment {
+        leader: 1,
+        leader_epoch: 6,
+        partition_epoch: 8,
+        ..PartitionAssignment::default()
+    }
+    .to(&mut fixture);
     assert_eq!(fetch.end(&mut fixture, &mut conn).error, 74);
 }
 

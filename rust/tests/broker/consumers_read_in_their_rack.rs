@@ -1,13 +1,13 @@
 //! A leader sends a consumer that names its rack to an in-sync follower there (KIP-392).
 
 use krust::broker::image::{BrokerImage, Endpoint};
-use krust::broker::{Delta, ReplicaSelector, Settings};
+use krust::broker::{MetadataDelta, ReplicaSelector, Settings};
 use krust::protocol::value::Value;
 
 use crate::double::{Conn, TestBroker, map};
-use crate::racks::{ConsumerFetch, Read, racks};
+use crate::racks::{ConsumerFetch, PartitionRead, racks};
 use crate::records::{batch, put, values};
-use crate::replicas::{Assigned, FollowerFetch, LAG_MS};
+use crate::replicas::{FollowerFetch, LAG_MS, PartitionAssignment};
 
 const WEST: ConsumerFetch = ConsumerFetch {
     version: 17,
@@ -30,7 +30,7 @@ fn leader(replica_selector: ReplicaSelector) -> (TestBroker, Conn) {
         ..Settings::default()
     });
     racks(&mut fixture, &[(0, "east"), (1, "west"), (2, "west")]);
-    Assigned::default().to(&mut fixture);
+    PartitionAssignment::default().to(&mut fixture);
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a", "b", "c"]))), (0, 0));
     for follower in [1, 2] {
@@ -40,7 +40,7 @@ fn leader(replica_selector: ReplicaSelector) -> (TestBroker, Conn) {
     (fixture, conn)
 }
 
-fn sent_to(read: &Read) -> i32 {
+fn sent_to(read: &PartitionRead) -> i32 {
     assert_eq!((read.error, read.high_watermark), (0, 3));
     assert_eq!(read.bytes.is_empty(), read.preferred >= 0, "records, or another replica");
     read.preferred
@@ -104,7 +104,8 @@ fn a_follower_that_lacks_the_offset_is_not_named() {
 #[test]
 fn a_follower_out_of_sync_dead_or_out_of_reach_is_not_named() {
     let (mut fixture, mut conn) = leader(ReplicaSelector::RackAware);
-    Assigned { partition_epoch: 8, isr: vec![0, 1], ..Assigned::default() }.to(&mut fixture);
+    PartitionAssignment { partition_epoch: 8, isr: vec![0, 1], ..PartitionAssignment::default() }
+        .to(&mut fixture);
     assert_eq!(sent_to(&WEST.ask(&mut fixture, &mut conn)), 1);
     racks(&mut fixture, &[(0, "east"), (2, "west")]);
     assert_eq!(sent_to(&WEST.ask(&mut fixture, &mut conn)), -1);
@@ -114,7 +115,7 @@ fn a_follower_out_of_sync_dead_or_out_of_reach_is_not_named() {
         endpoints: vec![Endpoint { listener: listener.into(), host: "far".into(), port: 9092 }],
     };
     let brokers = vec![broker(0, "east", "PLAINTEXT"), broker(1, "west", "OTHER")];
-    fixture.apply(Delta { brokers: Some(brokers), ..Delta::default() });
+    fixture.apply(MetadataDelta { brokers: Some(brokers), ..MetadataDelta::default() });
     assert_eq!(sent_to(&WEST.ask(&mut fixture, &mut conn)), -1);
 }
 
@@ -147,10 +148,12 @@ fn a_session_names_the_follower_until_the_consumer_takes_the_partition_out() {
 #[test]
 fn a_waiting_consumer_is_sent_on_when_a_follower_in_its_rack_is_in_sync() {
     let (mut fixture, mut conn) = leader(ReplicaSelector::RackAware);
-    Assigned { partition_epoch: 8, isr: vec![0], ..Assigned::default() }.to(&mut fixture);
+    PartitionAssignment { partition_epoch: 8, isr: vec![0], ..PartitionAssignment::default() }
+        .to(&mut fixture);
     let fetch = ConsumerFetch { offset: 3, max_wait_ms: 60_000, ..WEST };
     fetch.begin(&mut fixture, &mut conn);
-    Assigned { partition_epoch: 9, isr: vec![0, 1], ..Assigned::default() }.to(&mut fixture);
+    PartitionAssignment { partition_epoch: 9, isr: vec![0, 1], ..PartitionAssignment::default() }
+        .to(&mut fixture);
     assert_eq!(fetch.end(&mut fixture, &mut conn).preferred, 1);
 }
 
@@ -205,7 +208,8 @@ fn a_users_selector_is_asked_again_when_the_in_sync_set_or_the_brokers_change() 
         WEST.ask(fixture, &mut conn).preferred
     };
     assert_eq!(ask(&mut fixture, 1), 1);
-    Assigned { partition_epoch: 8, isr: vec![0, 2], ..Assigned::default() }.to(&mut fixture);
+    PartitionAssignment { partition_epoch: 8, isr: vec![0, 2], ..PartitionAssignment::default() }
+        .to(&mut fixture);
     assert_eq!(ask(&mut fixture, 2), 2);
     racks(&mut fixture, &[(0, "east"), (1, "west"), (2, "far west")]);
     assert_eq!(ask(&mut fixture, 2), 2);
@@ -215,7 +219,12 @@ fn a_users_selector_is_asked_again_when_the_in_sync_set_or_the_brokers_change() 
 fn a_choice_that_cannot_be_read_means_the_leader() {
     for chosen in [-1, 0, 1, 7, i64::MAX] {
         let (mut fixture, mut conn) = leader(ReplicaSelector::Policy);
-        Assigned { partition_epoch: 8, isr: vec![0, 2], ..Assigned::default() }.to(&mut fixture);
+        PartitionAssignment {
+            partition_epoch: 8,
+            isr: vec![0, 2],
+            ..PartitionAssignment::default()
+        }
+        .to(&mut fixture);
         WEST.ask(&mut fixture, &mut conn);
         let (ticket, _) = questions(&fixture);
         answer(&fixture, ticket, &[chosen]);

@@ -1,4 +1,4 @@
-//! The first who looks for a coordinator has the topic of groups created, and waits for it.
+//! The first request for a coordinator creates the topic of groups and waits for it.
 
 use krust::broker::{CoordinatorState, Flow};
 use krust::protocol::find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};

@@ -1,4 +1,4 @@
-//! What is decided elsewhere goes out as an event and comes back as an answer.
+//! A request that the policy decides becomes an event, and the policy's answer becomes the reply.
 
 use krust::broker::{Flow, Settings};
 use krust::protocol::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};

@@ -7,7 +7,7 @@ use krust::wire::Reader;
 
 use crate::double::{Frame, TestBroker, frame};
 use crate::records::{TOPIC, batch, put};
-use crate::replicas::{Assigned, FollowerFetch, alive, answer, leader, marks};
+use crate::replicas::{FollowerFetch, PartitionAssignment, alive, answer, leader, marks};
 
 fn deletion(offset: i64) -> Frame {
     let partition = DeleteRecordsPartition { partition_index: 0, offset };
@@ -24,7 +24,7 @@ fn deleted(reply: &[u8]) -> (i16, i64) {
 
 /// A leader whose three records all replicas have.
 fn fixture() -> TestBroker {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a", "b", "c"]))), (0, 0));
     for replica in [1, 2] {

@@ -1,5 +1,5 @@
-//! A broker without sockets: frames go in by hand, replies come out as bytes, decisions are taken
-//! by a double. The clock stands still until it is moved.
+//! A broker without sockets: the test passes frames in and gets replies as bytes, and a double of
+//! the policy decides. The clock moves only when the test moves it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{
-    At, Broker, ConnId, ConnectionContext, Delta, Done, Event, Flow, LogManager, Mailbox,
-    NetworkThread, Output, Peer, Policy, Received, Replies, Service, Settings, Wake,
+    Broker, ConnId, ConnectionContext, DelayedReply, Event, EventContext, Flow, LogManager,
+    Mailbox, MetadataDelta, NetworkThread, Output, Peer, Policy, ReceivedFrames, Replies, Service,
+    Settings, Wake,
 };
 use krust::clock::{Clock, ManualClock};
 use krust::ids::{Epoch, TopicId};
@@ -21,20 +22,21 @@ use tempfile::TempDir;
 
 /// The time at the start, in milliseconds since 1970.
 pub const NOW_MS: i64 = 1_700_000_000_000;
-/// For how long a test waits for what another thread does, however busy the machine is.
+/// How long a test waits for another thread, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The API key of Produce.
 const PRODUCE: i16 = 0;
-/// What a client of these tests calls itself.
+/// The client id of these tests.
 pub const CLIENT_ID: &str = "test";
 
 /// Keeps events until the test decides.
 #[derive(Default)]
 pub struct Decisions {
     waiting: Mutex<Vec<Event>>,
-    /// While a test holds this, no partition of groups becomes ready: nobody takes its news.
+    /// While a test holds this, no partition of groups becomes ready, because its events are not
+    /// accepted.
     pub loading: Mutex<()>,
-    /// How often the policy was told that something is due earlier.
+    /// How often the policy was woken because something is due earlier.
     pub hurried: AtomicUsize,
 }
 
@@ -51,7 +53,7 @@ impl Policy for Decisions {
     }
 }
 
-/// Keeps what other threads would be told.
+/// Keeps the messages to other threads.
 #[derive(Default)]
 pub struct Mail(Mutex<Vec<(usize, Wake)>>);
 
@@ -61,7 +63,7 @@ impl Mailbox<Wake> for Mail {
     }
 }
 
-/// A broker with one reactor thread, and a directory of its own.
+/// A broker with one network thread, and a directory of its own.
 pub struct TestBroker {
     pub broker: Arc<Broker>,
     pub policy: Arc<Decisions>,
@@ -71,9 +73,9 @@ pub struct TestBroker {
     version: u64,
     conns: u64,
     broken: bool,
-    /// Answers for connections that no turn was given yet.
-    done: Vec<Done>,
-    /// Removed with the last fixture that stood there.
+    /// Replies for connections that no turn was given yet.
+    done: Vec<DelayedReply>,
+    /// Removed with the last fixture that uses it.
     dir: Arc<TempDir>,
 }
 
@@ -84,15 +86,15 @@ pub struct Conn {
     replies: Replies,
     /// Frames that wait until the replies before them were sent.
     left: Vec<Vec<u8>>,
-    /// What was sent to the client.
+    /// The bytes that were sent to the client.
     pub sent: Vec<u8>,
     pub flow: Flow,
-    /// For how long it was last said not to be read from, and until when that is.
+    /// For how long it was last muted, and the end of that time.
     pub muted_ms: i32,
     until_ms: i64,
 }
 
-/// How a topic is made.
+/// The properties of a test's topic.
 #[derive(Clone, Debug)]
 pub struct Made {
     pub partitions: i32,
@@ -115,12 +117,12 @@ impl TestBroker {
         Self::at(Arc::new(tempfile::tempdir().unwrap()), settings)
     }
 
-    /// Closes in order and opens again; topics have to be created again, with their old ids.
+    /// Closes cleanly and opens again. The test creates the topics again, with their old ids.
     pub fn again(self) -> Self {
         self.again_after(|_| {})
     }
 
-    /// The same; what lies in the log directory is changed in between.
+    /// Restarts, and calls `change` on the log directory in between.
     pub fn again_after(self, change: impl FnOnce(&std::path::Path)) -> Self {
         let (dir, settings) = (self.dir.clone(), Settings::clone(&self.broker.settings()));
         drop(self);
@@ -128,7 +130,7 @@ impl TestBroker {
         Self::at(dir, settings)
     }
 
-    /// A fixture where logs may lie already.
+    /// A fixture over a directory that may have logs.
     pub fn at(dir: Arc<TempDir>, settings: Settings) -> Self {
         let log_dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
         let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
@@ -151,11 +153,11 @@ impl TestBroker {
             dir,
         };
         fixture.broker.load().unwrap();
-        fixture.apply(Delta {
+        fixture.apply(MetadataDelta {
             cluster_id: Some("krustkrustkrustkrustkr".into()),
             controller_id: Some(0),
             brokers: Some(vec![BrokerImage { id: 0, rack: None, endpoints: Vec::new() }]),
-            ..Delta::default()
+            ..MetadataDelta::default()
         });
         fixture
     }
@@ -170,23 +172,23 @@ impl TestBroker {
         log.read(read).unwrap().to_vec().unwrap()
     }
 
-    pub fn apply(&mut self, delta: Delta) {
+    pub fn apply(&mut self, delta: MetadataDelta) {
         self.version += 1;
-        let failures = self.broker.apply(Delta { version: self.version, ..delta });
+        let failures = self.broker.apply(MetadataDelta { version: self.version, ..delta });
         assert!(failures.is_empty(), "{failures:?}");
     }
 
-    /// The test broke its disk: it need not close in order.
+    /// Notes that the test broke the disk, so that the fixture need not close cleanly.
     pub fn breaks(&mut self) {
         self.broken = true;
     }
 
-    /// Makes a topic, or changes it.
+    /// Creates a topic, or changes it.
     pub fn topic(&mut self, name: &str, made: Made) {
         self.topic_of(name, TopicId([made.id; 16]), made);
     }
 
-    /// The same, with any id.
+    /// Creates a topic with any id.
     pub fn topic_of(&mut self, name: &str, id: TopicId, made: Made) {
         let state = PartitionState {
             leader: 0,
@@ -201,7 +203,10 @@ impl TestBroker {
             settings: TopicSettings { log: made.config, ..TopicSettings::default() },
             partitions: (0..made.partitions).map(|number| (number, state.clone())).collect(),
         };
-        self.apply(Delta { topics: vec![(name.into(), Some(delta))], ..Delta::default() });
+        self.apply(MetadataDelta {
+            topics: vec![(name.into(), Some(delta))],
+            ..MetadataDelta::default()
+        });
     }
 
     pub fn connect(&mut self) -> Conn {
@@ -233,8 +238,9 @@ impl TestBroker {
                 at - frame.len()..at
             })
             .collect();
-        let received = Received { buf: &buf, frames: &ranges };
-        let place = At { thread: &mut self.thread, session: conn.session.as_mut().unwrap() };
+        let received = ReceivedFrames { buf: &buf, frames: &ranges };
+        let place =
+            EventContext { thread: &mut self.thread, session: conn.session.as_mut().unwrap() };
         conn.flow = self.broker.event(place, received, &mut conn.replies);
         let left = conn.replies.left();
         conn.left = frames.get(frames.len() - left..).unwrap_or_default().to_vec();
@@ -242,7 +248,7 @@ impl TestBroker {
         conn.drain();
     }
 
-    /// Lets the reactor turn once: mail and timers.
+    /// Runs one turn of the network thread: its mailbox and timers.
     pub fn turn(&mut self, conns: &mut [&mut Conn]) {
         let mut done = std::mem::take(&mut self.done);
         let mut wakes: Vec<Wake> =
@@ -250,12 +256,12 @@ impl TestBroker {
         self.broker.wake(&mut self.thread, &mut wakes, &mut done);
         let now_ms = Clock::monotonic_ms(&self.clock);
         self.broker.expire(&mut self.thread, now_ms, &mut done);
-        for answer in done {
-            let Some(conn) = conns.iter_mut().find(|other| other.id == answer.conn) else {
-                self.done.push(answer);
+        for reply in done {
+            let Some(conn) = conns.iter_mut().find(|other| other.id == reply.conn) else {
+                self.done.push(reply);
                 continue;
             };
-            let Done { slot, output, flow, .. } = answer;
+            let DelayedReply { slot, output, flow, .. } = reply;
             assert!(conn.replies.fill(slot, output));
             conn.flow = flow;
             conn.heed(now_ms);
@@ -270,7 +276,7 @@ impl TestBroker {
         }
     }
 
-    /// Turns until `conn` was sent something, however long the disk takes.
+    /// Runs turns until a reply was sent to `conn`, however long the disk takes.
     pub fn turn_until_sent(&mut self, conn: &mut Conn) {
         until("nothing was sent", || {
             self.turn(&mut [conn]);
@@ -291,7 +297,7 @@ impl TestBroker {
         self.broker.closed(&mut self.thread, conn.id, session);
     }
 
-    /// Sends one request and takes its reply, which must be there at once. A worker may do a
+    /// Sends one request and takes its reply, which must be ready at once. A worker may do a
     /// Produce: it makes the files of a log.
     pub fn ask(&mut self, conn: &mut Conn, request: &Frame) -> Vec<u8> {
         self.event(conn, std::slice::from_ref(&request.bytes));
@@ -301,7 +307,7 @@ impl TestBroker {
         conn.reply(request)
     }
 
-    /// The same, where a worker may be asked first.
+    /// Sends one request and takes its reply, which may come from a worker.
     pub fn ask_a_worker(&mut self, conn: &mut Conn, request: &Frame) -> Vec<u8> {
         self.event(conn, std::slice::from_ref(&request.bytes));
         self.turn_until_sent(conn);
@@ -333,7 +339,7 @@ impl Conn {
         }
     }
 
-    /// Takes the reply to `request` off what was sent.
+    /// Takes the reply to `request` from the sent bytes.
     pub fn reply(&mut self, request: &Frame) -> Vec<u8> {
         assert!(self.sent.len() >= 4, "no reply to {request:?}; flow {:?}", self.flow);
         let size = u32::from_be_bytes(self.sent[..4].try_into().unwrap()) as usize;
@@ -350,7 +356,7 @@ impl Conn {
     }
 }
 
-/// Yields until `fact` holds; fails, and says what is `wrong`, when patience ends.
+/// Yields until `fact` holds. After the longest wait it fails with `wrong`.
 pub fn until(wrong: &str, mut fact: impl FnMut() -> bool) {
     let start = Instant::now();
     while !fact() {
@@ -359,7 +365,7 @@ pub fn until(wrong: &str, mut fact: impl FnMut() -> bool) {
     }
 }
 
-/// A request's bytes, and what they are.
+/// A request's bytes, with its API and version.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub key: i16,
@@ -386,7 +392,7 @@ pub fn of_client(mut frame: Frame, client_id: &str) -> Frame {
     frame
 }
 
-/// A request that is nothing but bytes after its header.
+/// A request with any bytes after its header.
 pub fn raw(key: i16, version: i16, body: &[u8]) -> Frame {
     frame(key, version, |writer, _| writer.raw(body))
 }

@@ -1,4 +1,4 @@
-//! A producer is told of each record that was refused, in the words of Kafka 3.9.1 (KIP-467).
+//! The reply to a producer names each refused record, with the messages of Kafka 3.9.1 (KIP-467).
 
 use krust::protocol::produce::{PartitionProduceResponse, ProduceResponse};
 use krust::record::batch::{Batch, BatchBuilder, BatchFields, NewRecord};
@@ -14,7 +14,7 @@ const NO_KEY: &str = "Compacted topic cannot accept message without key in topic
 
 /// Index and message of each record that was refused; the code, the message for all, and where the
 /// log starts.
-type Answer = (i16, String, i64, Vec<(i32, String)>);
+type ProduceAnswer = (i16, String, i64, Vec<(i32, String)>);
 
 fn fixture(is_compacted: bool, before_max_ms: i64) -> TestBroker {
     let mut fixture = TestBroker::new();
@@ -40,7 +40,7 @@ fn batch(records: &[(i64, Option<&[u8]>)], codec: Codec) -> Vec<u8> {
     packed
 }
 
-fn ask(fixture: &mut TestBroker, version: i16, records: &[u8]) -> Answer {
+fn ask(fixture: &mut TestBroker, version: i16, records: &[u8]) -> ProduceAnswer {
     let mut conn = fixture.connect();
     let reply = fixture.ask_a_worker(&mut conn, &produce(version, 1, records));
     let response = ProduceResponse::decode(&mut Reader::new(&reply), version).unwrap();

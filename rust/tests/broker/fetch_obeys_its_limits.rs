@@ -1,4 +1,4 @@
-//! A Fetch gives at most the bytes it asked for, but always gets on.
+//! A Fetch returns at most the bytes it asked for, but always makes progress.
 
 use krust::protocol::fetch::FetchResponse;
 use krust::wire::Reader;

@@ -175,8 +175,10 @@ fn a_recreated_topic_is_fetched_in_the_same_session() {
     let mut conn = fixture.connect();
     let full = Fetch { session: (0, 0), ..Fetch::default() };
     let id = ask(&mut fixture, &mut conn, &full.of(&[0])).1;
-    fixture
-        .apply(krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
+    fixture.apply(krust::broker::MetadataDelta {
+        topics: vec![(TOPIC.into(), None)],
+        ..Default::default()
+    });
     let next = |epoch| Fetch { session: (id, epoch), ..full }.of(&[]);
     assert_eq!(ask(&mut fixture, &mut conn, &next(1)).2[0].1, 3);
     fixture.topic(TOPIC, Made { id: 2, ..Made::default() });

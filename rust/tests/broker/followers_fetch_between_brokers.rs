@@ -2,13 +2,13 @@
 //! leader's.
 
 use krust::broker::Settings;
-use krust::broker::quotas::{Entity, Limits, Name};
-use krust::broker::{Delta, ReplicaRole};
+use krust::broker::quotas::{EntityName, QuotaEntity, QuotaLimits};
+use krust::broker::{MetadataDelta, ReplicaRole};
 
 use crate::double::TestBroker;
 use crate::records::{batch, produce, produced, put};
 use crate::replicas::{
-    ALL, Answer, Assigned, EPOCH, FollowerFetch, alive, leader, marks, partition,
+    ALL, EPOCH, FollowerAnswer, FollowerFetch, PartitionAssignment, alive, leader, marks, partition,
 };
 
 const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
@@ -20,7 +20,7 @@ fn a_client_cannot_pass_for_a_follower() {
         ..Settings::default()
     });
     alive(&mut fixture, &ALL);
-    Assigned::default().to(&mut fixture);
+    PartitionAssignment::default().to(&mut fixture);
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
     for version in [4, 11, 14, 15, 17] {
@@ -35,7 +35,7 @@ fn a_client_cannot_pass_for_a_follower() {
 
 #[test]
 fn other_leader_epochs_are_fenced_or_unknown() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
     for (leader_epoch, error) in [(EPOCH - 1, 74), (EPOCH + 1, 75)] {
@@ -49,10 +49,11 @@ fn other_leader_epochs_are_fenced_or_unknown() {
 
 #[test]
 fn a_follower_whose_log_diverges_is_told_where_and_counts_for_nothing() {
-    let mut fixture = leader(&Assigned { leader_epoch: 3, ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { leader_epoch: 3, ..PartitionAssignment::default() });
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a", "b"]))), (0, 0));
-    Assigned { partition_epoch: 8, ..Assigned::default() }.to(&mut fixture);
+    PartitionAssignment { partition_epoch: 8, ..PartitionAssignment::default() }.to(&mut fixture);
     let ask = |fixture: &mut _, conn: &mut _, (offset, last_epoch)| {
         FollowerFetch { last_epoch, ..FollowerFetch::at(1, offset) }.ask(fixture, conn)
     };
@@ -69,7 +70,7 @@ fn a_follower_whose_log_diverges_is_told_where_and_counts_for_nothing() {
 
 #[test]
 fn offsets_beyond_the_log_are_out_of_range_and_count_for_nothing() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
     for (replica, offset) in [(1, 2), (2, 9), (2, -1)] {
@@ -81,13 +82,17 @@ fn offsets_beyond_the_log_are_out_of_range_and_count_for_nothing() {
 
 #[test]
 fn a_follower_in_a_session_counts_for_the_partitions_that_it_does_not_name() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let mut conn = fixture.connect();
     let begin = FollowerFetch { session: (0, 0), ..FollowerFetch::at(1, 0) };
     let session = begin.ask(&mut fixture, &mut conn).session;
     let next = FollowerFetch { session: (session, 1), names: false, ..begin };
     fixture.clock.advance(crate::replicas::LAG_MS);
-    assert_eq!(next.ask(&mut fixture, &mut conn), Answer { session, ..Answer::default() });
+    assert_eq!(
+        next.ask(&mut fixture, &mut conn),
+        FollowerAnswer { session, ..FollowerAnswer::default() }
+    );
     fixture.clock.advance(crate::replicas::LAG_MS);
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
     fixture.broker.tick_replication();
@@ -97,14 +102,14 @@ fn a_follower_in_a_session_counts_for_the_partitions_that_it_does_not_name() {
 
 #[test]
 fn no_quota_of_clients_holds_a_follower_up() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let mut conn = fixture.connect();
     let records = batch(&[&"a".repeat(100_000)]);
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &records)), (0, 0));
-    let limits = Limits { consumer_byte_rate: Some(1.0), ..Limits::default() };
-    let clients = Entity { client_id: Some(Name::Default), ..Entity::default() };
+    let limits = QuotaLimits { consumer_byte_rate: Some(1.0), ..QuotaLimits::default() };
+    let clients = QuotaEntity { client_id: Some(EntityName::Default), ..QuotaEntity::default() };
     let quotas = Some(vec![(clients, limits)]);
-    fixture.apply(Delta { quotas, ..Delta::default() });
+    fixture.apply(MetadataDelta { quotas, ..MetadataDelta::default() });
     for _ in 0..3 {
         let answer = FollowerFetch::at(1, 0).ask(&mut fixture, &mut conn);
         assert!(answer.bytes > 100_000);
@@ -114,11 +119,16 @@ fn no_quota_of_clients_holds_a_follower_up() {
 
 #[test]
 fn a_broker_that_follows_takes_no_records() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let mut conn = fixture.connect();
     let old = fixture.broker.image();
-    Assigned { leader: 1, leader_epoch: 6, partition_epoch: 8, ..Assigned::default() }
-        .to(&mut fixture);
+    PartitionAssignment {
+        leader: 1,
+        leader_epoch: 6,
+        partition_epoch: 8,
+        ..PartitionAssignment::default()
+    }
+    .to(&mut fixture);
     assert_eq!(partition(&fixture).role(), ReplicaRole::Follower);
     let request = produce(9, 1, &batch(&["a"]));
     let reply = fixture.ask(&mut conn, &request);
@@ -131,13 +141,18 @@ fn a_broker_that_follows_takes_no_records() {
 
 #[test]
 fn a_tool_that_compares_replicas_reads_any_of_them_to_its_end() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let mut conn = fixture.connect();
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
     let tool = FollowerFetch { leader_epoch: -1, ..FollowerFetch::at(-2, 0) };
     assert!(tool.ask(&mut fixture, &mut conn).bytes > 0);
-    Assigned { leader: 1, leader_epoch: 6, partition_epoch: 8, ..Assigned::default() }
-        .to(&mut fixture);
+    PartitionAssignment {
+        leader: 1,
+        leader_epoch: 6,
+        partition_epoch: 8,
+        ..PartitionAssignment::default()
+    }
+    .to(&mut fixture);
     for version in [11, 17] {
         let answer = FollowerFetch { version, ..tool }.ask(&mut fixture, &mut conn);
         assert_eq!((answer.error, answer.bytes > 0), (0, true));

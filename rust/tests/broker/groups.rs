@@ -1,4 +1,4 @@
-//! Requests of groups as tests need them.
+//! Group requests for the tests.
 
 use krust::broker::CoordinatorState;
 use krust::ids::TopicId;
@@ -21,7 +21,7 @@ pub const GROUPS: &str = "__consumer_offsets";
 /// A group, and its partition of 50.
 pub const GROUP: (&str, i32) = ("billing", 9);
 
-/// A fixture with the topic of groups, made with id 9, and [`TOPIC`] with 3 partitions and id 1.
+/// A fixture with the topic of groups (id 9), and [`TOPIC`] with 3 partitions (id 1).
 pub fn fixture() -> TestBroker {
     let mut fixture = TestBroker::new();
     create_topics(&mut fixture);
@@ -48,11 +48,11 @@ pub fn wait_until_loaded(fixture: &TestBroker) {
     until("still loading", || !ids.iter().any(is_loading));
 }
 
-/// An offset to be committed: partition, offset, leader epoch, metadata.
-pub type Wanted<'a> = (i32, i64, i32, Option<&'a str>);
+/// An offset to commit: partition, offset, leader epoch, metadata.
+pub type OffsetToCommit<'a> = (i32, i64, i32, Option<&'a str>);
 
 /// A simple consumer's commit of offsets of [`TOPIC`].
-pub fn commit(version: i16, group_id: &str, wanted: &[Wanted<'_>]) -> Frame {
+pub fn commit(version: i16, group_id: &str, wanted: &[OffsetToCommit<'_>]) -> Frame {
     commit_as(version, (group_id, "", -1), wanted)
 }
 
@@ -60,7 +60,7 @@ pub fn commit(version: i16, group_id: &str, wanted: &[Wanted<'_>]) -> Frame {
 pub fn commit_as(
     version: i16,
     (group_id, member_id, generation): (&str, &str, i32),
-    wanted: &[Wanted<'_>],
+    wanted: &[OffsetToCommit<'_>],
 ) -> Frame {
     let partitions = wanted.iter().map(|&(partition_index, offset, epoch, metadata)| {
         OffsetCommitRequestPartition {
@@ -99,10 +99,11 @@ pub fn codes(version: i16, reply: &[u8]) -> Vec<i16> {
     partitions.map(|partition| partition.error_code).collect()
 }
 
-/// What a group has read: topic, partition, offset, leader epoch, metadata, error.
-pub type Row = (String, i32, i64, i32, String, i16);
+/// A committed offset as OffsetFetch returns it: topic, partition, offset, leader epoch, metadata,
+/// error.
+pub type OffsetRow = (String, i32, i64, i32, String, i16);
 
-/// Asks what a group has read; `partitions` of [`TOPIC`], `None`: everything.
+/// An OffsetFetch of a group. `partitions`: of [`TOPIC`]; `None`: of all topics.
 pub fn fetch(version: i16, group_id: &str, partitions: Option<&[i32]>) -> Frame {
     let (name, topic_id) = (TOPIC, TopicId([1; 16]));
     let request = if version < 8 {
@@ -122,7 +123,7 @@ pub fn fetch(version: i16, group_id: &str, partitions: Option<&[i32]>) -> Frame 
 }
 
 /// The error of the group, and its rows in order.
-pub fn fetched(version: i16, reply: &[u8]) -> (i16, Vec<Row>) {
+pub fn fetched(version: i16, reply: &[u8]) -> (i16, Vec<OffsetRow>) {
     let response = OffsetFetchResponse::decode(&mut Reader::new(reply), version).unwrap();
     let text = |metadata: Option<&str>| metadata.unwrap_or("null").to_owned();
     let mut rows = Vec::new();
@@ -155,12 +156,12 @@ pub fn ask(
     fixture: &mut TestBroker,
     conn: &mut Conn,
     (version, group_id, partitions): (i16, &str, Option<&[i32]>),
-) -> (i16, Vec<Row>) {
+) -> (i16, Vec<OffsetRow>) {
     let reply = fixture.ask(conn, &fetch(version, group_id, partitions));
     fetched(version, &reply)
 }
 
 /// Partition and offset of each row.
-pub fn offsets(rows: &[Row]) -> Vec<(i32, i64)> {
+pub fn offsets(rows: &[OffsetRow]) -> Vec<(i32, i64)> {
     rows.iter().map(|row| (row.1, row.2)).collect()
 }

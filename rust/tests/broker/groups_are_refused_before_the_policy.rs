@@ -1,6 +1,6 @@
-//! What Kafka refuses without asking the group, the policy does not hear of.
+//! Requests that Kafka refuses without reading the group do not reach the policy.
 
-use krust::broker::{Decided, Flow};
+use krust::broker::{Flow, PolicyDecisions};
 use krust::protocol::consumer_group_describe::{
     ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse,
 };
@@ -137,7 +137,10 @@ fn the_policy_answers_for_the_other_groups() {
     let result =
         map(vec![("group_id", Value::Str("ready".into())), ("error_code", Value::Int(69))]);
     let response = map(vec![("results", Value::List(vec![result]))]);
-    let answer = Decided { replies: replies(asked.ticket, response, &[]), ..Decided::default() };
+    let answer = PolicyDecisions {
+        replies: replies(asked.ticket, response, &[]),
+        ..PolicyDecisions::default()
+    };
     assert!(fixture.broker.coordinate(answer).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     let reply = conn.reply(&delete);
@@ -158,10 +161,10 @@ fn requests_behind_a_join_are_handled_after_it() {
         krust::broker::GroupState::Stable,
         vec![crate::members::member(MEMBER)],
     );
-    let answer = Decided {
+    let answer = PolicyDecisions {
         snapshots: vec![(GROUP.0.into(), Some(row))],
         replies: replies(ticket, welcome(), &[GROUP.0]),
-        ..Decided::default()
+        ..PolicyDecisions::default()
     };
     assert!(fixture.broker.coordinate(answer).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);

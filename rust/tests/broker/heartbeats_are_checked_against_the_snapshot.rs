@@ -1,4 +1,5 @@
-//! A heartbeat is answered from the row that the policy published last, as Kafka would.
+//! A heartbeat is answered from the group snapshot that the policy published last, as Kafka would
+//! answer it.
 
 use krust::broker::GroupState;
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};

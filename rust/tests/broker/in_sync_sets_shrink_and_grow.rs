@@ -1,9 +1,10 @@
-//! A follower that lags leaves the in-sync set and one that caught up joins it, once the controller
-//! has said so.
+//! A follower that lags leaves the in-sync set, and one that caught up joins it, after the
+//! controller has confirmed it.
 
 use crate::records::{batch, put};
 use crate::replicas::{
-    Assigned, FollowerFetch, LAG_MS, alive, leader, marks, partition, proposal, proposals,
+    FollowerFetch, LAG_MS, PartitionAssignment, alive, leader, marks, partition, proposal,
+    proposals,
 };
 
 const INELIGIBLE_REPLICA: i64 = 107;
@@ -11,7 +12,7 @@ const INVALID_UPDATE_VERSION: i64 = 95;
 
 #[test]
 fn a_lagging_follower_leaves() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let (mut client, mut one) = (fixture.connect(), fixture.connect());
     assert_eq!(put(&mut fixture, &mut client, (9, 1, &batch(&["a"]))), (0, 0));
     fixture.clock.advance(LAG_MS);
@@ -31,7 +32,8 @@ fn a_lagging_follower_leaves() {
 
 #[test]
 fn a_follower_that_caught_up_joins_under_its_registration() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let (mut client, mut one, mut two) = (fixture.connect(), fixture.connect(), fixture.connect());
     assert_eq!(put(&mut fixture, &mut client, (9, 1, &batch(&["a"]))), (0, 0));
     FollowerFetch::at(1, 1).ask(&mut fixture, &mut one);
@@ -51,7 +53,7 @@ fn a_follower_that_caught_up_joins_under_its_registration() {
 
 #[test]
 fn a_stale_registration_is_not_heard() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let mut conn = fixture.connect();
     let ask = |fixture: &mut _, conn: &mut _, broker_epoch| {
         FollowerFetch { broker_epoch, ..FollowerFetch::at(1, 0) }.ask(fixture, conn).error
@@ -65,7 +67,8 @@ fn a_stale_registration_is_not_heard() {
 
 #[test]
 fn a_proposal_whose_outcome_is_unknown_is_repeated() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let mut conn = fixture.connect();
     FollowerFetch::at(2, 0).ask(&mut fixture, &mut conn);
     proposal(&fixture).lose(&fixture);
@@ -86,7 +89,8 @@ fn a_proposal_whose_outcome_is_unknown_is_repeated() {
 
 #[test]
 fn an_ineligible_replica_may_be_proposed_again_later() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let mut conn = fixture.connect();
     FollowerFetch { broker_epoch: 41, ..FollowerFetch::at(2, 0) }.ask(&mut fixture, &mut conn);
     proposal(&fixture).refuse(&fixture, INELIGIBLE_REPLICA);
@@ -97,7 +101,8 @@ fn an_ineligible_replica_may_be_proposed_again_later() {
 
 #[test]
 fn proposals_wait_for_the_answer_to_those_before_them() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let mut conn = fixture.connect();
     FollowerFetch::at(2, 0).ask(&mut fixture, &mut conn);
     let first = proposal(&fixture);
@@ -112,7 +117,8 @@ fn proposals_wait_for_the_answer_to_those_before_them() {
 
 #[test]
 fn the_watermark_does_not_wait_for_a_dead_broker_outside_the_in_sync_set() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let (mut client, mut one, mut two) = (fixture.connect(), fixture.connect(), fixture.connect());
     FollowerFetch::at(1, 0).ask(&mut fixture, &mut one);
     FollowerFetch::at(2, 0).ask(&mut fixture, &mut two);
@@ -126,11 +132,13 @@ fn the_watermark_does_not_wait_for_a_dead_broker_outside_the_in_sync_set() {
 
 #[test]
 fn the_controllers_newer_word_replaces_a_proposal() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let mut conn = fixture.connect();
     FollowerFetch::at(2, 0).ask(&mut fixture, &mut conn);
     let proposed = proposal(&fixture);
-    Assigned { partition_epoch: 8, isr: vec![0], ..Assigned::default() }.to(&mut fixture);
+    PartitionAssignment { partition_epoch: 8, isr: vec![0], ..PartitionAssignment::default() }
+        .to(&mut fixture);
     proposed.lose(&fixture);
     assert_eq!(put(&mut fixture, &mut conn, (9, 1, &batch(&["a"]))), (0, 0));
     assert!(!partition(&fixture).is_led_elsewhere());

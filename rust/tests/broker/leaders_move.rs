@@ -1,10 +1,10 @@
-//! Partitions that are led elsewhere, and come back: who waits is answered, files are not lost.
+//! Partitions move to another leader and back: waiting requests are answered, and no file is lost.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 
 use krust::broker::image::{BrokerImage, Endpoint, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{CoordinatorState, Delta, ReplicaRole};
+use krust::broker::{CoordinatorState, MetadataDelta, ReplicaRole};
 use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::protocol::metadata::{MetadataRequest, MetadataResponse};
 use krust::protocol::value::Value;
@@ -36,7 +36,11 @@ fn led(id: u8, partitions: &[(i32, i32, &[i32])], config: LogConfig) -> TopicDel
 
 fn change(fixture: &mut TestBroker, name: &str, topic: Option<TopicDelta>, strays: &[(&str, i32)]) {
     let strays: HashSet<_> = strays.iter().map(|it| TopicPartition::new(it.0, it.1)).collect();
-    fixture.apply(Delta { topics: vec![(name.into(), topic)], strays, ..Delta::default() });
+    fixture.apply(MetadataDelta {
+        topics: vec![(name.into(), topic)],
+        strays,
+        ..MetadataDelta::default()
+    });
 }
 
 /// The directories of partitions, by how their names end.
@@ -146,7 +150,11 @@ fn brokers_are_listed_by_the_listener_that_asks() {
     };
     let own = BrokerImage { id: 0, rack: None, endpoints: Vec::new() };
     let brokers = vec![own, broker(1, "PLAINTEXT", 91), broker(2, "OTHER", 92)];
-    fixture.apply(Delta { brokers: Some(brokers), controller_id: Some(1), ..Delta::default() });
+    fixture.apply(MetadataDelta {
+        brokers: Some(brokers),
+        controller_id: Some(1),
+        ..MetadataDelta::default()
+    });
     let mut conn = fixture.connect();
     let request = MetadataRequest { topics: None, ..Default::default() };
     let request = frame(3, 8, |writer, version| request.encode(writer, version));
@@ -159,13 +167,13 @@ fn brokers_are_listed_by_the_listener_that_asks() {
 #[test]
 fn a_broker_without_metadata_sends_clients_to_others() {
     let mut fixture = TestBroker::new();
-    fixture.apply(Delta { waits: Some(true), ..Delta::default() });
+    fixture.apply(MetadataDelta { waits: Some(true), ..MetadataDelta::default() });
     let request = MetadataRequest { topics: None, ..Default::default() };
     let request = frame(3, 8, |writer, version| request.encode(writer, version));
     let mut conn = fixture.connect();
     fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     assert_eq!((conn.flow, conn.sent.len()), (krust::broker::Flow::Close, 0));
-    fixture.apply(Delta { waits: Some(false), ..Delta::default() });
+    fixture.apply(MetadataDelta { waits: Some(false), ..MetadataDelta::default() });
     let mut conn = fixture.connect();
     assert!(!fixture.ask(&mut conn, &request).is_empty());
 }

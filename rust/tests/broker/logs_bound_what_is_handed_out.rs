@@ -1,5 +1,5 @@
-//! What logs name is not handed out again, whatever the metadata knows: ids of producers, leader
-//! epochs.
+//! Producer ids and leader epochs that logs name are not assigned again, whatever the metadata
+//! knows.
 
 use krust::broker::Event;
 use krust::ids::{Epoch, TopicPartition};

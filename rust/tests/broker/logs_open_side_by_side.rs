@@ -1,5 +1,5 @@
-//! Several threads open the logs of a start: what they find and leave is what one finds and leaves,
-//! whatever happens meanwhile.
+//! Several threads open the logs at a start. The result is the same as with one thread, whatever
+//! fails meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{ApplyError, Broker, Delta, LogManager, Settings};
+use krust::broker::{ApplyError, Broker, LogManager, MetadataDelta, Settings};
 use krust::clock::ManualClock;
 use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
@@ -182,7 +182,7 @@ fn opened(broker: &Broker) -> Vec<ApplyError> {
         partitions: (0..LOGS).map(|number| (number, state.clone())).collect(),
     };
     let topics = vec![("t".into(), Some(topic))];
-    broker.apply(Delta { version: 1, topics, ..Delta::default() })
+    broker.apply(MetadataDelta { version: 1, topics, ..MetadataDelta::default() })
 }
 
 fn log_states(broker: &Broker) -> LogStates {

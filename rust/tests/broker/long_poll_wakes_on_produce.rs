@@ -1,4 +1,4 @@
-//! A Fetch that finds too little waits, and is answered by the records or by its time.
+//! A Fetch that finds too few bytes waits, and is answered when records arrive or its time is up.
 
 use krust::broker::Flow;
 
@@ -81,8 +81,10 @@ fn a_fetch_is_answered_at_once_on_an_error_and_when_the_topic_is_deleted() {
     let poll = POLL.of(&[0]);
     fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
     fixture.turn(&mut [&mut reader]);
-    fixture
-        .apply(krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
+    fixture.apply(krust::broker::MetadataDelta {
+        topics: vec![(TOPIC.into(), None)],
+        ..Default::default()
+    });
     fixture.turn(&mut [&mut reader]);
     assert_eq!(fetched(12, &reader.reply(&poll)).2[0].1, 3);
 }

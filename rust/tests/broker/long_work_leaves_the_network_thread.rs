@@ -1,6 +1,5 @@
-//! What takes long is done by workers: large compressed batches are checked there, records are
-//! converted for old consumers, and segments are made. The network thread does little, and order
-//! stays.
+//! Workers do what takes long: they check large compressed batches, convert records for old
+//! consumers and make segments. The network thread does little, and the order of replies stays.
 
 use std::sync::Arc;
 

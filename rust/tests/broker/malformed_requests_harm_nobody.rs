@@ -1,4 +1,4 @@
-//! Whatever a frame holds: no panic, and the next connection is served.
+//! Whatever bytes a frame has, no thread panics, and the next connection is served.
 
 use krust::broker::{Flow, apis};
 use krust::protocol::value::Value;

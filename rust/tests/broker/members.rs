@@ -1,7 +1,7 @@
-//! Members of groups as tests need them: their requests, and what a policy says of them.
+//! Members of groups for the tests: their requests, and the snapshots that a policy publishes.
 
 use krust::broker::{
-    Decided, GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, Ticket,
+    GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, PolicyDecisions, Ticket,
 };
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use krust::protocol::join_group::{
@@ -50,7 +50,8 @@ pub fn publish(fixture: &TestBroker, state: GroupState) {
 }
 
 pub fn publish_row(fixture: &TestBroker, row: Option<GroupSnapshot>) {
-    let decided = Decided { snapshots: vec![(GROUP.0.into(), row)], ..Decided::default() };
+    let decided =
+        PolicyDecisions { snapshots: vec![(GROUP.0.into(), row)], ..PolicyDecisions::default() };
     assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }
 
@@ -104,12 +105,12 @@ pub fn metadata() -> Value {
 /// Writes [`GROUP`]'s metadata.
 pub fn store(fixture: &TestBroker) {
     let records = vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))];
-    let decided = Decided { records, ..Decided::default() };
+    let decided = PolicyDecisions { records, ..PolicyDecisions::default() };
     assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
 }
 
-/// What a broker does while [`GROUP`], which lies in the log, is read, once requests do not wait
-/// for that any more; the fixture when it was read.
+/// Runs `while_loading` while [`GROUP`] is read from the log and requests no longer wait for it.
+/// Returns the fixture after the group was read.
 pub fn while_read(meanwhile: impl FnOnce(&mut TestBroker, &mut Conn)) -> (TestBroker, Conn) {
     let fixture = fixture();
     store(&fixture);
@@ -125,7 +126,7 @@ pub fn while_read(meanwhile: impl FnOnce(&mut TestBroker, &mut Conn)) -> (TestBr
     (fixture, conn)
 }
 
-/// What a policy answers a join with.
+/// The policy's answer to a join.
 pub fn welcome() -> Value {
     map(vec![
         ("error_code", Value::Int(0)),
@@ -145,7 +146,7 @@ pub fn replies(
     vec![(ticket, response, groups.iter().map(ToString::to_string).collect())]
 }
 
-/// The members that a fixture's policy hears are silent, as `group/member`.
+/// The members whose sessions expired, as the policy gets them: `group/member`.
 pub fn expired(fixture: &TestBroker) -> Vec<String> {
     let mut found = Vec::new();
     for event in fixture.broker.expire_sessions() {

@@ -1,4 +1,4 @@
-//! What a group commits is what it fetches, at every version, and nothing else.
+//! A group fetches exactly the offsets that it committed, at every version.
 
 use krust::broker::{Flow, GroupRecord, Settings};
 use krust::ids::TopicId;
@@ -13,12 +13,12 @@ use krust::wire::Reader;
 
 use crate::double::{Frame, Made, TestBroker, frame, until};
 use crate::groups::{
-    GROUP, GROUPS, Row, ask, codes, commit, commit_as, committed, create_topics, fetch, fetched,
-    fixture, groups_topic, offsets,
+    GROUP, GROUPS, OffsetRow, ask, codes, commit, commit_as, committed, create_topics, fetch,
+    fetched, fixture, groups_topic, offsets,
 };
 use crate::records::TOPIC;
 
-fn row(partition: i32, offset: i64, epoch: i32, metadata: &str) -> Row {
+fn row(partition: i32, offset: i64, epoch: i32, metadata: &str) -> OffsetRow {
     (TOPIC.into(), partition, offset, epoch, metadata.into(), 0)
 }
 
@@ -86,7 +86,7 @@ fn a_partition_that_cannot_be_committed_is_refused_alone() {
     }
     let (_, rows) = ask(&mut fixture, &mut conn, (9, GROUP.0, None));
     assert_eq!(offsets(&rows), [(0, 1), (2, 4)]);
-    // The group has its say before anybody measures metadata, and after the topic's is known.
+    // The group's checks come before that of the metadata, and after that of the topic.
     for (version, refused) in [(8, 22), (9, 69)] {
         let request = commit_as(version, ("other", "m", 3), &wanted);
         let codes = committed(&mut fixture, &mut conn, &request);

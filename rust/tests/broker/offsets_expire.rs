@@ -1,4 +1,4 @@
-//! Offsets go when their time is up, and the policy hears of groups that have none left.
+//! Offsets are removed when they expire, and the policy learns of groups that have none left.
 
 use krust::broker::{Event, GroupKind, GroupRecord, GroupSnapshot, GroupState};
 use krust::protocol::offset_commit::{
@@ -205,7 +205,8 @@ fn more_offsets_than_a_slice_holds_expire_in_one_round_and_their_group_is_named_
     assert_eq!(named(&fixture.events()), [("OffsetsExpired", Some(&other))]);
     assert_eq!(ask(&mut fixture, &mut conn, (8, "other", None)).1.len(), 0);
     assert_eq!(ask(&mut fixture, &mut conn, (8, GROUP.0, None)).1.len(), 1_300);
-    let deleted = krust::broker::Delta { topics: vec![(TOPIC.into(), None)], ..Default::default() };
+    let deleted =
+        krust::broker::MetadataDelta { topics: vec![(TOPIC.into(), None)], ..Default::default() };
     fixture.apply(deleted);
     assert_eq!(ask(&mut fixture, &mut conn, (8, GROUP.0, None)).1.len(), 0);
 }

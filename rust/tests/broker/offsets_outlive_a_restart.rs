@@ -1,4 +1,4 @@
-//! A restart reads what was committed off the log: krust's own, and Kafka's.
+//! A restart reads committed offsets from the log, krust's and Kafka's.
 
 use std::path::Path;
 use std::process::Command;
@@ -128,7 +128,7 @@ fn the_policy_gets_its_groups_back_and_dropped_offsets_stay_dropped() {
     let mut groups = fixture.broker.groups_with_offsets();
     groups.sort();
     assert_eq!(groups, [GROUP.0, "kept"]);
-    // Until the policy says who is a member, nobody is refused as a stranger.
+    // Until the policy has published the members, no request is refused as a stranger's.
     let request = commit_as(8, (GROUP.0, "m", 2), &[(0, 4, -1, None)]);
     assert_eq!(committed(&mut fixture, &mut conn, &request), [14]);
 }

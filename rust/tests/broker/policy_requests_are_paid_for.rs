@@ -1,7 +1,7 @@
-//! What a request costs the policy is known before it is a tree, leased as long as it exists, and
-//! bounded; a request on many things is asked in slices.
+//! The memory of a request for the policy is known before its tree is built, leased while the tree
+//! exists, and bounded. A request on many items is submitted in slices.
 
-use krust::broker::{Decided, Flow, Settings, Ticket};
+use krust::broker::{Flow, PolicyDecisions, Settings, Ticket};
 use krust::protocol::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
 use krust::protocol::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse,
@@ -177,7 +177,10 @@ fn a_slice_of_groups_is_asked_when_the_one_before_is_committed() {
         let shown = |id: &Value| map(vec![("group_id", id.clone())]);
         let groups = Value::List(asked.iter().map(shown).collect());
         let replies = replies(event.ticket, map(vec![("groups", groups)]), &[]);
-        let failed = fixture.broker.coordinate(Decided { replies, ..Decided::default() }).unwrap();
+        let failed = fixture
+            .broker
+            .coordinate(PolicyDecisions { replies, ..PolicyDecisions::default() })
+            .unwrap();
         assert!(failed.is_empty());
         fixture.turn(&mut [&mut conn]);
     }

@@ -1,7 +1,7 @@
-//! A member of a consumer group that has no news, and for whom there is none, is answered from the
-//! row that the policy published last; its commits and fetches are judged by its epoch.
+//! The heartbeat of a consumer group's member without changes is answered from the snapshot that
+//! the policy published last. Its commits and fetches are checked by its epoch.
 
-use krust::broker::{GroupKind, GroupSnapshot, GroupState, MemberSnapshot, Role};
+use krust::broker::{GroupKind, GroupSnapshot, GroupState, MemberRole, MemberSnapshot};
 use krust::protocol::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
@@ -16,11 +16,11 @@ use crate::members::{
 
 const EPOCH: i32 = 5;
 const INTERVAL_MS: i32 = 3000;
-/// A member that speaks the classic protocol, and its generation.
-const GUEST: (&str, i32) = ("guest", 4);
+/// A member that uses the classic protocol, and its generation.
+const CLASSIC_MEMBER: (&str, i32) = ("classic", 4);
 
 fn consumer(member_id: &str, epoch: i32, quiet: bool) -> MemberSnapshot {
-    MemberSnapshot { role: Role::Consumer { epoch, quiet }, ..member(member_id) }
+    MemberSnapshot { role: MemberRole::Consumer { epoch, quiet }, ..member(member_id) }
 }
 
 fn group(state: GroupState, members: Vec<MemberSnapshot>) -> Option<GroupSnapshot> {
@@ -28,16 +28,16 @@ fn group(state: GroupState, members: Vec<MemberSnapshot>) -> Option<GroupSnapsho
     Some(GroupSnapshot { kind, generation: 6, ..row(state, members) })
 }
 
-/// Publishes [`MEMBER`], [`STATIC`], [`GUEST`] and one for whom there is news.
+/// Publishes [`MEMBER`], [`STATIC`], [`CLASSIC_MEMBER`] and one for whom there is news.
 fn publish(fixture: &TestBroker, rejoin: bool) {
     let fixed =
         MemberSnapshot { instance_id: Some(STATIC.1.into()), ..consumer(STATIC.0, 6, true) };
-    let role = Role::ClassicMember { generation: GUEST.1, rejoin };
-    let guest = MemberSnapshot { role, ..member(GUEST.0) };
+    let role = MemberRole::ClassicMember { generation: CLASSIC_MEMBER.1, rejoin };
+    let classic = MemberSnapshot { role, ..member(CLASSIC_MEMBER.0) };
     let members = vec![
         consumer(MEMBER, EPOCH, true),
         fixed,
-        guest,
+        classic,
         consumer("told", EPOCH, false),
         consumer("new", 0, true),
     ];
@@ -106,7 +106,7 @@ fn an_unchanged_heartbeat_is_answered_without_the_policy() {
             ("new", 0),
             ("told", EPOCH),
             ("stranger", EPOCH),
-            (GUEST.0, GUEST.1),
+            (CLASSIC_MEMBER.0, CLASSIC_MEMBER.1),
         ] {
             assert!(is_asked(says(member_id, epoch)), "{member_id} {epoch}");
         }
@@ -141,14 +141,14 @@ fn every_heartbeat_restarts_the_session() {
     let mut conn = fixture.connect();
     assert!(!is_asked(&mut fixture, 1, &says(MEMBER, EPOCH)));
     assert!(is_asked(&mut fixture, 1, &says("told", EPOCH)));
-    assert_eq!(beat(&mut fixture, &mut conn, &heartbeat(4, GUEST.0, GUEST.1)), 0);
+    assert_eq!(beat(&mut fixture, &mut conn, &heartbeat(4, CLASSIC_MEMBER.0, CLASSIC_MEMBER.1)), 0);
     let request = commit_as(9, (GROUP.0, STATIC.0, 6), &[(0, 1, -1, None)]);
     assert_eq!(committed(&mut fixture, &mut conn, &request), [0]);
     fixture.clock.advance(1);
     let named = |member_id: &str| format!("{}/{member_id}", GROUP.0);
     assert_eq!(expired(&fixture), [named("new"), named(STATIC.0)], "a commit is none, as in Kafka");
     fixture.clock.advance(SESSION_MS - 1);
-    assert_eq!(expired(&fixture), [named(GUEST.0), named(MEMBER), named("told")]);
+    assert_eq!(expired(&fixture), [named(CLASSIC_MEMBER.0), named(MEMBER), named("told")]);
 }
 
 #[test]
@@ -159,10 +159,10 @@ fn a_classic_member_that_must_rejoin_gets_rebalance_in_progress() {
         publish(&fixture, rejoin);
         for version in 0..=4 {
             let mut ask = |request| beat(&mut fixture, &mut conn, &request);
-            assert_eq!(ask(heartbeat(version, GUEST.0, GUEST.1)), wanted);
-            assert_eq!(ask(heartbeat(version, GUEST.0, GUEST.1 + 1)), 22);
+            assert_eq!(ask(heartbeat(version, CLASSIC_MEMBER.0, CLASSIC_MEMBER.1)), wanted);
+            assert_eq!(ask(heartbeat(version, CLASSIC_MEMBER.0, CLASSIC_MEMBER.1 + 1)), 22);
             assert_eq!(ask(heartbeat(version, MEMBER, EPOCH)), 25, "it speaks the other protocol");
-            assert_eq!(ask(heartbeat(version, "stranger", GUEST.1)), 25);
+            assert_eq!(ask(heartbeat(version, "stranger", CLASSIC_MEMBER.1)), 25);
         }
     }
     assert!(fixture.events().is_empty());
@@ -192,16 +192,16 @@ fn a_commit_is_checked_against_the_members_epoch() {
         assert_eq!(commits(MEMBER, -1), 113);
         assert_eq!(commits("stranger", EPOCH), 25);
         assert_eq!(commits("", -1), 25, "it has members");
-        assert_eq!(commits(GUEST.0, GUEST.1), 0);
-        assert_eq!(commits(GUEST.0, GUEST.1 + 1), 22);
+        assert_eq!(commits(CLASSIC_MEMBER.0, CLASSIC_MEMBER.1), 0);
+        assert_eq!(commits(CLASSIC_MEMBER.0, CLASSIC_MEMBER.1 + 1), 22);
     }
     for version in 1..=8 {
         let mut commits =
             |member_id, epoch| commits(&mut fixture, &mut conn, (version, member_id, epoch));
         assert_eq!(commits(MEMBER, EPOCH), 35, "v{version} has no epochs");
         assert_eq!(commits("stranger", EPOCH), 25);
-        assert_eq!(commits(GUEST.0, GUEST.1), 0);
-        assert_eq!(commits(GUEST.0, GUEST.1 + 1), 22);
+        assert_eq!(commits(CLASSIC_MEMBER.0, CLASSIC_MEMBER.1), 0);
+        assert_eq!(commits(CLASSIC_MEMBER.0, CLASSIC_MEMBER.1 + 1), 22);
     }
     publish_row(&fixture, group(GroupState::Empty, vec![]));
     let request = commit(9, GROUP.0, &[(0, 1, -1, None)]);
@@ -231,8 +231,8 @@ fn an_offset_fetch_is_checked_against_the_members_epoch() {
         assert_eq!(ask(version, GROUP.0, Some(""), -1), (25, 0));
         assert_eq!(ask(version, GROUP.0, None, EPOCH), (25, 0));
         assert_eq!(ask(version, GROUP.0, None, -1), (0, 1), "an admin");
-        assert_eq!(ask(version, GROUP.0, Some(GUEST.0), GUEST.1), (0, 1));
-        assert_eq!(ask(version, GROUP.0, Some(GUEST.0), GUEST.1 + 1), (22, 0));
+        assert_eq!(ask(version, GROUP.0, Some(CLASSIC_MEMBER.0), CLASSIC_MEMBER.1), (0, 1));
+        assert_eq!(ask(version, GROUP.0, Some(CLASSIC_MEMBER.0), CLASSIC_MEMBER.1 + 1), (22, 0));
         assert_eq!(ask(version, "other", Some(MEMBER), EPOCH), (0, 0), "no snapshot has it");
     }
     assert_eq!(ask(8, GROUP.0, Some("stranger"), EPOCH), (0, 1), "v8 does not say who asks");

@@ -1,8 +1,8 @@
-//! Whoever uses more than a quota allows is answered at once, told to wait, and not read from
-//! meanwhile.
+//! A client that exceeds its quota is answered at once with a throttle time, and its connection is
+//! not read meanwhile.
 
-use krust::broker::quotas::{Entity, Limits, Name};
-use krust::broker::{Delta, Flow, Service};
+use krust::broker::quotas::{EntityName, QuotaEntity, QuotaLimits};
+use krust::broker::{Flow, MetadataDelta, Service};
 use krust::protocol::fetch::FetchResponse;
 use krust::protocol::metadata::{MetadataRequest, MetadataResponse};
 use krust::protocol::produce::ProduceResponse;
@@ -16,32 +16,32 @@ use crate::records::{Fetch, TOPIC, batch, fetched, produce, values};
 const RATE: f64 = 1000.0;
 const AT_ONCE: usize = 10_000;
 
-fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
-    let mut limits = Limits::default();
+fn limits(change: impl FnOnce(&mut QuotaLimits)) -> QuotaLimits {
+    let mut limits = QuotaLimits::default();
     change(&mut limits);
     limits
 }
 
-fn named(name: &str) -> Option<Name> {
-    Some(Name::Is(name.into()))
+fn named(name: &str) -> Option<EntityName> {
+    Some(EntityName::Is(name.into()))
 }
 
-fn of_clients() -> Entity {
-    Entity { client_id: Some(Name::Default), ..Entity::default() }
+fn of_clients() -> QuotaEntity {
+    QuotaEntity { client_id: Some(EntityName::Default), ..QuotaEntity::default() }
 }
 
-fn fixture(rows: Vec<(Entity, Limits)>) -> TestBroker {
+fn fixture(rows: Vec<(QuotaEntity, QuotaLimits)>) -> TestBroker {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
-    fixture.apply(Delta { quotas: Some(rows), ..Delta::default() });
+    fixture.apply(MetadataDelta { quotas: Some(rows), ..MetadataDelta::default() });
     fixture
 }
 
-fn producers(rate: f64) -> Limits {
+fn producers(rate: f64) -> QuotaLimits {
     limits(|it| it.producer_byte_rate = Some(rate))
 }
 
-fn consumers(rate: f64) -> Limits {
+fn consumers(rate: f64) -> QuotaLimits {
     limits(|it| it.consumer_byte_rate = Some(rate))
 }
 
@@ -124,7 +124,7 @@ fn an_acknowledgement_that_waits_for_the_disk_bears_the_throttle_time() {
 
 #[test]
 fn a_users_clients_share_its_rate_and_client_ids_have_their_own() {
-    let user = Entity { user: named("ANONYMOUS"), ..Entity::default() };
+    let user = QuotaEntity { user: named("ANONYMOUS"), ..QuotaEntity::default() };
     for (entity, shared) in [(user, true), (of_clients(), false)] {
         let mut fixture = fixture(vec![(entity, producers(RATE))]);
         let (mut one, mut two) = (fixture.connect(), fixture.connect());
@@ -144,19 +144,19 @@ fn another_table_holds_from_the_next_request_on_and_forgets_nothing() {
     assert_eq!(put(&mut fixture, &mut conn, &large(9, 1, 1000)), 1000);
     let small = produce(9, 1, &batch(&["a"]));
     let rows = vec![(of_clients(), producers(100.0 * RATE))];
-    fixture.apply(Delta { quotas: Some(rows), ..Delta::default() });
+    fixture.apply(MetadataDelta { quotas: Some(rows), ..MetadataDelta::default() });
     assert_eq!(put(&mut fixture, &mut conn, &small), 0);
     let rows = vec![(of_clients(), producers(RATE))];
-    fixture.apply(Delta { quotas: Some(rows), ..Delta::default() });
+    fixture.apply(MetadataDelta { quotas: Some(rows), ..MetadataDelta::default() });
     assert!(put(&mut fixture, &mut conn, &small) > 1000);
-    fixture.apply(Delta { quotas: Some(Vec::new()), ..Delta::default() });
+    fixture.apply(MetadataDelta { quotas: Some(Vec::new()), ..MetadataDelta::default() });
     assert_eq!(put(&mut fixture, &mut conn, &small), 0);
-    fixture.apply(Delta::default());
+    fixture.apply(MetadataDelta::default());
     assert_eq!(put(&mut fixture, &mut conn, &small), 0);
 }
 
 /// A fixture with these many batches of 1000 bytes and more.
-fn filled(rows: Vec<(Entity, Limits)>, batches: usize) -> TestBroker {
+fn filled(rows: Vec<(QuotaEntity, QuotaLimits)>, batches: usize) -> TestBroker {
     let mut fixture = fixture(rows);
     let mut conn = fixture.connect();
     for _ in 0..batches {
@@ -314,7 +314,7 @@ fn requests_that_the_policy_throttles_mute_their_connection() {
 
 #[test]
 fn connections_beyond_the_rate_of_their_address_are_closed() {
-    let entity = Entity { ip: named("10.0.0.1"), ..Entity::default() };
+    let entity = QuotaEntity { ip: named("10.0.0.1"), ..QuotaEntity::default() };
     let mut fixture = fixture(vec![(entity, limits(|it| it.connection_creation_rate = Some(2.0)))]);
     let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     let came = |fixture: &mut TestBroker, ip| {
@@ -326,6 +326,6 @@ fn connections_beyond_the_rate_of_their_address_are_closed() {
     assert!((0..100).all(|_| came(&mut fixture, there).is_none()));
     fixture.clock.advance(500);
     assert_eq!(came(&mut fixture, here), None);
-    fixture.apply(Delta { quotas: Some(Vec::new()), ..Delta::default() });
+    fixture.apply(MetadataDelta { quotas: Some(Vec::new()), ..MetadataDelta::default() });
     assert!((0..100).all(|_| came(&mut fixture, here).is_none()));
 }

@@ -1,6 +1,6 @@
-//! Consumers that say in which rack they are, and brokers that have one.
+//! Consumers with a rack, and brokers with a rack.
 
-use krust::broker::Delta;
+use krust::broker::MetadataDelta;
 use krust::broker::image::{BrokerImage, Endpoint};
 use krust::ids::TopicId;
 use krust::protocol::fetch::{
@@ -44,7 +44,7 @@ impl ConsumerFetch {
 
 /// The answer of the partition; `None` if it is not in the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct PartitionRead {
     pub error: i16,
     pub preferred: i32,
     pub high_watermark: i64,
@@ -81,7 +81,7 @@ impl ConsumerFetch {
     }
 
     /// Sends it; the answer, which must be there at once.
-    pub fn ask(&self, fixture: &mut TestBroker, conn: &mut Conn) -> Read {
+    pub fn ask(&self, fixture: &mut TestBroker, conn: &mut Conn) -> PartitionRead {
         let request = self.frame();
         let reply = fixture.ask(conn, &request);
         self.read(&reply).1.unwrap()
@@ -94,18 +94,18 @@ impl ConsumerFetch {
     }
 
     /// The answer, after one turn of the network thread.
-    pub fn end(&self, fixture: &mut TestBroker, conn: &mut Conn) -> Read {
+    pub fn end(&self, fixture: &mut TestBroker, conn: &mut Conn) -> PartitionRead {
         fixture.turn(&mut [conn]);
         let reply = conn.reply(&self.frame());
         self.read(&reply).1.unwrap()
     }
 
     /// The session, and the answer of the partition.
-    pub fn read(&self, reply: &[u8]) -> (i32, Option<Read>) {
+    pub fn read(&self, reply: &[u8]) -> (i32, Option<PartitionRead>) {
         let response = FetchResponse::decode(&mut Reader::new(reply), self.version).unwrap();
         assert_eq!(response.error_code, 0);
         let data = response.responses.first().and_then(|topic| topic.partitions.first());
-        let read = data.map(|data| Read {
+        let read = data.map(|data| PartitionRead {
             error: data.error_code,
             preferred: data.preferred_read_replica,
             high_watermark: data.high_watermark,
@@ -126,5 +126,5 @@ pub fn racks(fixture: &mut TestBroker, racks: &[(i32, &str)]) {
         endpoints: vec![Endpoint { listener: "PLAINTEXT".into(), host: "far".into(), port: 9092 }],
     };
     let brokers = Some(racks.iter().map(broker).collect());
-    fixture.apply(Delta { brokers, ..Delta::default() });
+    fixture.apply(MetadataDelta { brokers, ..MetadataDelta::default() });
 }

@@ -1,4 +1,4 @@
-//! Requests and batches as tests need them.
+//! Produce and Fetch requests and batches for the tests.
 
 use krust::ids::TopicId;
 use krust::protocol::RecordsField;
@@ -82,12 +82,12 @@ pub fn produce_to(version: i16, acks: i16, partitions: &[(i32, &[u8])]) -> Frame
     frame(0, version, |writer, version| request.encode(writer, version))
 }
 
-/// What a Produce said of its first partition: error and base offset.
+/// The answer to a Produce for its first partition: error and base offset.
 pub fn produced(version: i16, reply: &[u8]) -> (i16, i64) {
     produced_to(version, reply)[0]
 }
 
-/// The same of each.
+/// The answer for each partition.
 pub fn produced_to(version: i16, reply: &[u8]) -> Vec<(i16, i64)> {
     let response = ProduceResponse::decode(&mut Reader::new(reply), version).unwrap();
     let partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);

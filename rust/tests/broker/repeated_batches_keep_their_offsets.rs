@@ -1,4 +1,4 @@
-//! An idempotent producer that sends a batch again is told where it went the first time.
+//! An idempotent producer that repeats a batch gets its original offsets.
 
 use krust::record::compression::Codec;
 

@@ -1,5 +1,5 @@
-//! What a request names a thousand times costs one answer: 12 KB that named one large topic
-//! thousands of times took gigabytes.
+//! A name that a request repeats a thousand times costs one answer. Before, 12 KB that named one
+//! large topic thousands of times took gigabytes.
 
 use krust::ids::TopicId;
 use krust::protocol::describe_log_dirs::{

@@ -1,7 +1,8 @@
-//! A partition that this broker leads with followers on brokers 1 and 2, which are played by hand.
+//! A partition that this broker leads. The test sends the requests of its followers, brokers 1 and
+//! 2.
 
 use krust::broker::image::{BrokerImage, PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Delta, Event, Partition, Settings};
+use krust::broker::{Event, MetadataDelta, Partition, Settings};
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState,
@@ -22,7 +23,7 @@ pub const LAG_MS: i64 = 10_000;
 
 /// The state of partition 0 of [`TOPIC`].
 #[derive(Clone, Debug)]
-pub struct Assigned {
+pub struct PartitionAssignment {
     pub leader: i32,
     pub leader_epoch: i32,
     pub partition_epoch: i32,
@@ -32,7 +33,7 @@ pub struct Assigned {
     pub config: LogConfig,
 }
 
-impl Default for Assigned {
+impl Default for PartitionAssignment {
     fn default() -> Self {
         Self {
             leader: 0,
@@ -46,8 +47,8 @@ impl Default for Assigned {
     }
 }
 
-impl Assigned {
-    /// Has the controller say so.
+impl PartitionAssignment {
+    /// Applies the controller's assignment.
     pub fn to(&self, fixture: &mut TestBroker) {
         let state = PartitionState {
             leader: self.leader,
@@ -66,7 +67,10 @@ impl Assigned {
             },
             partitions: vec![(0, state)],
         };
-        fixture.apply(Delta { topics: vec![(TOPIC.into(), Some(topic))], ..Delta::default() });
+        fixture.apply(MetadataDelta {
+            topics: vec![(TOPIC.into(), Some(topic))],
+            ..MetadataDelta::default()
+        });
     }
 }
 
@@ -82,7 +86,7 @@ pub fn fixture() -> TestBroker {
 }
 
 /// The same, leading the partition in this state.
-pub fn leader(assigned: &Assigned) -> TestBroker {
+pub fn leader(assigned: &PartitionAssignment) -> TestBroker {
     let mut fixture = fixture();
     assigned.to(&mut fixture);
     fixture
@@ -92,7 +96,7 @@ pub fn leader(assigned: &Assigned) -> TestBroker {
 pub fn alive(fixture: &mut TestBroker, ids: &[i32]) {
     let broker = |id: &i32| BrokerImage { id: *id, rack: None, endpoints: Vec::new() };
     let brokers = Some(ids.iter().map(broker).collect());
-    fixture.apply(Delta { brokers, ..Delta::default() });
+    fixture.apply(MetadataDelta { brokers, ..MetadataDelta::default() });
 }
 
 /// The partition.
@@ -142,7 +146,7 @@ impl Default for FollowerFetch {
 
 /// The answer to a follower.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct FollowerAnswer {
     pub session: i32,
     pub error: i16,
     pub high_watermark: i64,
@@ -190,7 +194,7 @@ impl FollowerFetch {
     }
 
     /// Sends it; the answer, which must be there at once.
-    pub fn ask(&self, fixture: &mut TestBroker, conn: &mut Conn) -> Answer {
+    pub fn ask(&self, fixture: &mut TestBroker, conn: &mut Conn) -> FollowerAnswer {
         let request = self.frame();
         let reply = fixture.ask(conn, &request);
         answer(self.version, &reply)
@@ -198,12 +202,12 @@ impl FollowerFetch {
 }
 
 /// The answer of the partition; the default if it is not in the reply.
-pub fn answer(version: i16, reply: &[u8]) -> Answer {
+pub fn answer(version: i16, reply: &[u8]) -> FollowerAnswer {
     let response = FetchResponse::decode(&mut Reader::new(reply), version).unwrap();
     assert_eq!(response.error_code, 0);
     let session = response.session_id;
     let data = response.responses.first().and_then(|topic| topic.partitions.first());
-    data.map_or(Answer { session, ..Answer::default() }, |data| Answer {
+    data.map_or(FollowerAnswer { session, ..FollowerAnswer::default() }, |data| FollowerAnswer {
         session,
         error: data.error_code,
         high_watermark: data.high_watermark,
@@ -215,13 +219,13 @@ pub fn answer(version: i16, reply: &[u8]) -> Answer {
 
 /// A proposed in-sync set: its event, and the members with their broker epochs.
 #[derive(Debug)]
-pub struct Proposed {
+pub struct ReceivedProposal {
     pub event: Event,
     pub members: Vec<(i64, i64)>,
 }
 
 /// The proposals that wait for the policy. Each is of one partition.
-pub fn proposals(fixture: &TestBroker) -> Vec<Proposed> {
+pub fn proposals(fixture: &TestBroker) -> Vec<ReceivedProposal> {
     let events = fixture.events().into_iter().filter(|event| event.api == "AlterPartition");
     let proposed = events.map(|event| {
         let partition = first(first(&event.request, "topics"), "partitions");
@@ -233,25 +237,25 @@ pub fn proposals(fixture: &TestBroker) -> Vec<Proposed> {
             (int("broker_id"), int("broker_epoch"))
         });
         let members = members.collect();
-        Proposed { event, members }
+        ReceivedProposal { event, members }
     });
     proposed.collect()
 }
 
 /// The one proposal that waits.
-pub fn proposal(fixture: &TestBroker) -> Proposed {
+pub fn proposal(fixture: &TestBroker) -> ReceivedProposal {
     let mut all = proposals(fixture);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
-impl Proposed {
+impl ReceivedProposal {
     /// The ids of its members.
     pub fn ids(&self) -> Vec<i64> {
         self.members.iter().map(|member| member.0).collect()
     }
 
-    /// The controller takes it; the partition epoch is now this.
+    /// The controller accepts it with this partition epoch.
     pub fn commit(&self, fixture: &TestBroker, partition_epoch: i64) {
         let isr = self.ids().into_iter().map(Value::Int).collect();
         self.answer(
@@ -273,7 +277,7 @@ impl Proposed {
         self.answer(fixture, map(result));
     }
 
-    /// Nobody knows whether the controller has it.
+    /// It is unknown whether the controller received it.
     pub fn lose(&self, fixture: &TestBroker) {
         let answer = map(vec![("error_code", Value::Int(7)), ("topics", Value::List(vec![]))]);
         fixture.broker.answer(self.event.ticket, &answer).unwrap();

@@ -1,7 +1,8 @@
-//! What the policy decides of groups is written, then holds, then is told: in that order.
+//! The policy's decisions on groups are written first, then they take effect, then the replies are
+//! sent.
 
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Decided, Delta, Flow, GroupRecord, GroupState};
+use krust::broker::{Flow, GroupRecord, GroupState, MetadataDelta, PolicyDecisions};
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 use krust::protocol::value::Value;
@@ -55,11 +56,14 @@ fn change(
         },
         partitions: (0..).zip(partitions).collect(),
     };
-    fixture.apply(Delta { topics: vec![(GROUPS.into(), Some(topic))], ..Delta::default() });
+    fixture.apply(MetadataDelta {
+        topics: vec![(GROUPS.into(), Some(topic))],
+        ..MetadataDelta::default()
+    });
 }
 
-fn decided(ticket: krust::broker::Ticket) -> Decided {
-    Decided {
+fn decided(ticket: krust::broker::Ticket) -> PolicyDecisions {
+    PolicyDecisions {
         records: vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))],
         snapshots: vec![(GROUP.0.into(), Some(row(GroupState::Stable, vec![member(MEMBER)])))],
         replies: replies(ticket, welcome(), &[GROUP.0]),
@@ -86,8 +90,10 @@ fn a_reply_waits_until_its_records_are_committed() {
         let describe = join(version, GROUP.0, "stranger");
         fixture.event(&mut other, std::slice::from_ref(&describe.bytes));
         let event = fixture.events().remove(0);
-        let read_only =
-            Decided { replies: replies(event.ticket, welcome(), &[GROUP.0]), ..Decided::default() };
+        let read_only = PolicyDecisions {
+            replies: replies(event.ticket, welcome(), &[GROUP.0]),
+            ..PolicyDecisions::default()
+        };
         assert!(fixture.broker.coordinate(read_only).unwrap().is_empty());
         fixture.turn(&mut [&mut conn, &mut other]);
         assert!(other.is_waiting(), "a reply waits for the records it was made from");
@@ -152,7 +158,8 @@ fn replies_do_not_leave_where_the_append_failed() {
     assert_eq!(fixture.broker.session_due_ms(), None, "no snapshot is published");
 
     let refused = map(vec![("error_code", Value::Int(15))]);
-    let refusal = Decided { replies: replies(ticket, refused, &[]), ..Decided::default() };
+    let refusal =
+        PolicyDecisions { replies: replies(ticket, refused, &[]), ..PolicyDecisions::default() };
     assert!(fixture.broker.coordinate(refusal).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     assert_eq!(joined(9, &conn.reply(&request)).0, 15);
@@ -188,17 +195,17 @@ fn replies_to_closed_connections_are_dropped() {
 }
 
 /// A client that deletes both groups, and what the policy says to that.
-fn deleting(fixture: &mut TestBroker) -> (Conn, Frame, Decided) {
+fn deleting(fixture: &mut TestBroker) -> (Conn, Frame, PolicyDecisions) {
     let mut conn = fixture.connect();
     let request = DeleteGroupsRequest { groups_names: vec![GROUP.0, OTHER.0] };
     let request = frame(42, 2, |w, v| request.encode(w, v));
     fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     let ticket = fixture.events().remove(0).ticket;
     let gone = |group: &str| (group.to_owned(), GroupRecord::Metadata(None));
-    let decided = Decided {
+    let decided = PolicyDecisions {
         records: vec![gone(GROUP.0), gone(OTHER.0)],
         replies: replies(ticket, deleted(0), &[GROUP.0, OTHER.0]),
-        ..Decided::default()
+        ..PolicyDecisions::default()
     };
     (conn, request, decided)
 }
@@ -243,8 +250,10 @@ fn a_reply_of_several_groups_stays_open_where_an_append_failed() {
     assert_eq!(fixture.broker.coordinate(decided).unwrap(), [OTHER.0]);
     fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting());
-    let refusal =
-        Decided { replies: replies(ticket, deleted(15), &[GROUP.0]), ..Decided::default() };
+    let refusal = PolicyDecisions {
+        replies: replies(ticket, deleted(15), &[GROUP.0]),
+        ..PolicyDecisions::default()
+    };
     assert!(fixture.broker.coordinate(refusal).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting(), "the first group's record is not committed");
@@ -260,7 +269,8 @@ fn a_reply_of_several_groups_never_leaves_where_a_log_is_lost() {
     let (mut conn, _, decided) = deleting(&mut fixture);
     assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
     but_the_other(&mut fixture, &[0], (0, &[0, 1]));
-    fixture.apply(Delta { topics: vec![(GROUPS.into(), None)], ..Delta::default() });
+    fixture
+        .apply(MetadataDelta { topics: vec![(GROUPS.into(), None)], ..MetadataDelta::default() });
     fixture.turn(&mut [&mut conn]);
     assert!(conn.sent.is_empty());
     assert_eq!(conn.flow, Flow::Close);

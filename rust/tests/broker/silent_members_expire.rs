@@ -1,5 +1,5 @@
-//! A member that is not heard of for its session timeout is named to the policy; in dev mode one
-//! whose connection closed is named after the grace.
+//! The policy learns of a member that was silent for its session timeout. In dev mode it learns of
+//! one whose connection closed after the grace period.
 
 use krust::broker::{GroupState, MemberSnapshot, Settings};
 

@@ -14,23 +14,23 @@ const SECOND_MS: i64 = 1_000;
 
 /// Keeps the fields of each line.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+struct CapturedLines(Arc<Mutex<Vec<String>>>);
 
-struct Fields(String);
+struct LineFields(String);
 
-impl Visit for Fields {
+impl Visit for LineFields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.0 += &format!("{}={value:?} ", field.name());
     }
 }
 
-impl Subscriber for Lines {
+impl Subscriber for CapturedLines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "krust::broker::handlers::dispatch"
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(String::new());
+        let mut fields = LineFields(String::new());
         event.record(&mut fields);
         self.0.lock().unwrap().push(fields.0);
     }
@@ -55,7 +55,7 @@ fn request() -> Frame {
 
 /// The lines about two requests, where `ms` pass between two looks at the clock.
 fn lines(ms: i64) -> Vec<String> {
-    let kept = Lines::default();
+    let kept = CapturedLines::default();
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     fixture.clock.tick(ms);

@@ -1,11 +1,11 @@
 //! The high watermark is the lowest log end of the in-sync replicas, and acks=all waits for it.
 
 use crate::records::{Fetch, TOPIC, batch, fetched, get, produce, produced, put};
-use crate::replicas::{Assigned, FollowerFetch, leader, marks};
+use crate::replicas::{FollowerFetch, PartitionAssignment, leader, marks};
 
 #[test]
 fn records_are_committed_once_the_slowest_in_sync_follower_has_them() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let (mut client, mut one, mut two) = (fixture.connect(), fixture.connect(), fixture.connect());
     assert_eq!(put(&mut fixture, &mut client, (9, 1, &batch(&["a"]))), (0, 0));
     let all = produce(9, -1, &batch(&["b", "c"]));
@@ -28,7 +28,8 @@ fn records_are_committed_once_the_slowest_in_sync_follower_has_them() {
 
 #[test]
 fn a_consumer_reads_and_wakes_at_the_watermark_only() {
-    let mut fixture = leader(&Assigned { isr: vec![0, 1], ..Assigned::default() });
+    let mut fixture =
+        leader(&PartitionAssignment { isr: vec![0, 1], ..PartitionAssignment::default() });
     let (mut client, mut reader, mut follower) =
         (fixture.connect(), fixture.connect(), fixture.connect());
     crate::replicas::alive(&mut fixture, &[0, 1]);
@@ -45,7 +46,7 @@ fn a_consumer_reads_and_wakes_at_the_watermark_only() {
 
 #[test]
 fn a_follower_that_waits_is_answered_when_the_leader_appends() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let (mut client, mut follower) = (fixture.connect(), fixture.connect());
     let poll = FollowerFetch { max_wait_ms: 60_000, ..FollowerFetch::at(1, 0) }.frame();
     fixture.event(&mut follower, std::slice::from_ref(&poll.bytes));
@@ -57,7 +58,7 @@ fn a_follower_that_waits_is_answered_when_the_leader_appends() {
 
 #[test]
 fn a_follower_hears_of_a_new_watermark_without_new_records() {
-    let mut fixture = leader(&Assigned::default());
+    let mut fixture = leader(&PartitionAssignment::default());
     let (mut client, mut one, mut two) = (fixture.connect(), fixture.connect(), fixture.connect());
     assert_eq!(put(&mut fixture, &mut client, (9, 1, &batch(&["a"]))), (0, 0));
     let begin = FollowerFetch { session: (0, 0), ..FollowerFetch::at(1, 0) };

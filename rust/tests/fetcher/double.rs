@@ -1,5 +1,5 @@
 //! Brokers in this process, each with a real server, fetchers and log directory. The test takes the
-//! controller's part: it hands out leaders.
+//! controller's part: it assigns leaders.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,17 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use krust::broker::fetching::FetcherSettings;
-use krust::broker::image::{
-    BrokerImage, Endpoint as Advertised, PartitionState, TopicDelta, TopicSettings,
-};
+use krust::broker::image::{BrokerImage, Endpoint, PartitionState, TopicDelta, TopicSettings};
 use krust::broker::quotas::replication::ReplicaThrottles;
-use krust::broker::{Broker, Delta, Event, LogManager, Partition, Policy, Settings, Wake};
-use krust::client::connection::{ApiRequest, Connection};
-use krust::client::{Address, Options};
+use krust::broker::{Broker, Event, LogManager, MetadataDelta, Partition, Policy, Settings, Wake};
+use krust::client::connection::{ApiRequest, BrokerConnection};
+use krust::client::{Address, ClientOptions};
 use krust::clock::SystemClock;
 use krust::fetcher::Fetchers;
 use krust::ids::{Epoch, Offset, TopicId};
-use krust::net::{self, Endpoint, Mailboxes};
+use krust::net::{self, ListenAddress, Mailboxes};
 use krust::protocol::RecordsField;
 use krust::protocol::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
@@ -44,7 +42,7 @@ impl Policy for NoPolicy {
     fn submit(&self, _event: Event) {}
 }
 
-/// How a node is made.
+/// The properties of a node.
 #[derive(Clone)]
 pub struct Made {
     pub fetchers: FetcherSettings,
@@ -80,7 +78,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts broker `id` on a port, over what lies at `path`.
+    /// Starts broker `id` on a port, over the directory `path`.
     pub fn start(id: i32, port: u16, path: &Path, made: Made) -> Self {
         let open = |(number, disk): (usize, &Arc<dyn Disk>)| {
             let disk = Arc::clone(disk);
@@ -102,8 +100,9 @@ impl Node {
         broker.load().unwrap();
         broker.start_syncing(Intervals::default(), None).unwrap();
         let fetchers = Fetchers::start(&broker);
-        let endpoint = Endpoint { name: LISTENER.into(), host: "127.0.0.1".into(), port };
-        let options = net::Options { endpoints: vec![endpoint], ..net::Options::default() };
+        let endpoint = ListenAddress { name: LISTENER.into(), host: "127.0.0.1".into(), port };
+        let options =
+            net::NetworkOptions { endpoints: vec![endpoint], ..net::NetworkOptions::default() };
         let server =
             net::Server::start(options, Arc::clone(&broker), mailboxes, Arc::new(SystemClock))
                 .unwrap();
@@ -130,9 +129,9 @@ impl Node {
         Self::start(id, port, &path, made)
     }
 
-    pub fn apply(&mut self, delta: Delta) {
+    pub fn apply(&mut self, delta: MetadataDelta) {
         self.version += 1;
-        let failures = self.broker.apply(Delta { version: self.version, ..delta });
+        let failures = self.broker.apply(MetadataDelta { version: self.version, ..delta });
         assert!(failures.is_empty(), "{failures:?}");
     }
 
@@ -140,11 +139,11 @@ impl Node {
     pub fn meet(&mut self, brokers: &[(i32, u16)]) {
         let image = |(id, port): &(i32, u16)| {
             let endpoint =
-                Advertised { listener: LISTENER.into(), host: "127.0.0.1".into(), port: *port };
+                Endpoint { listener: LISTENER.into(), host: "127.0.0.1".into(), port: *port };
             BrokerImage { id: *id, rack: None, endpoints: vec![endpoint] }
         };
         let brokers = Some(brokers.iter().map(image).collect());
-        self.apply(Delta { brokers, broker_epoch: Some(7), ..Delta::default() });
+        self.apply(MetadataDelta { brokers, broker_epoch: Some(7), ..MetadataDelta::default() });
     }
 
     /// The leader of the first `count` partitions of the topic, in an epoch.
@@ -174,7 +173,10 @@ impl Node {
             },
             partitions: partitions.into_iter().map(state).collect(),
         };
-        self.apply(Delta { topics: vec![(TOPIC.into(), Some(delta))], ..Delta::default() });
+        self.apply(MetadataDelta {
+            topics: vec![(TOPIC.into(), Some(delta))],
+            ..MetadataDelta::default()
+        });
     }
 
     /// Changes its settings.
@@ -244,7 +246,7 @@ impl Pair {
         pair
     }
 
-    /// Tells both where both are.
+    /// Gives both brokers the addresses of both.
     pub fn meet(&mut self) {
         self.meet_at(self.nodes[0].port());
     }
@@ -308,15 +310,16 @@ impl Pair {
 
 /// A connection of a client.
 pub struct Client {
-    connection: Connection,
-    options: Options,
+    connection: BrokerConnection,
+    options: ClientOptions,
 }
 
 impl Client {
     pub fn new(port: u16) -> Self {
         let address = Address { host: "127.0.0.1".to_owned(), port };
-        let options = Options::new(vec![address.clone()]);
-        let connection = Connection::open(&address, &options, &options.wait(PATIENCE)).unwrap();
+        let options = ClientOptions::new(vec![address.clone()]);
+        let connection =
+            BrokerConnection::open(&address, &options, &options.wait(PATIENCE)).unwrap();
         Self { connection, options }
     }
 

@@ -1,4 +1,4 @@
-//! Threads of fetchers: what one waits for holds up nothing else, and all end promptly.
+//! The fetchers' threads: one that waits does not delay the others, and all end promptly.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

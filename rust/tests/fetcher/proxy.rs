@@ -1,4 +1,4 @@
-//! A proxy before a broker: it keeps the requests, and makes the broker seem older than it is.
+//! A proxy before a broker. It keeps the requests, and makes the broker look older than it is.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! A replica that is throttled gets no more than the rate allows, and holds up no other.
+//! A throttled replica gets no more than the rate allows, and does not delay others.
 
 use krust::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
 

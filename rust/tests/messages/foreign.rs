@@ -8,8 +8,8 @@ use kafka_protocol::protocol::{Decodable, Encodable, Message};
 use krust::protocol::{AnyCodec, api};
 use krust::wire::Writer;
 
-/// Their decoder and encoder in one: bytes there and back.
-type There = fn(Bytes, i16) -> Result<BytesMut, String>;
+/// Their decoder and encoder in one: from bytes to bytes.
+type CodecRoundTrip = fn(Bytes, i16) -> Result<BytesMut, String>;
 
 fn there_and_back<M: Decodable + Encodable>(
     mut bytes: Bytes,
@@ -27,7 +27,7 @@ fn there_and_back<M: Decodable + Encodable>(
 macro_rules! foreign {
     ($($api:ident $request:ident $response:ident),* $(,)?) => {
         /// Name, codec and versions of every message they know.
-        const THEIRS: &[(&str, [There; 2], [(i16, i16); 2])] = &[$((
+        const THEIRS: &[(&str, [CodecRoundTrip; 2], [(i16, i16); 2])] = &[$((
             stringify!($api),
             [there_and_back::<theirs::$request>, there_and_back::<theirs::$response>],
             [

@@ -1,5 +1,5 @@
-//! The generated messages against everything that knows better: Kafka's own layouts, a second
-//! encoder, another project's codec, and bytes written by hand.
+//! The generated messages, checked with Kafka's own layouts, a second encoder, another project's
+//! codec, and bytes written by hand.
 
 #![allow(
     clippy::unwrap_used,

@@ -135,7 +135,7 @@ pub enum Form {
 
 /// A length or count inside a frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+pub struct LengthMark {
     pub at: usize,
     pub size: usize,
     pub form: Form,
@@ -145,7 +145,7 @@ pub struct Mark {
 #[derive(Default)]
 pub struct Frame {
     pub bytes: Vec<u8>,
-    pub marks: Vec<Mark>,
+    pub marks: Vec<LengthMark>,
     /// Whether every tag section ends with two fields that no schema knows.
     pub unknown_tags: bool,
 }
@@ -176,7 +176,7 @@ impl Frame {
             Form::Compact => self.bytes.extend(varint((signed + 1) as u32)),
             Form::Plain => self.bytes.extend(varint(signed as u32)),
         }
-        self.marks.push(Mark { at, size: self.bytes.len() - at, form });
+        self.marks.push(LengthMark { at, size: self.bytes.len() - at, form });
     }
 
     pub fn message(&mut self, one: &Struct, version: i16, (flexible, value): (bool, &Value)) {
@@ -199,7 +199,7 @@ impl Frame {
             self.bytes.extend(varint(field.tag.unwrap()));
             self.length(Form::Plain, Some(inner.bytes.len()));
             let start = self.bytes.len();
-            self.marks.extend(inner.marks.iter().map(|m| Mark { at: start + m.at, ..*m }));
+            self.marks.extend(inner.marks.iter().map(|m| LengthMark { at: start + m.at, ..*m }));
             self.bytes.extend(inner.bytes);
         }
         if self.unknown_tags {

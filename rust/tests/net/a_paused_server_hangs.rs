@@ -1,16 +1,16 @@
-//! A paused server is one that hangs: connections stay, and nobody is answered until it goes on.
+//! A paused server hangs: connections stay open, and no request is answered until it resumes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::double::Site;
+use crate::double::TestServer;
 
 /// Long enough for an answer that should not come.
 const SILENCE: Duration = Duration::from_millis(50);
 
 #[test]
 fn requests_that_come_during_a_pause_are_answered_after_it() {
-    let site = Site::with(2, |_| {});
+    let site = TestServer::with(2, |_| {});
     let (mut one, mut two) = (site.connect(), site.connect());
     assert_eq!((one.call(b"e1"), two.call(b"e2")), (b"e1".to_vec(), b"e2".to_vec()));
     for _ in 0..3 {
@@ -35,7 +35,7 @@ fn replies() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
 #[test]
 fn a_server_can_be_paused_while_it_starts() {
     for _ in 0..300 {
-        let site = Site::with(2, |_| {});
+        let site = TestServer::with(2, |_| {});
         site.server.pause();
         site.server.resume();
         assert_eq!(site.connect().call(b"e"), b"e");
@@ -44,7 +44,7 @@ fn a_server_can_be_paused_while_it_starts() {
 
 #[test]
 fn a_paused_server_can_be_stopped() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     assert_eq!(client.call(b"e"), b"e");
     site.server.pause();

@@ -1,4 +1,4 @@
-//! Out of descriptors, accepting rests instead of spinning, and resumes by itself.
+//! Without free descriptors, accepting pauses instead of spinning, and resumes by itself.
 //!
 //! The limit belongs to the process, so the test runs in one of its own.
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::double::{Client, Site, alone, until};
+use crate::double::{Client, TestServer, alone, until};
 
 /// Accepting rests for 200 ms; a thread that spins goes round a thousand times meanwhile.
 const REST: Duration = Duration::from_millis(200);
@@ -19,7 +19,7 @@ fn accept_pauses_without_descriptors() {
 }
 
 fn starve() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut good = site.connect();
     assert_eq!(good.call(b"e"), b"e");
     // Connected before the limit falls, accepted after it: the kernel's queue holds them.
@@ -64,7 +64,7 @@ fn connections_leave_the_last_descriptors_to_files() {
 
 fn crowd() {
     const LIMIT: u64 = 160;
-    let site = Site::start();
+    let site = TestServer::start();
     let mut good = site.connect();
     let sockets: Vec<_> = (0..200).map(|_| unconnected()).collect();
     // Above those of the clients, which are of this process too.

@@ -1,13 +1,13 @@
-//! Bytes that are no frame end their own connection and nothing else.
+//! Bytes that are not a frame end only their own connection.
 
 use std::io::Write;
 
-use crate::double::{Site, framed, until};
+use crate::double::{TestServer, framed, until};
 
 /// A generator that needs no crate: the same bytes in each run.
-struct Noise(u64);
+struct RandomBytes(u64);
 
-impl Noise {
+impl RandomBytes {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -18,9 +18,9 @@ impl Noise {
 
 #[test]
 fn any_bytes_do_not_stop_the_reactor() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut good = site.connect();
-    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    let mut noise = RandomBytes(0x9e37_79b9_7f4a_7c15);
     for round in 0..300_u32 {
         let size = (noise.next() % 300) as usize;
         let bytes: Vec<u8> = (0..size).map(|_| noise.next() as u8).collect();
@@ -42,7 +42,7 @@ fn any_bytes_do_not_stop_the_reactor() {
 
 #[test]
 fn valid_frames_before_an_invalid_one_are_answered() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     let wire = [framed(b"e1"), framed(b"e2"), vec![0xff; 4]].concat();
     client.0.write_all(&wire).unwrap();
@@ -52,7 +52,7 @@ fn valid_frames_before_an_invalid_one_are_answered() {
 
 #[test]
 fn a_service_can_close_after_its_reply() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     client.send(b"c-bye");
     assert_eq!(client.reply(), b"c-bye");
@@ -61,7 +61,7 @@ fn a_service_can_close_after_its_reply() {
 
 #[test]
 fn a_panic_stops_the_server_and_marks_it_as_failed() {
-    let site = Site::with(2, |_| {});
+    let site = TestServer::with(2, |_| {});
     let (mut first, mut second) = (site.connect(), site.connect());
     assert_eq!(second.call(b"e"), b"e");
     first.send(b"x");

@@ -4,11 +4,11 @@
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
-use crate::double::{Site, until};
+use crate::double::{TestServer, until};
 
 #[test]
 fn an_idle_connection_is_closed_after_the_idle_time() {
-    let site = Site::with(1, |options| options.idle_ms = 1_000);
+    let site = TestServer::with(1, |options| options.idle_ms = 1_000);
     let (mut idle, mut busy) = (site.connect(), site.connect());
     assert_eq!(idle.call(b"e"), b"e");
     site.advance(900);
@@ -21,7 +21,7 @@ fn an_idle_connection_is_closed_after_the_idle_time() {
 
 #[test]
 fn a_connection_with_a_delayed_request_is_not_idle() {
-    let site = Site::with(1, |options| options.idle_ms = 1_000);
+    let site = TestServer::with(1, |options| options.idle_ms = 1_000);
     let mut client = site.connect();
     client.send(b"hA");
     until(|| site.double.frames.load(Ordering::SeqCst) == 1);
@@ -32,7 +32,7 @@ fn a_connection_with_a_delayed_request_is_not_idle() {
 
 #[test]
 fn a_connection_with_an_unfinished_frame_is_closed() {
-    let site = Site::with(1, |options| options.frame_ms = 30_000);
+    let site = TestServer::with(1, |options| options.frame_ms = 30_000);
     let mut slow = site.connect();
     assert_eq!(slow.call(b"e"), b"e");
     slow.0.write_all(&[0, 0, 0, 100]).unwrap();
@@ -50,7 +50,7 @@ fn a_connection_with_an_unfinished_frame_is_closed() {
 
 #[test]
 fn a_large_frame_at_the_minimum_rate_is_received() {
-    let site = Site::with(1, |options| options.frame_ms = 2_000);
+    let site = TestServer::with(1, |options| options.frame_ms = 2_000);
     let mut slow = site.connect();
     let size = 400_000_u32;
     slow.0.write_all(&size.to_be_bytes()).unwrap();
@@ -65,7 +65,7 @@ fn a_large_frame_at_the_minimum_rate_is_received() {
 
 #[test]
 fn a_fast_frame_that_stops_is_closed_as_soon_as_a_slow_one() {
-    let site = Site::with(1, |options| options.frame_ms = 5_000);
+    let site = TestServer::with(1, |options| options.frame_ms = 5_000);
     let mut stopped = site.connect();
     stopped.0.write_all(&1_000_000_u32.to_be_bytes()).unwrap();
     stopped.0.write_all(&vec![b'e'; 900_000]).unwrap();
@@ -79,7 +79,7 @@ fn a_fast_frame_that_stops_is_closed_as_soon_as_a_slow_one() {
 
 #[test]
 fn stalled_frames_make_room_for_connections_that_wait_for_buffers() {
-    let site = Site::with(1, |options| {
+    let site = TestServer::with(1, |options| {
         options.request_max_bytes = 400_000;
         options.request_memory = 0;
     });
@@ -105,7 +105,7 @@ fn stalled_frames_make_room_for_connections_that_wait_for_buffers() {
 
 #[test]
 fn a_disconnect_during_a_delayed_request_is_noticed() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     client.send(b"hA");
     until(|| site.double.frames.load(Ordering::SeqCst) == 1);
@@ -117,7 +117,7 @@ fn a_disconnect_during_a_delayed_request_is_noticed() {
 
 #[test]
 fn requests_before_a_disconnect_are_handled() {
-    let site = Site::start();
+    let site = TestServer::start();
     for round in 1..=50 {
         let mut client = site.connect();
         client.send(b"n-last words");

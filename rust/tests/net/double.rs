@@ -1,11 +1,11 @@
-//! A service whose requests say what is to be done with them, and a client to send them.
+//! A service whose requests say how they are handled, and a client that sends them.
 //!
 //! The first byte of a frame: `e` echo the frame; `p` delay; `h` delay and hold; `b` answer with as
 //! many bytes as the next four say; `l` leave it the first time and mute for a second, then echo;
 //! `m` echo, and mute for as many ms as they say; `w` count as much work as they say, no reply;
 //! `r` answer with the test's file range; `n` no reply; `c` echo and close; `x` panic; `g` stand
 //! still until the test opens that gate, no reply; all else echo. The test fills delayed slots by
-//! posting [`Word::Fill`] with the frame's second byte as its name.
+//! posting [`TestWake::Fill`] with the frame's second byte as its name.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -15,32 +15,33 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use krust::broker::{
-    At, ConnId, Done, Flow, Mailbox, Output, Peer, Received, Replies, Service, Slot,
+    ConnId, DelayedReply, EventContext, Flow, Mailbox, Output, Peer, ReceivedFrames, Replies,
+    Service, Slot,
 };
 use krust::clock::{Clock, ManualClock};
-use krust::net::{Endpoint, Mailboxes, Options, Server};
+use krust::net::{ListenAddress, Mailboxes, NetworkOptions, Server};
 use krust::storage::FileRange;
 use krust::work;
 
-/// For how long a test waits for what must come, however busy the machine is.
+/// How long a test waits for an expected event, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a test tells the reactor.
-pub enum Word {
+/// A message of the test to a network thread.
+pub enum TestWake {
     /// Answer the delayed request of this name.
     Fill(u8),
-    /// Nothing: the loop is to take a turn.
+    /// Nothing: the thread runs a turn.
     Turn,
 }
 
-/// What one reactor thread keeps.
+/// The state of one network thread.
 pub struct NetworkThread {
     index: usize,
     delayed: HashMap<u8, (ConnId, Slot)>,
 }
 
 #[derive(Default)]
-pub struct Double {
+pub struct TestService {
     pub frames: AtomicUsize,
     pub opened: AtomicUsize,
     pub closed: AtomicUsize,
@@ -62,10 +63,10 @@ pub struct Double {
     pub range: OnceLock<FileRange>,
 }
 
-impl Service for Double {
+impl Service for TestService {
     type Thread = NetworkThread;
     type Session = ConnId;
-    type Wake = Word;
+    type Wake = TestWake;
 
     fn thread(&self, index: usize) -> Self::Thread {
         NetworkThread { index, delayed: HashMap::new() }
@@ -82,7 +83,12 @@ impl Service for Double {
         away_ms
     }
 
-    fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
+    fn event(
+        &self,
+        at: EventContext<'_, Self>,
+        received: ReceivedFrames<'_>,
+        replies: &mut Replies,
+    ) -> Flow {
         let mut flow = Flow::Go;
         let before = work::done();
         for (done, frame) in received.iter().enumerate() {
@@ -139,21 +145,26 @@ impl Service for Double {
         flow
     }
 
-    fn wake(&self, thread: &mut Self::Thread, wakes: &mut Vec<Word>, done: &mut Vec<Done>) {
+    fn wake(
+        &self,
+        thread: &mut Self::Thread,
+        wakes: &mut Vec<TestWake>,
+        done: &mut Vec<DelayedReply>,
+    ) {
         for word in wakes.drain(..) {
             match word {
-                Word::Turn => {}
-                Word::Fill(name) => {
+                TestWake::Turn => {}
+                TestWake::Fill(name) => {
                     let (conn, slot) = thread.delayed.remove(&name).unwrap();
                     let mut output = Output::default();
                     put(&mut output, &[b'f', name]);
-                    done.push(Done { conn, slot, output, flow: Flow::Go });
+                    done.push(DelayedReply { conn, slot, output, flow: Flow::Go });
                 }
             }
         }
     }
 
-    fn expire(&self, _thread: &mut Self::Thread, _now_ms: i64, _done: &mut Vec<Done>) {
+    fn expire(&self, _thread: &mut Self::Thread, _now_ms: i64, _done: &mut Vec<DelayedReply>) {
         self.turns.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -180,24 +191,25 @@ pub fn framed(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A running server with the double behind it, and a clock that stands still.
-pub struct Site {
-    pub server: Server<Double>,
-    pub double: Arc<Double>,
-    pub mailboxes: Arc<Mailboxes<Word>>,
+/// A running server with the double, and a clock that moves only when the test moves it.
+pub struct TestServer {
+    pub server: Server<TestService>,
+    pub double: Arc<TestService>,
+    pub mailboxes: Arc<Mailboxes<TestWake>>,
     pub clock: ManualClock,
 }
 
-impl Site {
+impl TestServer {
     pub fn start() -> Self {
         Self::with(1, |_| {})
     }
 
-    pub fn with(threads: usize, change: impl FnOnce(&mut Options)) -> Self {
-        let endpoint = Endpoint { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
-        let mut options = Options { endpoints: vec![endpoint], ..Options::default() };
+    pub fn with(threads: usize, change: impl FnOnce(&mut NetworkOptions)) -> Self {
+        let endpoint =
+            ListenAddress { name: "PLAINTEXT".into(), host: "127.0.0.1".into(), port: 0 };
+        let mut options = NetworkOptions { endpoints: vec![endpoint], ..NetworkOptions::default() };
         change(&mut options);
-        let (double, mailboxes) = (Arc::new(Double::default()), Mailboxes::new(threads));
+        let (double, mailboxes) = (Arc::new(TestService::default()), Mailboxes::new(threads));
         let clock = ManualClock::default();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let server =
@@ -214,7 +226,7 @@ impl Site {
     }
 
     pub fn fill(&self, name: u8) {
-        self.mailboxes.post(0, Word::Fill(name));
+        self.mailboxes.post(0, TestWake::Fill(name));
     }
 
     /// Waits until the first thread has gone round once more, from looking at its sockets and the
@@ -224,7 +236,7 @@ impl Site {
         let turns = || self.double.turns.load(Ordering::SeqCst);
         let wanted = turns() + 3;
         self.double.wanted_turns.store(wanted, Ordering::SeqCst);
-        self.mailboxes.post(0, Word::Turn);
+        self.mailboxes.post(0, TestWake::Turn);
         until(|| turns() >= wanted);
     }
 

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
-use crate::double::{Site, framed};
+use crate::double::{TestServer, framed};
 
 #[test]
 fn a_frame_split_at_any_byte_is_answered() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     let wire = [framed(b"e-first"), framed(b""), framed(b"e-second")].concat();
     for split in 1..wire.len() {
@@ -24,7 +24,7 @@ fn a_frame_split_at_any_byte_is_answered() {
 
 #[test]
 fn a_frame_sent_one_byte_at_a_time_is_answered() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     for byte in framed(b"e-slowly") {
         client.0.write_all(&[byte]).unwrap();
@@ -35,7 +35,7 @@ fn a_frame_sent_one_byte_at_a_time_is_answered() {
 
 #[test]
 fn large_and_small_frames_in_one_stream_are_answered() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     let sizes = [3, 70_000, 5, 65_532, 65_533, 1 << 20, 9, 200_000, 5 << 20, 1, 64 << 10, 2];
     let bodies: Vec<Vec<u8>> = sizes

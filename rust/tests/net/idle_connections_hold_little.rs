@@ -1,6 +1,6 @@
-//! What a connection costs while nothing happens on it: its state, and no buffer.
+//! An idle connection costs its state and no buffer.
 
-use crate::double::{Site, alone};
+use crate::double::{TestServer, alone};
 use crate::oversized_frame_is_refused_before_memory::resident;
 
 /// Two descriptors each, as both ends are in this process; the usual limit is 1024.
@@ -12,7 +12,7 @@ fn idle_connections_hold_little() {
 }
 
 fn open_many() {
-    let site = Site::start();
+    let site = TestServer::start();
     let body = vec![b'e'; 30_000];
     assert_eq!(site.connect().call(&body).len(), body.len());
     let before = resident();

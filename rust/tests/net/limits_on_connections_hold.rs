@@ -1,10 +1,10 @@
-//! `max.connections` lets connections wait; `max.connections.per.ip` turns them away.
+//! `max.connections` makes connections wait; `max.connections.per.ip` closes them.
 
-use crate::double::{Site, until};
+use crate::double::{TestServer, until};
 
 #[test]
 fn connections_above_max_connections_wait_to_be_accepted() {
-    let site = Site::with(2, |options| options.max_connections = 2);
+    let site = TestServer::with(2, |options| options.max_connections = 2);
     let mut first = site.connect();
     let mut second = site.connect();
     assert_eq!((first.call(b"e"), second.call(b"e")), (b"e".to_vec(), b"e".to_vec()));
@@ -19,7 +19,7 @@ fn connections_above_max_connections_wait_to_be_accepted() {
 
 #[test]
 fn connections_above_the_limit_of_one_address_are_closed() {
-    let site = Site::with(1, |options| options.max_connections_per_ip = 1);
+    let site = TestServer::with(1, |options| options.max_connections_per_ip = 1);
     let mut first = site.connect();
     assert_eq!(first.call(b"e"), b"e");
     assert!(site.connect().is_closed());
@@ -30,7 +30,7 @@ fn connections_above_the_limit_of_one_address_are_closed() {
 
 #[test]
 fn a_raised_limit_accepts_the_waiting_connections() {
-    let site = Site::with(2, |options| options.max_connections = 1);
+    let site = TestServer::with(2, |options| options.max_connections = 1);
     let mut first = site.connect();
     assert_eq!(first.call(b"e"), b"e");
     let mut second = site.connect();

@@ -1,24 +1,24 @@
 //! A connection whose long reply is on its way sends no more than a share of it in a turn while
-//! others have short ones, and lets every second turn to them; nobody waits for ever.
+//! others have short ones, and leaves every second turn to them; no connection waits for ever.
 
 use std::cell::Cell;
 use std::io::Read;
 use std::sync::atomic::Ordering;
 
-use crate::double::{Client, Site, framed, until};
+use crate::double::{Client, TestServer, framed, until};
 
 const SHARE: usize = 64 << 10;
 const LONG: u32 = 4 << 20;
 
 /// A server whose loop stands still inside every turn, in a request of one of two clients.
 struct Stepped {
-    site: Site,
+    site: TestServer,
     others: [Client; 2],
     turns: usize,
 }
 
 impl Stepped {
-    fn new(site: Site) -> Self {
+    fn new(site: TestServer) -> Self {
         let mut others = [site.connect(), site.connect()];
         others[0].send(b"g");
         until(|| site.double.gates.load(Ordering::SeqCst) == 1);
@@ -73,7 +73,7 @@ impl Reader {
 
 #[test]
 fn a_long_reply_beside_short_ones_is_sent_in_every_second_turn() {
-    let site = Site::start();
+    let site = TestServer::start();
     site.connect().call(b"echo");
     let client = site.connect();
     let mut stepped = Stepped::new(site);
@@ -90,7 +90,7 @@ fn a_long_reply_beside_short_ones_is_sent_in_every_second_turn() {
 
 #[test]
 fn a_long_reply_alone_is_sent_as_fast_as_the_socket_allows() {
-    let site = Site::start();
+    let site = TestServer::start();
     site.connect().call(b"echo");
     site.advance(2);
     let client = site.connect();

@@ -1,4 +1,4 @@
-//! The net room against real sockets, with a double in the broker's place.
+//! The network layer over real sockets, with a test double instead of the broker.
 
 #![cfg(test)]
 

@@ -1,15 +1,16 @@
-//! A connection whose requests are much work goes on in the next turn, after the others had theirs.
+//! A connection whose requests take much work continues in the next turn, after the others had
+//! theirs.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use krust::work::SHARE;
 
-use crate::double::{Site, framed, until};
+use crate::double::{TestServer, framed, until};
 
 #[test]
 fn expensive_requests_let_other_connections_go_first() {
-    let site = Site::start();
+    let site = TestServer::start();
     let [mut first, mut busy, mut other] = [site.connect(), site.connect(), site.connect()];
     let frames = || site.double.frames.load(Ordering::SeqCst);
     first.send(b"g");

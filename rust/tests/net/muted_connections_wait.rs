@@ -1,11 +1,11 @@
-//! A muted connection is answered, but neither read nor heard until its time is over; one too many
-//! is closed late.
+//! A muted connection gets its replies, but is not read until its time is over. A connection over
+//! the quota is closed after a delay.
 
 use std::io::Write;
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
-use crate::double::{Client, Site, framed, until};
+use crate::double::{Client, TestServer, framed, until};
 
 fn mute(ms: i32) -> Vec<u8> {
     [b"m", &ms.to_be_bytes()[..]].concat()
@@ -13,7 +13,7 @@ fn mute(ms: i32) -> Vec<u8> {
 
 #[test]
 fn requests_of_a_muted_connection_are_answered_after_the_throttle_time() {
-    let site = Site::start();
+    let site = TestServer::start();
     let (mut muted, mut other) = (site.connect(), site.connect());
     assert_eq!(muted.call(&mute(500)), mute(500));
     muted.send(b"e1");
@@ -28,7 +28,7 @@ fn requests_of_a_muted_connection_are_answered_after_the_throttle_time() {
 
 #[test]
 fn requests_in_the_same_read_as_the_muting_one_wait_too() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut muted = site.connect();
     let burst = [framed(b"e0"), framed(&mute(500)), framed(b"e1"), framed(&mute(50))].concat();
     muted.0.write_all(&burst).unwrap();
@@ -46,7 +46,7 @@ fn requests_in_the_same_read_as_the_muting_one_wait_too() {
 
 #[test]
 fn requests_sent_before_a_disconnect_are_handled_after_the_throttle_time() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut muted = site.connect();
     assert_eq!(muted.call(&mute(500)), mute(500));
     muted.send(b"n");
@@ -60,7 +60,7 @@ fn requests_sent_before_a_disconnect_are_handled_after_the_throttle_time() {
 
 #[test]
 fn delayed_requests_of_a_muted_connection_are_answered() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut muted = site.connect();
     muted.0.write_all(&[framed(b"p1"), framed(&mute(500))].concat()).unwrap();
     until(|| site.double.frames.load(Ordering::SeqCst) == 2);
@@ -73,7 +73,7 @@ fn delayed_requests_of_a_muted_connection_are_answered() {
 
 #[test]
 fn a_muted_connection_is_closed_after_the_idle_time() {
-    let site = Site::with(1, |options| options.idle_ms = 1000);
+    let site = TestServer::with(1, |options| options.idle_ms = 1000);
     let mut muted = site.connect();
     assert_eq!(muted.call(&mute(i32::MAX)), mute(i32::MAX));
     site.advance(999);
@@ -85,7 +85,7 @@ fn a_muted_connection_is_closed_after_the_idle_time() {
 
 #[test]
 fn the_deadline_of_an_unfinished_frame_starts_again_after_the_throttle_time() {
-    let site = Site::with(1, |options| options.frame_ms = 100);
+    let site = TestServer::with(1, |options| options.frame_ms = 100);
     let mut muted = site.connect();
     let burst = [framed(&mute(500)), framed(b"e12")].concat();
     muted.0.write_all(&burst[..burst.len() - 1]).unwrap();
@@ -98,7 +98,7 @@ fn the_deadline_of_an_unfinished_frame_starts_again_after_the_throttle_time() {
 
 #[test]
 fn stopping_does_not_wait_for_a_muted_connection() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut muted = site.connect();
     assert_eq!(muted.call(&mute(i32::MAX)), mute(i32::MAX));
     site.server.stop();
@@ -107,7 +107,7 @@ fn stopping_does_not_wait_for_a_muted_connection() {
 
 #[test]
 fn a_connection_above_the_creation_quota_is_closed_late_and_unread() {
-    let site = Site::start();
+    let site = TestServer::start();
     site.double.away_ms.store(300, Ordering::SeqCst);
     let mut away: Vec<Client> = (0..3).map(|_| site.connect()).collect();
     away.iter_mut().for_each(|client| client.send(b"e"));
@@ -131,7 +131,7 @@ const WOULD_BLOCK: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
 
 #[test]
 fn a_frame_that_waits_for_memory_is_handled_later() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     client.send(b"later");
     until(|| site.double.frames.load(Ordering::SeqCst) == 1);

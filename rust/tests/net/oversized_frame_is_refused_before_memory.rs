@@ -1,12 +1,13 @@
-//! A length beyond the limit costs its four bytes; one within the limit costs what really came.
+//! A frame length above the limit costs four bytes; one within the limit costs the bytes that have
+//! arrived.
 
 use std::io::Write;
 
-use crate::double::{Site, alone, framed, until};
+use crate::double::{TestServer, alone, framed, until};
 
 #[test]
 fn oversized_frame_is_refused_before_memory() {
-    let site = Site::with(1, |options| options.request_max_bytes = 1000);
+    let site = TestServer::with(1, |options| options.request_max_bytes = 1000);
     for length in [-1, i32::MIN, 1001, i32::MAX] {
         let mut client = site.connect();
         client.0.write_all(&length.to_be_bytes()).unwrap();
@@ -23,7 +24,7 @@ fn an_announced_length_reserves_no_memory() {
 }
 
 fn promise() {
-    let site = Site::start();
+    let site = TestServer::start();
     let before = resident();
     let clients: Vec<_> = (0..200)
         .map(|_| {
@@ -49,7 +50,7 @@ pub fn resident() -> usize {
 
 #[test]
 fn connections_that_wait_for_memory_get_it_one_after_the_other() {
-    let site = Site::with(1, |options| {
+    let site = TestServer::with(1, |options| {
         options.request_max_bytes = 400_000;
         options.request_memory = 0;
     });

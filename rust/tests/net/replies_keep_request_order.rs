@@ -1,10 +1,10 @@
 //! Replies leave in the order of their requests, however late some of them become ready.
 
-use crate::double::Site;
+use crate::double::TestServer;
 
 #[test]
 fn replies_keep_request_order() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     for body in [b"e1", b"pA", b"e2", b"pB", b"pC", b"e3"] {
         client.send(body);
@@ -20,7 +20,7 @@ fn replies_keep_request_order() {
 
 #[test]
 fn a_long_poll_stops_reading_until_it_is_answered() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     client.send(b"hA");
     crate::double::until(|| site.double.frames.load(std::sync::atomic::Ordering::SeqCst) == 1);
@@ -34,7 +34,7 @@ fn a_long_poll_stops_reading_until_it_is_answered() {
 
 #[test]
 fn a_request_without_a_reply_leaves_no_gap() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     for body in [b"n1", b"e1", b"n2", b"e2"] {
         client.send(body);
@@ -44,7 +44,7 @@ fn a_request_without_a_reply_leaves_no_gap() {
 
 #[test]
 fn connections_are_spread_over_the_threads() {
-    let site = Site::with(3, |_| {});
+    let site = TestServer::with(3, |_| {});
     let mut clients: Vec<_> = (0..9).map(|_| site.connect()).collect();
     for round in 0..20_u8 {
         for client in &mut clients {
@@ -58,7 +58,7 @@ fn connections_are_spread_over_the_threads() {
 
 #[test]
 fn busy_polling_changes_no_reply() {
-    let site = Site::with(1, |options| options.busy_poll_us = 50);
+    let site = TestServer::with(1, |options| options.busy_poll_us = 50);
     let mut client = site.connect();
     for round in 0..100_u8 {
         assert_eq!(client.call(&[b'e', round]), [b'e', round]);

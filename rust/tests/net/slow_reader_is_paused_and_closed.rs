@@ -1,14 +1,14 @@
-//! A peer that asks and does not read costs a known sum, and is closed in the end.
+//! A peer that sends requests and reads no reply costs bounded memory, and is closed in the end.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
-use crate::double::{Client, Site, framed, until};
+use crate::double::{Client, TestServer, framed, until};
 
 const REQUESTS: usize = 2000;
 
 /// Asks for 2000 replies of 100 kB and reads none.
-fn ask(site: &Site) -> Client {
+fn ask(site: &TestServer) -> Client {
     let mut client = site.connect();
     let request = framed(&[b"b".as_slice(), &100_000_u32.to_be_bytes()].concat());
     client.0.write_all(&request.repeat(REQUESTS)).unwrap();
@@ -17,7 +17,7 @@ fn ask(site: &Site) -> Client {
 }
 
 /// Waits until the server handles no more frames, and says how many it handled.
-fn settled(site: &Site) -> usize {
+fn settled(site: &TestServer) -> usize {
     let frames = || site.double.frames.load(Ordering::SeqCst);
     loop {
         let before = frames();
@@ -30,7 +30,7 @@ fn settled(site: &Site) -> usize {
 
 #[test]
 fn slow_reader_is_paused_and_closed() {
-    let site = Site::with(1, |options| options.stalled_ms = 5_000);
+    let site = TestServer::with(1, |options| options.stalled_ms = 5_000);
     let mut slow = ask(&site);
     let handled = settled(&site);
     assert!(handled < REQUESTS / 4, "{handled} requests were answered into memory");
@@ -46,7 +46,7 @@ fn slow_reader_is_paused_and_closed() {
 
 #[test]
 fn a_slow_reader_that_reads_again_gets_all_replies() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut slow = ask(&site);
     settled(&site);
     for _ in 0..REQUESTS {
@@ -56,7 +56,7 @@ fn a_slow_reader_that_reads_again_gets_all_replies() {
 
 #[test]
 fn too_many_delayed_requests_pause_reading() {
-    let site = Site::with(1, |options| options.delayed_max = 3);
+    let site = TestServer::with(1, |options| options.delayed_max = 3);
     let mut client = site.connect();
     for name in 0..3 {
         client.send(&[b'p', name]);

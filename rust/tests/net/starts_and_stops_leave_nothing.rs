@@ -1,7 +1,7 @@
-//! A server can be started and stopped for ever in one process, and its end waits for no time: a
-//! thread that nobody wakes sleeps for minutes here.
+//! A server can be started and stopped any number of times in one process, and stops promptly. In
+//! this test a thread that is not woken sleeps for minutes.
 
-use crate::double::{Site, alone, until};
+use crate::double::{TestServer, alone, until};
 
 const ROUNDS: usize = 1000;
 
@@ -15,7 +15,7 @@ fn a_thousand_starts_and_stops_leave_no_descriptor_and_no_thread() {
 fn start_and_stop() {
     let (descriptors, threads) = (count("fd"), count("task"));
     for round in 0..ROUNDS {
-        let site = Site::with(2, |_| {});
+        let site = TestServer::with(2, |_| {});
         let mut client = site.connect();
         if round % 10 == 0 {
             assert_eq!(client.call(b"e"), b"e");
@@ -35,7 +35,7 @@ fn count(what: &str) -> usize {
 
 #[test]
 fn stopping_sends_the_replies_that_are_ready() {
-    let site = Site::start();
+    let site = TestServer::start();
     let mut client = site.connect();
     client.send(b"pA");
     crate::double::until(|| site.double.frames.load(std::sync::atomic::Ordering::SeqCst) == 1);

@@ -9,7 +9,7 @@ use krust::ids::{Offset, TopicPartition};
 use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::storage::{DirOptions, Log, LogConfig, LogDir, LogReadRequest, Open};
 
-use crate::double::{Site, framed};
+use crate::double::{TestServer, framed};
 
 /// More than the kernel takes of a reply that nobody reads.
 const BATCHES: i64 = 48;
@@ -50,7 +50,7 @@ fn a_reply_whose_unsent_records_are_cut_ends_with_the_connection() {
     };
     let [range] = log.read(read).unwrap().ranges.try_into().unwrap();
     let old = range.to_vec().unwrap();
-    let site = Site::start();
+    let site = TestServer::start();
     site.double.range.set(range).unwrap();
     let mut client = site.connect();
     std::io::Write::write_all(&mut client.0, &framed(b"r")).unwrap();

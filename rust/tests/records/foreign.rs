@@ -10,9 +10,9 @@ use krust::record::batch::{self, Batch, BatchFields, ValidationRules};
 use krust::record::compression::Codec;
 use proptest::prelude::*;
 
-use super::sample::{Owned, build, codec, read, records};
+use super::sample::{OwnedRecord, build, codec, read, records};
 
-fn theirs(records: &[Owned]) -> Vec<Record> {
+fn theirs(records: &[OwnedRecord]) -> Vec<Record> {
     let owned = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|bytes| Bytes::from(bytes.clone()));
     records
         .iter()
@@ -38,11 +38,11 @@ fn theirs(records: &[Owned]) -> Vec<Record> {
         .collect()
 }
 
-fn ours(records: Vec<Record>) -> Vec<Owned> {
+fn ours(records: Vec<Record>) -> Vec<OwnedRecord> {
     let owned = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.to_vec());
     records
         .into_iter()
-        .map(|record| Owned {
+        .map(|record| OwnedRecord {
             offset: record.offset,
             timestamp: record.timestamp,
             key: owned(record.key),
@@ -66,7 +66,7 @@ fn compression(codec: Codec) -> Compression {
     }
 }
 
-fn encoded(records: &[Owned], codec: Codec) -> BytesMut {
+fn encoded(records: &[OwnedRecord], codec: Codec) -> BytesMut {
     let mut bytes = BytesMut::new();
     let options = RecordEncodeOptions { version: 2, compression: compression(codec) };
     RecordBatchEncoder::encode(&mut bytes, &theirs(records), &options).unwrap();

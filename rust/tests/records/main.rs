@@ -1,5 +1,5 @@
-//! The record formats against everything that knows better: another project's codec, the way back
-//! of each conversion, and bytes that are cut, flipped or blown up.
+//! The record formats, checked with another project's codec, with each conversion and its inverse,
+//! and with bytes that are cut, flipped or blown up.
 
 #![allow(
     clippy::unwrap_used,

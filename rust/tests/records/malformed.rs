@@ -7,11 +7,11 @@ use krust::record::batch::{
 use krust::record::compression::{Codec, Inflate, budget, deflate};
 use krust::record::{RecordError, convert, legacy, retain};
 
-use super::sample::{CODECS, Owned, build, down, read, read_set};
+use super::sample::{CODECS, OwnedRecord, build, down, read, read_set};
 
-fn records() -> Vec<Owned> {
+fn records() -> Vec<OwnedRecord> {
     (0..12)
-        .map(|offset| Owned {
+        .map(|offset| OwnedRecord {
             offset,
             timestamp: 1000 + offset % 5,
             key: (offset % 4 != 0).then(|| format!("key {offset}").into_bytes()),
@@ -120,7 +120,7 @@ fn an_accepted_compressed_batch_can_be_read_completely() {
 
 #[test]
 fn records_that_inflate_beyond_the_limit_are_refused() {
-    let large = Owned { value: Some(vec![0; 4 << 20]), ..records().remove(0) };
+    let large = OwnedRecord { value: Some(vec![0; 4 << 20]), ..records().remove(0) };
     for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
         let bytes =
             build(std::slice::from_ref(&large), &BatchFields { codec, ..BatchFields::default() });
@@ -135,8 +135,12 @@ fn records_that_inflate_beyond_the_limit_are_refused() {
 
 #[test]
 fn down_conversion_ends_when_much_was_inflated() {
-    let zeros =
-        Owned { key: None, value: Some(vec![0; 1 << 20]), headers: vec![], ..records().remove(0) };
+    let zeros = OwnedRecord {
+        key: None,
+        value: Some(vec![0; 1 << 20]),
+        headers: vec![],
+        ..records().remove(0)
+    };
     let bomb = build(
         std::slice::from_ref(&zeros),
         &BatchFields { codec: Codec::Gzip, ..BatchFields::default() },

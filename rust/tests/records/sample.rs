@@ -8,7 +8,7 @@ use proptest::prelude::*;
 pub const CODECS: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Owned {
+pub struct OwnedRecord {
     pub offset: i64,
     pub timestamp: i64,
     pub key: Option<Vec<u8>>,
@@ -16,7 +16,7 @@ pub struct Owned {
     pub headers: Vec<(String, Option<Vec<u8>>)>,
 }
 
-impl Owned {
+impl OwnedRecord {
     pub fn of(record: &Record<'_>) -> Self {
         Self {
             offset: record.offset,
@@ -49,11 +49,11 @@ fn bytes() -> impl Strategy<Value = Option<Vec<u8>>> {
 }
 
 /// 1-40 records at consecutive offsets from 0, headers' keys unique.
-pub fn records() -> impl Strategy<Value = Vec<Owned>> {
+pub fn records() -> impl Strategy<Value = Vec<OwnedRecord>> {
     let headers = prop::collection::btree_map("[a-z]{0,6}", bytes(), 0..3);
     let record = (0i64..4_000_000_000_000, bytes(), bytes(), headers);
     prop::collection::vec(record, 1..40).prop_map(|records| {
-        let owned = |(offset, (timestamp, key, value, headers)): (usize, _)| Owned {
+        let owned = |(offset, (timestamp, key, value, headers)): (usize, _)| OwnedRecord {
             offset: offset as i64,
             timestamp,
             key,
@@ -68,7 +68,7 @@ pub fn codec() -> impl Strategy<Value = Codec> {
     prop::sample::select(CODECS.to_vec())
 }
 
-pub fn build(records: &[Owned], fields: &BatchFields) -> Vec<u8> {
+pub fn build(records: &[OwnedRecord], fields: &BatchFields) -> Vec<u8> {
     let mut builder = BatchBuilder::new();
     for record in records {
         let headers: Vec<_> =
@@ -83,21 +83,21 @@ pub fn build(records: &[Owned], fields: &BatchFields) -> Vec<u8> {
     builder.to_bytes(fields).unwrap()
 }
 
-pub fn read(bytes: &[u8]) -> Result<Vec<Owned>, RecordError> {
+pub fn read(bytes: &[u8]) -> Result<Vec<OwnedRecord>, RecordError> {
     let mut records = Vec::new();
     convert::each_record(&Batch::parse(bytes)?, |record| {
-        records.push(Owned::of(record));
+        records.push(OwnedRecord::of(record));
         Ok(())
     })?;
     Ok(records)
 }
 
-pub fn read_set(set: &[u8]) -> Result<Vec<Owned>, RecordError> {
+pub fn read_set(set: &[u8]) -> Result<Vec<OwnedRecord>, RecordError> {
     let mut records = Vec::new();
     for message in legacy::iter(set) {
         let mut held = Vec::new();
         records.extend(
-            legacy::records(&message?, 1 << 26, &mut held)?.map(|record| Owned::of(&record)),
+            legacy::records(&message?, 1 << 26, &mut held)?.map(|record| OwnedRecord::of(&record)),
         );
     }
     Ok(records)

@@ -1,10 +1,10 @@
-//! What a recovery takes off the end of a log is told whole, and before anything is changed.
+//! Recovery logs everything that it cuts from the end of a log, before it changes a file.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
 use krust::storage::recording::RecordingDisk;
-use krust::storage::{Progress, RecoveryCuts, log_cuts};
+use krust::storage::{RecoveryCuts, StartProgress, log_cuts};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -61,7 +61,7 @@ fn reported(spoil: impl Fn(&LogFixture)) -> (Vec<(usize, String)>, i64, Recovery
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
     let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
     let lines = CapturedLines { disk, kept: Arc::default() };
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(StartProgress::default());
     let end = tracing::subscriber::with_default(lines.clone(), || {
         let log = fixture.open_watched(&progress);
         let end = log.log_end_offset().0;

@@ -1,5 +1,5 @@
-//! What a cleaning leaves: of each key the last record, in order, at its offset; tombstones and
-//! markers of transactions until their time has come; the last batch of each producer.
+//! The records that a cleaning keeps: the last record of each key, in order, at its offset;
+//! tombstones and markers of transactions until they expire; the last batch of each producer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! Whatever a kill or a power cut leaves, recovery ends with all that was synced, in whole batches,
-//! and a second one changes nothing.
+//! Whatever a kill or a power cut leaves, recovery restores everything that was synced, in whole
+//! batches, and a second recovery changes nothing.
 
 use std::path::Path;
 use std::sync::Arc;

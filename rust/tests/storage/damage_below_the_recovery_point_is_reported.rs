@@ -1,4 +1,4 @@
-//! What was synced and is bad now is neither cut nor served.
+//! Records that were synced and are damaged now are not cut and not served.
 
 use krust::ids::Offset;
 use krust::storage::{AppendError, LogReadRequest, ReadError, StorageError};

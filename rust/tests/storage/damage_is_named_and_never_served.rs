@@ -1,5 +1,5 @@
-//! Files that bear no checksum are held against others: what is wrong in them is named, and neither
-//! hides nor deletes nor shows a record where another one was written.
+//! Files without a checksum are compared with others. Errors in them are reported, and never hide
+//! or delete a record, or show it at another offset.
 
 use std::path::Path;
 

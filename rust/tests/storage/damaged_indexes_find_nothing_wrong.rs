@@ -1,5 +1,5 @@
-//! Indexes bear no checksum. Whatever byte of them is damaged: a search by time and the list of
-//! aborted transactions are right, or an error; the log names what is rebuilt.
+//! Indexes have no checksum. Whichever byte of them is damaged, a search by time and the list of
+//! aborted transactions are right, or an error. A log line names what is rebuilt.
 
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use krust::clock::Clock;
 use krust::ids::TopicPartition;
 use krust::storage::recording::{Crash, RecordingDisk};
-use krust::storage::{Deleted, Deletions, Intervals, LogScheduler};
+use krust::storage::{DeletedLog, Deletions, Intervals, LogScheduler};
 
 use crate::support::{LogFixture, append, batch, delete, expected, fill, read_all, scratch};
 
@@ -42,7 +42,7 @@ fn a_thousand_deletions_sync_the_directory_and_the_checkpoints_once() {
     outcome.unwrap();
     assert_eq!(deleted.len(), 1000);
     assert!(disk.syncs() - before <= 10, "{} syncs", disk.syncs() - before);
-    deleted.iter().for_each(Deleted::remove);
+    deleted.iter().for_each(DeletedLog::remove);
     let left = std::fs::read_dir(root.path().join("data")).unwrap();
     let dirs = left.filter(|entry| entry.as_ref().unwrap().file_type().unwrap().is_dir());
     assert_eq!(dirs.count(), 0);
@@ -61,7 +61,7 @@ fn a_log_of_the_same_name_may_begin_before_the_files_are_removed() {
     outcome.unwrap();
     let new = fixture.open_with(false);
     fill(&new, 2);
-    deleted.iter().for_each(Deleted::remove);
+    deleted.iter().for_each(DeletedLog::remove);
     assert_eq!(read_all(&new), expected(0..2));
     assert!(append(&old, &batch(&[b"x"])).is_err());
     drop((new, old, deleted, fixture));

@@ -1,9 +1,9 @@
-//! On a full disk appends are refused, nothing torn becomes visible, reads go on; once there is
-//! room appends go on by themselves.
+//! On a full disk appends are refused, no torn batch becomes visible, and reads continue. When
+//! there is space again, appends continue by themselves.
 
 use std::sync::Arc;
 
-use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
+use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
 use krust::storage::{AppendError, StorageError};
 
 use crate::corruption::captured_lines::CapturedLines;
@@ -12,7 +12,7 @@ use crate::support::{LogFixture, append, batch, batch_of, expected, fill, read_a
 const ENOSPC: i32 = 28;
 
 fn full(skip: usize, times: usize) -> InjectedFault {
-    InjectedFault { call: Call::Write, code: ENOSPC, skip, times }
+    InjectedFault { call: DiskCall::Write, code: ENOSPC, skip, times }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A leader may begin an epoch and append nothing in it. Its log notes the epoch as long as it
-//! leads, so that followers learn where earlier epochs end, and no longer.
+//! A leader may begin an epoch and append nothing in it. Its log notes the epoch only as long as it
+//! leads, so that followers learn where earlier epochs end.
 
 use krust::ids::{Epoch, Offset};
 use krust::record::batch::{Batch, HeaderPatch, patch_header};

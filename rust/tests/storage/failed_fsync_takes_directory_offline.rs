@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
+use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
 use krust::storage::{AppendError, StorageError};
 
 use crate::support::{LogFixture, append, batch, expected, fill, read_all};
 
 const EIO: i32 = 5;
 
-fn offline_after(call: Call, code: i32) {
+fn offline_after(call: DiskCall, code: i32) {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
     let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
@@ -18,7 +18,7 @@ fn offline_after(call: Call, code: i32) {
     fill(&log, 3);
     let before = log.flushed_offset();
     disk.inject(InjectedFault { call, code, skip: 0, times: 1 });
-    if call == Call::Write {
+    if call == DiskCall::Write {
         assert!(append(&log, &batch(&[b"x"])).is_err());
     } else {
         assert!(log.flush().is_err());
@@ -38,20 +38,20 @@ fn offline_after(call: Call, code: i32) {
 
 #[test]
 fn a_failed_sync_of_data_takes_the_directory_offline() {
-    offline_after(Call::SyncData, EIO);
+    offline_after(DiskCall::SyncData, EIO);
 }
 
 #[test]
 fn a_failed_sync_on_a_full_disk_takes_the_directory_offline() {
-    offline_after(Call::SyncData, 28);
+    offline_after(DiskCall::SyncData, 28);
 }
 
 #[test]
 fn a_failed_directory_sync_takes_the_directory_offline() {
-    offline_after(Call::SyncDir, EIO);
+    offline_after(DiskCall::SyncDir, EIO);
 }
 
 #[test]
 fn a_media_error_on_write_takes_the_directory_offline() {
-    offline_after(Call::Write, EIO);
+    offline_after(DiskCall::Write, EIO);
 }

@@ -1,5 +1,6 @@
-//! Whoever has a file open may be the only one that hears of an error of the disk: files are not
-//! closed to make room, and directories do not count as made, before they are synced.
+//! The system may report an error of the disk only to the thread that has the file open. So files
+//! are not closed to make room before they are synced, and directories do not count as created
+//! before.
 
 use std::collections::HashSet;
 use std::fs::File;

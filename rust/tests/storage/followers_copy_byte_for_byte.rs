@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use krust::ids::{Epoch, Offset};
 use krust::record::legacy;
-use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
+use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
 use krust::storage::{AppendError, Log, LogReadRequest, StorageError, inspect};
 
 use crate::support::{
@@ -104,7 +104,7 @@ fn a_refused_write_takes_the_whole_answer_back() {
     let follower = LogFixture::on(&path, Arc::clone(&disk) as _);
     let copy = follower.open();
     copy.append_as_follower(&bytes[..size * 10]).unwrap();
-    disk.inject(InjectedFault { call: Call::Write, code: ENOSPC, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call: DiskCall::Write, code: ENOSPC, skip: 0, times: 1 });
     let refused = copy.append_as_follower(&bytes[size * 10..]);
     assert!(matches!(refused, Err(AppendError::Storage(StorageError::NoSpace(_)))), "{refused:?}");
     assert_eq!(read_all(&copy), expected(0..10));

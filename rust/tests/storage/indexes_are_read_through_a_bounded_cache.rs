@@ -1,5 +1,5 @@
-//! The indexes of segments are read, never mapped: what was read stays within a limit, and
-//! what cannot be read is an error of the disk.
+//! The indexes of segments are read, never mapped. Their memory stays within a limit, and an index
+//! that cannot be read is an error of the disk.
 
 use std::fs::File;
 use std::io;
@@ -20,12 +20,12 @@ use crate::support::{
 
 /// A disk that counts how often derived files are read, and may have a bad sector.
 #[derive(Debug, Default)]
-struct Reads {
+struct CountedReads {
     count: AtomicUsize,
     fail: AtomicBool,
 }
 
-impl Disk for Reads {
+impl Disk for CountedReads {
     fn read_at(&self, file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
         self.count.fetch_add(1, Ordering::SeqCst);
         match self.fail.load(Ordering::SeqCst) {
@@ -38,7 +38,7 @@ impl Disk for Reads {
 struct CountedOpens {
     fixture: LogFixture,
     log: Arc<Log>,
-    disk: Arc<Reads>,
+    disk: Arc<CountedReads>,
     cache: Arc<IndexCache>,
 }
 
@@ -50,7 +50,7 @@ impl CountedOpens {
         log.close().unwrap();
         fixture.dir.close().unwrap();
         drop((log, fixture));
-        let (disk, cache) = (Arc::new(Reads::default()), IndexCache::new(limit));
+        let (disk, cache) = (Arc::new(CountedReads::default()), IndexCache::new(limit));
         let options = DirOptions {
             disk: Arc::clone(&disk) as _,
             index_cache: Arc::clone(&cache),

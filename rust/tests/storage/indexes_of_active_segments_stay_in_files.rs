@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use krust::ids::Offset;
 use krust::storage::files::Disk;
-use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
+use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
 use krust::storage::{DirOptions, IndexCache, Log};
 
 use crate::support::{LogFixture, NOW_MS, append, batch_at, read_from, value};
@@ -110,7 +110,7 @@ fn a_disk_that_refuses_an_index_does_not_hold_up_appends() {
     let log = fixture.open();
     fill_to(&log, 10);
     let code = rustix::io::Errno::NOSPC.raw_os_error();
-    disk.inject(InjectedFault { call: Call::Rename, code, skip: 0, times: usize::MAX });
+    disk.inject(InjectedFault { call: DiskCall::Rename, code, skip: 0, times: usize::MAX });
     fill_to(&log, 1000);
     finds_all(&log, 0);
     assert_eq!(std::fs::metadata(fixture.file(0, "index")).unwrap().len(), 0);

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::support::{LogFixture, NOW_MS, batch, read_all, read_from, scratch, stage, wanted};
 
 #[derive(Clone, Debug)]
-enum Step {
+enum LogStep {
     Append { records: usize, size: usize, commit: bool },
     Flush,
     Checkpoint,
@@ -21,18 +21,18 @@ enum Step {
     Reopen { clean: bool },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<LogStep>> {
     let step = prop_oneof![
         8 => (1..4usize, 0..400usize, any::<bool>())
-            .prop_map(|(records, size, commit)| Step::Append { records, size, commit }),
+            .prop_map(|(records, size, commit)| LogStep::Append { records, size, commit }),
         1 => (1..2usize, 70_000..90_000usize, Just(true))
-            .prop_map(|(records, size, commit)| Step::Append { records, size, commit }),
-        2 => Just(Step::Flush),
-        1 => Just(Step::Checkpoint),
-        1 => any::<u8>().prop_map(Step::Truncate),
-        1 => any::<u8>().prop_map(Step::DeleteRecords),
-        1 => Just(Step::Retain),
-        2 => any::<bool>().prop_map(|clean| Step::Reopen { clean }),
+            .prop_map(|(records, size, commit)| LogStep::Append { records, size, commit }),
+        2 => Just(LogStep::Flush),
+        1 => Just(LogStep::Checkpoint),
+        1 => any::<u8>().prop_map(LogStep::Truncate),
+        1 => any::<u8>().prop_map(LogStep::DeleteRecords),
+        1 => Just(LogStep::Retain),
+        2 => any::<bool>().prop_map(|clean| LogStep::Reopen { clean }),
     ];
     prop::collection::vec(step, 1..40)
 }
@@ -68,12 +68,12 @@ impl Model {
     }
 }
 
-fn run(fixture: &LogFixture, steps: &[Step]) -> Model {
+fn run(fixture: &LogFixture, steps: &[LogStep]) -> Model {
     let mut log = fixture.open_with(false);
     let mut model = Model::default();
     for (number, step) in steps.iter().enumerate() {
         match step {
-            Step::Append { records, size, commit } => {
+            LogStep::Append { records, size, commit } => {
                 let values: Vec<Vec<u8>> =
                     (0..*records).map(|n| vec![(number + n) as u8; *size]).collect();
                 let bytes = batch(&values.iter().map(Vec::as_slice).collect::<Vec<_>>());
@@ -89,12 +89,12 @@ fn run(fixture: &LogFixture, steps: &[Step]) -> Model {
                     model.commit();
                 }
             }
-            Step::Flush => {
+            LogStep::Flush => {
                 log.flush().unwrap();
                 model.synced = model.synced.max(log.log_end_offset().0);
             }
-            Step::Checkpoint => fixture.dir.checkpoint().unwrap(),
-            Step::Truncate(at) => {
+            LogStep::Checkpoint => fixture.dir.checkpoint().unwrap(),
+            LogStep::Truncate(at) => {
                 model.commit();
                 let span = model.end() - model.start;
                 let to = model.start + if span > 0 { i64::from(*at) % (span + 1) } else { 0 };
@@ -107,16 +107,16 @@ fn run(fixture: &LogFixture, steps: &[Step]) -> Model {
                 model.next = end;
                 model.synced = model.synced.min(end);
             }
-            Step::DeleteRecords(at) => {
+            LogStep::DeleteRecords(at) => {
                 let high = log.high_watermark().0;
                 let before = i64::from(*at).min(high);
                 model.start = log.delete_records(Offset(before)).unwrap().0;
             }
-            Step::Retain => {
+            LogStep::Retain => {
                 log.retain(NOW_MS).unwrap();
                 model.commit();
             }
-            Step::Reopen { clean } => {
+            LogStep::Reopen { clean } => {
                 if *clean {
                     log.close().unwrap();
                     model.commit();

@@ -18,14 +18,14 @@ use crate::support::{
 };
 
 /// Two log directories below one, and the thread that moves between them.
-struct Pair {
+struct MoveFixture {
     here: LogFixture,
     there: LogFixture,
     future_replicas: Arc<FutureReplicas>,
     arrived: Receiver<()>,
 }
 
-impl Pair {
+impl MoveFixture {
     fn on(root: &Path, disk: Arc<dyn Disk>) -> Self {
         let fixture = |name: &str| {
             let mut fixture = LogFixture::on(&root.join(name), Arc::clone(&disk));
@@ -58,7 +58,7 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
+impl Drop for MoveFixture {
     fn drop(&mut self) {
         self.future_replicas.stop();
     }
@@ -67,7 +67,7 @@ impl Drop for Pair {
 #[test]
 fn a_move_keeps_all_state_of_the_log() {
     let root = scratch();
-    let pair = Pair::new(root.path());
+    let pair = MoveFixture::new(root.path());
     let log = pair.here.open();
     fill(&log, 30);
     for n in 0..4 {
@@ -91,7 +91,7 @@ fn a_move_keeps_all_state_of_the_log() {
     pair.here.dir.close().unwrap();
     drop((log, pair));
 
-    let pair = Pair::new(root.path());
+    let pair = MoveFixture::new(root.path());
     let log = pair.there.open();
     let mut after = before;
     after.push((35, b"after".to_vec()));
@@ -102,7 +102,7 @@ fn a_move_keeps_all_state_of_the_log() {
 #[test]
 fn an_empty_log_moves() {
     let root = scratch();
-    let pair = Pair::new(root.path());
+    let pair = MoveFixture::new(root.path());
     let log = pair.here.open();
     pair.move_to(&log, &pair.there.dir);
     assert!(pair.there.partition().is_dir());
@@ -114,7 +114,7 @@ fn an_empty_log_moves() {
 #[test]
 fn a_log_moves_during_writes_reads_and_truncations() {
     let root = scratch();
-    let pair = Pair::new(root.path());
+    let pair = MoveFixture::new(root.path());
     let log = pair.here.open();
     fill(&log, 50);
     let (stop, allowed) = (AtomicBool::new(false), AtomicI64::new(100));
@@ -163,7 +163,7 @@ fn a_log_moves_during_writes_reads_and_truncations() {
 #[test]
 fn cleaning_of_a_moved_log_continues_where_it_stopped() {
     let root = scratch();
-    let mut pair = Pair::new(root.path());
+    let mut pair = MoveFixture::new(root.path());
     for fixture in [&mut pair.here, &mut pair.there] {
         fixture.config.compact = true;
         fixture.config.delete = false;
@@ -195,7 +195,7 @@ fn cleaning_of_a_moved_log_continues_where_it_stopped() {
 #[test]
 fn a_cancelled_move_leaves_the_log_in_place() {
     let root = scratch();
-    let pair = Pair::new(root.path());
+    let pair = MoveFixture::new(root.path());
     let log = pair.here.open();
     fill(&log, 2000);
     pair.future_replicas.ask(&log, &pair.there.dir, None);
@@ -212,7 +212,7 @@ fn a_cancelled_move_leaves_the_log_in_place() {
 #[test]
 fn a_log_does_not_move_over_another_of_its_name() {
     let root = scratch();
-    let pair = Pair::new(root.path());
+    let pair = MoveFixture::new(root.path());
     let log = pair.here.open();
     fill(&log, 3);
     std::fs::create_dir(pair.there.partition()).unwrap();
@@ -237,7 +237,7 @@ fn check(image: &Path, durable: i64, what: &str) {
         std::fs::write(marker, image.join("here").as_os_str().as_encoded_bytes()).unwrap();
     }
     let end = {
-        let pair = Pair::new(image);
+        let pair = MoveFixture::new(image);
         let dirs = [pair.here.dir.clone(), pair.there.dir.clone()];
         settle(&dirs).unwrap_or_else(|error| panic!("{what}: {error}"));
         let owner = pair.owner();
@@ -260,7 +260,7 @@ fn check(image: &Path, durable: i64, what: &str) {
         end + 2
     };
     let start = || {
-        let pair = Pair::new(image);
+        let pair = MoveFixture::new(image);
         settle(&[pair.here.dir.clone(), pair.there.dir.clone()]).unwrap();
         let log = pair.owner().open_with(false);
         assert_eq!(read_all(&log), expected(0..end), "{what}");
@@ -281,7 +281,7 @@ fn a_crash_at_any_change_of_a_move_leaves_a_whole_log() {
     std::fs::create_dir(source.path().join("here")).unwrap();
     std::fs::create_dir(source.path().join("there")).unwrap();
     let disk = Arc::new(RecordingDisk::new(source.path()).unwrap());
-    let pair = Pair::on(source.path(), Arc::clone(&disk) as _);
+    let pair = MoveFixture::on(source.path(), Arc::clone(&disk) as _);
     let log = pair.here.open();
     fill(&log, 25);
     log.flush().unwrap();

@@ -1,4 +1,4 @@
-//! The log on disk, one fact a file.
+//! The log on disk. Each file tests one fact.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! The end of many logs: one sync of all, then the marker. Whatever a crash leaves, the marker
-//! stands beside whole logs alone, and a disk that fails or hangs gets none.
+//! Many logs are closed by one sync, then the marker is written. Whatever a crash leaves, the
+//! marker exists only beside whole logs, and a disk that fails or hangs gets none.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use krust::ids::TopicPartition;
 use krust::storage::files::Disk;
-use krust::storage::recording::{Call, Crash, InjectedFault, RecordingDisk};
+use krust::storage::recording::{Crash, DiskCall, InjectedFault, RecordingDisk};
 use krust::storage::{Log, LogDir, close_all};
 
 use crate::support::{LogFixture, expected, fill, read_all, scratch};
@@ -115,7 +115,7 @@ fn a_failed_file_system_sync_leaves_no_marker() {
     let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
     let fixture = LogFixture::on(place.path(), Arc::clone(&disk) as _);
     let logs = written(&fixture);
-    disk.inject(InjectedFault { call: Call::SyncAll, code: EIO, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call: DiskCall::SyncAll, code: EIO, skip: 0, times: 1 });
     assert!(close_all(&dirs(&fixture), logs, PATIENCE).is_err());
     assert!(fixture.dir.is_offline());
     assert!(!place.path().join(MARKER).exists());
@@ -127,7 +127,7 @@ fn without_a_file_system_sync_each_log_is_synced() {
     let disk = Arc::new(RecordingDisk::new(place.path()).unwrap());
     let fixture = LogFixture::on(place.path(), Arc::clone(&disk) as _);
     let logs = written(&fixture);
-    disk.inject(InjectedFault { call: Call::SyncAll, code: EOPNOTSUPP, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call: DiskCall::SyncAll, code: EOPNOTSUPP, skip: 0, times: 1 });
     let first = disk.ops();
     close_all(&dirs(&fixture), logs, PATIENCE).unwrap();
     let files = count(&disk, first, "sync 00000000000000000000.log");

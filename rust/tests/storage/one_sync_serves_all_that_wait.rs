@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use krust::ids::{Offset, TopicPartition};
-use krust::storage::recording::{Call, InjectedFault, RecordingDisk};
+use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
 use krust::storage::{Log, Syncer};
 use parking_lot::{Condvar, Mutex};
 
@@ -77,7 +77,7 @@ fn appends_on_a_disk_too_full_for_epochs_are_synced_later() {
     fixture.config.ack_flush = true;
     let (bell, syncer) = bell_and_syncer();
     let log = fixture.open_synced(&fixture.name, &syncer);
-    let full = InjectedFault { call: Call::Rename, code: 28, skip: 0, times: usize::MAX };
+    let full = InjectedFault { call: DiskCall::Rename, code: 28, skip: 0, times: usize::MAX };
     disk.inject(full);
     let appended = stage(&log, &batch(&[b"x"])).unwrap();
     log.commit(appended.staged).unwrap();
@@ -115,7 +115,7 @@ fn after_a_failed_sync_no_append_is_acknowledged() {
         })
         .collect();
     bell.until(|| heard.load(Ordering::Acquire) > PRODUCERS);
-    disk.inject(InjectedFault { call: Call::SyncData, code: 5, skip: 0, times: 1 });
+    disk.inject(InjectedFault { call: DiskCall::SyncData, code: 5, skip: 0, times: 1 });
     bell.until(|| fixture.dir.is_offline());
     let flushed = log.flushed_offset();
     stopped.store(true, Ordering::Release);

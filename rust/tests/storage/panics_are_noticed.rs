@@ -1,5 +1,5 @@
-//! A panic in a thread that works on logs costs what it was about, and never ends a thread in
-//! silence: nobody waits for a thread that is gone.
+//! A panic in a storage thread affects only the log or task that the thread worked on, and a thread
+//! never ends silently.
 
 use std::fs::File;
 use std::io;

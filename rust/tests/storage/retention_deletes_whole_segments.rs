@@ -1,5 +1,5 @@
-//! Segments go by time, size and log start; the active one and what is above the high watermark
-//! stay; files go after a delay.
+//! Retention deletes segments by time, size and log start. The active segment and records above the
+//! high watermark stay. Files are removed after a delay.
 
 use std::sync::Arc;
 

@@ -11,11 +11,11 @@ use krust::record::batch::{
 };
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
-    AppendError, Appended, Cleaned, CleanerOptions, Deleted, Deletions, Descriptors, DirOptions,
-    Log, LogConfig, LogDir, LogReadRequest, Open, Progress, Syncer,
+    AppendError, Appended, CleanerOptions, CleaningResult, DeletedLog, Deletions, Descriptors,
+    DirOptions, Log, LogConfig, LogDir, LogReadRequest, Open, StartProgress, Syncer,
 };
 
-/// What time it is at the start of each test.
+/// The time at the start of each test.
 pub const NOW_MS: i64 = 1_700_000_000_000;
 
 /// A log directory and how logs in it are opened.
@@ -64,7 +64,7 @@ impl LogFixture {
     }
 
     /// Recovers the log, and tells `progress` how far it is.
-    pub fn open_watched(&self, progress: &Arc<Progress>) -> Arc<Log> {
+    pub fn open_watched(&self, progress: &Arc<StartProgress>) -> Arc<Log> {
         let checking = Some(Arc::new(progress.expect(self.name.to_string().into(), 0)));
         let options = Open { checking, ..self.options(false, None) };
         Log::open(&self.dir, &self.name, options).unwrap()
@@ -211,7 +211,7 @@ pub fn delete(log: &Log) {
     log.delete(&mut deletions).unwrap();
     let (deleted, outcome) = deletions.sync();
     outcome.unwrap();
-    deleted.iter().for_each(Deleted::remove);
+    deleted.iter().for_each(DeletedLog::remove);
 }
 
 /// Appends `count` batches of one record each, whose value tells the offset.
@@ -237,7 +237,7 @@ pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// How much is wanted of a test, by the environment's word or as it is by default.
+/// How much a test does: the value of an environment variable, or the default.
 pub fn wanted(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -346,7 +346,7 @@ pub fn pairs_in(bytes: &[u8]) -> Vec<(i64, i64, Pair)> {
 }
 
 /// Cleans all that can be cleaned now.
-pub fn compact(fixture: &LogFixture, log: &Log) -> Option<Cleaned> {
+pub fn compact(fixture: &LogFixture, log: &Log) -> Option<CleaningResult> {
     log.compact(fixture.clock.wall_ms(), &CleanerOptions::default()).unwrap()
 }
 

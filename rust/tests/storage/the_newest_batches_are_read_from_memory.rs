@@ -1,4 +1,5 @@
-//! What is kept of a log's end is what its files say, and takes no read of a file.
+//! The batches of a log's end that are kept in memory equal those in its files, and are read
+//! without a file.
 
 use krust::ids::Offset;
 use krust::storage::{Log, LogReadRequest, LogSlice, ReadError};

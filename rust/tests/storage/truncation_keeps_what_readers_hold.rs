@@ -1,4 +1,4 @@
-//! A truncation changes no byte that a reader was given and may still send.
+//! A truncation changes no byte of a range that a reader may still send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! A checkpoint file that is none: its name and what that costs are told, and no record is lost.
+//! For an unreadable checkpoint file, a log line says its name and what that costs, and no record
+//! is lost.
 
 use std::path::Path;
 

@@ -9,12 +9,12 @@
 //! Not done: supported and finalized features. There are none.
 
 use crate::broker::requests::apis;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
 use crate::protocol::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let api = call.request.head.api;
     if !api.serves(call.version()) {
         let response = ApiVersionsResponse {

@@ -8,7 +8,7 @@
 //! Not done: a member that repeats an unchanged subscription is still passed to the policy.
 
 use crate::broker::handlers::policy;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::published::MemberIdentity;
@@ -16,7 +16,7 @@ use crate::protocol::consumer_group_heartbeat::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
 };
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let mut reader = call.reader();
     let request = ConsumerGroupHeartbeatRequest::decode(&mut reader, call.version())?;
     reader.finish()?;
@@ -31,7 +31,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-/// The heartbeat interval of the reply if the policy need not be asked.
+/// The heartbeat interval of the reply, if the snapshot can answer the heartbeat.
 fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<i32> {
     let group_id = request.group_id;
     if has_news(request) || call.broker.coordinator_state(group_id) != CoordinatorState::Ready {
@@ -43,7 +43,7 @@ fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>
         instance_id: request.instance_id,
         generation: request.member_epoch,
     };
-    call.note_speaker();
+    call.note_group_member();
     let now_ms = call.broker.clock.monotonic_ms();
     call.broker.groups.snapshots.check_quiet(&identity, call.session.connection, now_ms)
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use crate::broker::errors;
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome};
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::call::{Call, HandlerResult};
+use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{Named, led};
+use crate::broker::state::lookup::{NamedTopic, led};
 use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::broker::state::waking::DelayedId;
 use crate::ids::Offset;
@@ -44,12 +44,12 @@ enum DeletionResult {
     },
 }
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DeleteRecordsRequest::decode(&mut call.reader(), call.version())?;
     let image = call.image();
     let node = call.broker.settings.load().node_id;
     let topics = request.topics.iter().map(|topic| {
-        let found = Named { topic: topic.name, id: None }.find(&image);
+        let found = NamedTopic { topic: topic.name, id: None }.find(&image);
         let results = topic.partitions.iter().map(|asked| {
             let deleted = found
                 .and_then(|topic| Ok((topic, led(topic, asked.partition_index, node)?)))
@@ -84,8 +84,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     }
     let id = call.thread.delayed.name();
     waiting.watch.wake_on_change(call.thread.index, id);
-    // A follower may have fetched between the look and the watch.
-    call.thread.look.push(id);
+    // A follower may have fetched between the check and the start of the watch.
+    call.thread.to_retry.push(id);
     let timeout_ms = i64::from(request.timeout_ms.max(0));
     let deadline_ms = call.broker.clock.monotonic_ms().saturating_add(timeout_ms);
     call.delay_as(id, Some(deadline_ms), Box::new(waiting));
@@ -106,7 +106,7 @@ impl DelayedDeletion {
         results.all(|(_, result)| result.is_over())
     }
 
-    /// The reply now. Partitions whose followers have not deleted have timed out.
+    /// Writes the reply. Partitions whose followers have not deleted the records have timed out.
     fn write(&self, head: Head, output: &mut Output) {
         let topics = self.topics.iter().map(|(name, results)| {
             let partitions = results.iter().map(|(index, result)| {
@@ -129,7 +129,7 @@ impl DeletionResult {
         self.answer().0 != ErrorCode::RequestTimedOut
     }
 
-    /// The answer if it must be given now.
+    /// The answer as it is now.
     fn answer(&self) -> (ErrorCode, Offset) {
         match self {
             Self::Failed(error) => (*error, Offset::NONE),
@@ -145,19 +145,23 @@ impl DeletionResult {
 }
 
 impl DelayedOperation for DelayedDeletion {
-    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+    fn try_complete(
+        self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
         let mut changed = Vec::new();
         self.watch.take(&mut changed);
         if self.is_over() || is_late {
             self.cancel(at.broker, at.thread.index, at.id);
             let mut output = Output::default();
             self.write(at.head, &mut output);
-            return Progress::Answered(output);
+            return OperationProgress::Answered(output);
         }
         if !self.watch.wake_on_change(at.thread.index, at.id) {
-            at.thread.look.push(at.id);
+            at.thread.to_retry.push(at.id);
         }
-        Progress::Waits(self)
+        OperationProgress::Waits(self)
     }
 
     fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {

@@ -4,12 +4,12 @@
 //! Version notes: v1 adds the pattern type, v2 is flexible, v3 adds user resources.
 //! Not done: ACLs.
 
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_acls::{DescribeAclsRequest, DescribeAclsResponse};
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     DescribeAclsRequest::decode(&mut call.reader(), call.version())?;
     let response = DescribeAclsResponse {
         error_code: ErrorCode::SecurityDisabled.code(),

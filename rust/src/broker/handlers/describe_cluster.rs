@@ -5,9 +5,9 @@
 //!     include fenced brokers; there are none.
 //! Not done: authorization.
 
-use crate::broker::handlers::metadata::{operations, places};
+use crate::broker::handlers::metadata::{advertised_brokers, operations};
 use crate::broker::handlers::operations::CLUSTER_OPERATIONS;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_cluster::{
@@ -17,7 +17,7 @@ use crate::protocol::describe_cluster::{
 const BROKERS: i8 = 1;
 const CONTROLLERS: i8 = 2;
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DescribeClusterRequest::decode(&mut call.reader(), call.version())?;
     let (error, error_message) = match request.endpoint_type {
         _ if call.version() == 0 => (ErrorCode::None, None),
@@ -29,15 +29,15 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     };
     let image = call.image();
     let node = call.broker.settings.load().node_id;
-    let places = match error {
-        ErrorCode::None => places(&image, node, &call.session.peer),
+    let advertised = match error {
+        ErrorCode::None => advertised_brokers(&image, node, &call.session.peer),
         _ => Vec::new(),
     };
-    let brokers = places.iter().map(|(broker_id, (host, port), rack)| DescribeClusterBroker {
-        broker_id: *broker_id,
-        host,
-        port: *port,
-        rack: *rack,
+    let brokers = advertised.iter().map(|broker| DescribeClusterBroker {
+        broker_id: broker.node_id,
+        host: &broker.host,
+        port: broker.port,
+        rack: broker.rack,
         is_fenced: false,
     });
     let response = DescribeClusterResponse {

@@ -1,8 +1,7 @@
 //! DescribeLogDirs (35), v0-5: which partitions each log directory holds, and their sizes.
 //! Behaviour: one result for each directory; an offline directory has KAFKA_STORAGE_ERROR (56). A
 //!     null list of topics means all. A replica that AlterReplicaLogDirs is copying has the key
-//!     `future`, and its lag is the number of offsets not yet copied. All other lags are 0, because
-//!     every replica here is a leader.
+//!     `future`, and its lag is the number of offsets not yet copied. All other lags are 0.
 //! Version notes: v3 adds an error for the whole reply, v4 the total and usable bytes of the file
 //!     system, v5 whether the directory is cordoned (never).
 //! Not done: the lag of followers.
@@ -11,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::broker::handlers::first_only::FirstOnly;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::Partition;
@@ -22,7 +21,7 @@ use crate::protocol::describe_log_dirs::{
 };
 use crate::storage::{FutureReplica, LogDir};
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DescribeLogDirsRequest::decode(&mut call.reader(), call.version())?;
     let image = call.image();
     let partitions = wanted(&image, &request);

@@ -6,21 +6,21 @@
 //! Not done: nothing.
 
 use crate::broker::handlers::first_only::FirstOnly;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{Named, hosted};
+use crate::broker::state::lookup::{NamedTopic, hosted};
 use crate::protocol::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
     TopicResponse,
 };
 use crate::storage::ActiveProducer;
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DescribeProducersRequest::decode(&mut call.reader(), call.version())?;
     let (image, node) = (call.image(), call.broker.settings().node_id);
     let mut first = FirstOnly::default();
     let topics = request.topics.iter().map(|topic| {
-        let found = Named { topic: topic.name, id: None }.find(&image);
+        let found = NamedTopic { topic: topic.name, id: None }.find(&image);
         let indexes = topic.partition_indexes.iter();
         let once = indexes.filter(|index| first.passes((topic.name, **index)));
         let answers = once.map(|index| {

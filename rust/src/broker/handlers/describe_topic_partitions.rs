@@ -2,7 +2,7 @@
 //! Behaviour: topics are sorted by name. An empty list means all topics. A page has at most
 //!     `response_partition_limit` partitions, and at most the broker's own limit; the cursor names
 //!     the first partition of the next page. A negative partition in a cursor is read as 0. An
-//!     unknown topic is UNKNOWN_TOPIC_OR_PARTITION (3) and is never created.
+//!     unknown topic is UNKNOWN_TOPIC_OR_PARTITION (3); the broker does not create it.
 //! Version notes: there is only v0.
 //! Not done: eligible leader replicas (KIP-966). The list is empty, because krust records none. The
 //!     schema also allows null, but Java's admin client fails on it.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::broker::handlers::metadata::is_legal;
 use crate::broker::handlers::operations::TOPIC_OPERATIONS;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::protocol::ErrorCode;
@@ -20,10 +20,15 @@ use crate::protocol::describe_topic_partitions::{
     DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 
-/// A requested topic, and the first partition to return.
-type Asked<'a> = (&'a str, Option<&'a Arc<TopicImage>>, usize);
+/// A topic of the reply.
+struct TopicToDescribe<'a> {
+    name: &'a str,
+    /// `None`: there is no such topic.
+    topic: Option<&'a Arc<TopicImage>>,
+    first_partition: usize,
+}
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DescribeTopicPartitionsRequest::decode(&mut call.reader(), call.version())?;
     let image = call.image();
     let most = call.broker.settings.load().partitions_per_answer;
@@ -33,20 +38,20 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     };
     let mut left = usize::try_from(limit).unwrap_or(1).max(1);
     let mut response = DescribeTopicPartitionsResponse::default();
-    for (name, found, from) in asked(&image, &request) {
-        let Some(found) = found else {
+    for TopicToDescribe { name, topic, first_partition } in topics_from_cursor(&image, &request) {
+        let Some(topic) = topic else {
             response.topics.push(absent(name));
             continue;
         };
         if left == 0 {
-            response.next_cursor = cursor(name, from);
+            response.next_cursor = cursor(name, first_partition);
             break;
         }
-        let count = found.partitions.len().saturating_sub(from).min(left);
+        let count = topic.partitions.len().saturating_sub(first_partition).min(left);
         left -= count;
-        response.topics.push(topic(found, (from, count), &image));
-        if from + count < found.partitions.len() {
-            response.next_cursor = cursor(name, from + count);
+        response.topics.push(describe(topic, (first_partition, count), &image));
+        if first_partition + count < topic.partitions.len() {
+            response.next_cursor = cursor(name, first_partition + count);
             break;
         }
     }
@@ -54,10 +59,11 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-fn asked<'a>(
+/// The requested topics in the order of their names, from the request's cursor on.
+fn topics_from_cursor<'a>(
     image: &'a ClusterImage,
     request: &DescribeTopicPartitionsRequest<'a>,
-) -> Vec<Asked<'a>> {
+) -> Vec<TopicToDescribe<'a>> {
     let mut names: Vec<&'a str> = if request.topics.is_empty() {
         image.topics().map(|topic| &*topic.name).collect()
     } else {
@@ -69,7 +75,12 @@ fn asked<'a>(
     let begins = cursor.map_or("", |cursor| cursor.topic_name);
     let from = cursor.map_or(0, |cursor| usize::try_from(cursor.partition_index).unwrap_or(0));
     let rest = names.into_iter().filter(|name| *name >= begins);
-    rest.map(|name| (name, image.topic(name), if name == begins { from } else { 0 })).collect()
+    let to_describe = rest.map(|name| TopicToDescribe {
+        name,
+        topic: image.topic(name),
+        first_partition: if name == begins { from } else { 0 },
+    });
+    to_describe.collect()
 }
 
 fn cursor(topic_name: &str, partition: usize) -> Option<Cursor<'_>> {
@@ -91,7 +102,7 @@ fn absent(name: &str) -> DescribeTopicPartitionsResponseTopic<'_> {
     }
 }
 
-fn topic<'a>(
+fn describe<'a>(
     topic: &'a TopicImage,
     (from, count): (usize, usize),
     image: &ClusterImage,

@@ -1,28 +1,31 @@
-//! Dispatch: the broker as the net module sees it. Frames come in; replies and delayed requests go
-//! out.
+//! Dispatch: implements [`Service`] for the broker. It takes frames from the net module, calls the
+//! handlers, and returns replies and delayed requests.
 //!
 //! All Produce requests of one readable event are staged, then committed together, once per
 //! partition. Any other request of the event runs after that commit, so that a client reads its own
-//! writes. Requests behind one that the policy decides wait for the decision. Replies always leave
+//! writes. Requests after one that the policy decides wait for the decision. Replies always leave
 //! in the order of the requests.
-//! Threads: each method runs on the reactor thread whose state it is given. None blocks.
+//! Threads: each method runs on the network thread whose state it is given. None blocks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::broker::handlers::{handler, policy, produce};
-use crate::broker::requests::apis::{self, Run};
+use crate::broker::requests::apis::{self, HandlerKind};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
-use crate::broker::requests::connection::{Behind, ConnectionContext};
+use crate::broker::requests::call::{Call, HandlerResult, POOL_WAIT_MS};
+use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
 use crate::broker::requests::delayed::{
-    Delayed, DelayedRequest, DelayedRequests, NowWaits, Progress, ThreadState, Wake, Work,
+    DelayedContext, DelayedRequest, DelayedRequests, NextWait, OperationProgress, ThreadState,
+    Wake, WorkerTask,
 };
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::meter::Meter;
 use crate::broker::requests::reply::{Output, Replies};
-use crate::broker::requests::service::{At, ConnId, Done, Flow, Peer, Received, Service};
+use crate::broker::requests::service::{
+    ConnId, DelayedReply, EventContext, Flow, Peer, ReceivedFrames, Service,
+};
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::groups;
 use crate::broker::state::waking::{DelayedId, Wakes};
@@ -31,15 +34,16 @@ use crate::protocol::{api_versions, consumer_group_heartbeat, fetch};
 use crate::wire::Reader;
 use crate::work;
 
-/// A request of this size that is answered here is paid for from the pool while it is handled ...
+/// A request of at least this size leases memory from the pool while it is handled ...
 const LARGE: usize = 64 << 10;
-/// ... with so many times its size: what is decoded of it, looked up for it, and answered.
+/// ... namely this many times its size, for the decoded request, the objects it names, and the
+/// reply.
 const LARGE_COSTS: usize = 16;
 
 /// How often a group request is retried while groups are being loaded after the start.
 const GROUPS_WAIT_MS: i32 = 5;
 
-/// Requests that occupy a network thread for this long are logged at info.
+/// A request that occupies a network thread for this long is logged at info.
 const SLOW_MS: i64 = 1_000;
 
 /// Characters of a client id in a log line.
@@ -49,7 +53,7 @@ const CLIENT_SHOWN: usize = 80;
 #[derive(Debug)]
 pub struct NetworkThread {
     state: ThreadState,
-    produce: produce::Scratch,
+    produce: produce::ProduceScratch,
 }
 
 impl Service for Broker {
@@ -63,10 +67,10 @@ impl Service for Broker {
             image: self.image.load_full(),
             image_number: 0,
             delayed: DelayedRequests::default(),
-            look: Vec::new(),
+            to_retry: Vec::new(),
             groups: groups::GroupScratch::default(),
         };
-        NetworkThread { state, produce: produce::Scratch::default() }
+        NetworkThread { state, produce: produce::ProduceScratch::default() }
     }
 
     fn opened(&self, _: &mut NetworkThread, peer: Peer) -> ConnectionContext {
@@ -77,11 +81,11 @@ impl Service for Broker {
             peer,
             is_brokers_own,
             connection,
-            is_speaker: false,
+            has_group_member: false,
             account: None,
             delayed: Vec::new(),
             fetch_sessions: ConnectionSessions::default(),
-            behind: Behind::IsNext,
+            following_frames: FollowingFrames::HandleNext,
         }
     }
 
@@ -92,11 +96,16 @@ impl Service for Broker {
         self.quotas.refuses(table, address, self.clock.monotonic_ms())
     }
 
-    fn event(&self, at: At<'_, Self>, received: Received<'_>, replies: &mut Replies) -> Flow {
+    fn event(
+        &self,
+        at: EventContext<'_, Self>,
+        received: ReceivedFrames<'_>,
+        replies: &mut Replies,
+    ) -> Flow {
         let NetworkThread { state, produce } = at.thread;
         self.refresh(state);
         let image = Arc::clone(&state.image);
-        let mut staging = produce::Staging::new(&image, self.clock.wall_ms(), produce);
+        let mut staging = produce::StagedRequests::new(&image, self.clock.wall_ms(), produce);
         let mut meter = Meter::of(self, at.session, image.quotas.as_ref());
         let mut flow = Flow::Go;
         let before = work::done();
@@ -111,7 +120,7 @@ impl Service for Broker {
             let outcome = match read(frame) {
                 None => Ok(Flow::Close),
                 Some(request) => {
-                    say(&request, &at.session.peer);
+                    log_request(&request, &at.session.peer);
                     meter.open(at.session, &request);
                     let (thread, session) = (&mut *state, &mut *at.session);
                     let replies = &mut *replies;
@@ -125,14 +134,14 @@ impl Service for Broker {
             };
             meter.count(at.session);
             let left = received.frames.len() - number;
-            match (std::mem::take(&mut at.session.behind), &outcome) {
-                (_, Ok(Flow::Close) | Err(_)) | (Behind::IsNext, _) => {}
-                (Behind::WaitsForTheAnswer, _) => {
+            match (std::mem::take(&mut at.session.following_frames), &outcome) {
+                (_, Ok(Flow::Close) | Err(_)) | (FollowingFrames::HandleNext, _) => {}
+                (FollowingFrames::WaitForAnswer, _) => {
                     flow = Flow::Hold;
                     replies.leave(left - 1);
                     break;
                 }
-                (Behind::WaitsWithIt, _) => {
+                (FollowingFrames::WaitForRetry, _) => {
                     replies.leave(left);
                     break;
                 }
@@ -151,21 +160,23 @@ impl Service for Broker {
         self.work.note(before);
         let took_ms = self.clock.monotonic_ms() - began_ms;
         if took_ms >= SLOW_MS {
-            say_slow(&received, &at.session.peer, took_ms);
+            log_slow_event(&received, &at.session.peer, took_ms);
         }
-        match finished {
-            Flow::Close => Flow::Close,
-            _ => flow,
-        }
+        if finished == Flow::Close { Flow::Close } else { flow }
     }
 
-    fn wake(&self, thread: &mut NetworkThread, wakes: &mut Vec<Wake>, done: &mut Vec<Done>) {
+    fn wake(
+        &self,
+        thread: &mut NetworkThread,
+        wakes: &mut Vec<Wake>,
+        done: &mut Vec<DelayedReply>,
+    ) {
         let thread = &mut thread.state;
         self.refresh(thread);
         let before = work::done();
         for wake in wakes.drain(..) {
             match wake {
-                Wake::Recheck(id) => self.look(thread, id, done),
+                Wake::Recheck(id) => self.retry(thread, id, done),
                 Wake::Answer(id, output) => {
                     if let Some(delayed) = thread.delayed.take(id) {
                         done.push(delayed.done(output));
@@ -175,12 +186,12 @@ impl Service for Broker {
                     let Some(delayed) = thread.delayed.take(id) else { continue };
                     let DelayedRequest { conn, slot, head, deadline_ms, operation, lease: _lease } =
                         delayed;
-                    let mut at = Delayed { broker: self, thread, id, head, deadline_ms };
+                    let mut at = DelayedContext { broker: self, thread, id, head, deadline_ms };
                     if let Some(output) = operation.topics_created(&mut at, refused) {
-                        done.push(Done { conn, slot, output, flow: Flow::Go });
+                        done.push(DelayedReply { conn, slot, output, flow: Flow::Go });
                     }
                 }
-                Wake::Waits(id, now) => self.now_waits(thread, id, now),
+                Wake::Waits(id, now) => self.keep_waiting(thread, id, now),
                 Wake::Fail(id) => {
                     if let Some(delayed) = thread.delayed.take(id) {
                         done.push(delayed.failed());
@@ -188,24 +199,24 @@ impl Service for Broker {
                 }
             }
         }
-        self.look_again(thread, done);
+        self.retry_woken(thread, done);
         self.work.note(before);
     }
 
-    fn expire(&self, thread: &mut NetworkThread, now_ms: i64, done: &mut Vec<Done>) {
+    fn expire(&self, thread: &mut NetworkThread, now_ms: i64, done: &mut Vec<DelayedReply>) {
         let thread = &mut thread.state;
         self.refresh(thread);
         let before = work::done();
-        self.look_again(thread, done);
+        self.retry_woken(thread, done);
         while let Some((id, delayed)) = thread.delayed.expired(now_ms) {
-            self.go_on(thread, (id, delayed), true, done);
+            self.complete_or_keep(thread, (id, delayed), true, done);
         }
         self.work.note(before);
     }
 
     fn next_deadline(&self, thread: &NetworkThread) -> Option<i64> {
         let thread = &thread.state;
-        if thread.look.is_empty() { thread.delayed.next_deadline() } else { Some(0) }
+        if thread.to_retry.is_empty() { thread.delayed.next_deadline() } else { Some(0) }
     }
 
     fn closed(&self, thread: &mut NetworkThread, _: ConnId, session: ConnectionContext) {
@@ -217,7 +228,7 @@ impl Service for Broker {
         }
         self.fetch_sessions.closed(session.connection, &session.fetch_sessions);
         let now_ms = self.clock.monotonic_ms();
-        if session.is_speaker && self.groups.snapshots.closed(session.connection, now_ms) {
+        if session.has_group_member && self.groups.snapshots.closed(session.connection, now_ms) {
             self.policy.hurry();
         }
     }
@@ -225,65 +236,65 @@ impl Service for Broker {
 
 impl Broker {
     /// Retries the delayed requests of this thread that the thread itself woke.
-    fn look_again(&self, thread: &mut ThreadState, done: &mut Vec<Done>) {
-        let mut look = std::mem::take(&mut thread.look);
-        for id in look.drain(..) {
-            self.look(thread, id, done);
+    fn retry_woken(&self, thread: &mut ThreadState, done: &mut Vec<DelayedReply>) {
+        let mut woken = std::mem::take(&mut thread.to_retry);
+        for id in woken.drain(..) {
+            self.retry(thread, id, done);
         }
-        if thread.look.is_empty() {
-            thread.look = look;
+        if thread.to_retry.is_empty() {
+            thread.to_retry = woken;
         }
     }
 
     /// Retries a delayed request. It may have been answered already.
-    fn look(&self, thread: &mut ThreadState, id: DelayedId, done: &mut Vec<Done>) {
+    fn retry(&self, thread: &mut ThreadState, id: DelayedId, done: &mut Vec<DelayedReply>) {
         if let Some(delayed) = thread.delayed.take(id) {
-            self.go_on(thread, (id, delayed), false, done);
+            self.complete_or_keep(thread, (id, delayed), false, done);
         }
     }
 
-    /// Answers a delayed request or keeps it; `is_late`: its time is up.
-    fn go_on(
+    /// Answers a delayed request or keeps it. `is_late`: its deadline has passed.
+    fn complete_or_keep(
         &self,
         thread: &mut ThreadState,
         (id, delayed): (DelayedId, DelayedRequest),
         is_late: bool,
-        done: &mut Vec<Done>,
+        done: &mut Vec<DelayedReply>,
     ) {
         let DelayedRequest { conn, slot, head, deadline_ms, operation, lease } = delayed;
-        let mut at = Delayed { broker: self, thread, id, head, deadline_ms };
+        let mut at = DelayedContext { broker: self, thread, id, head, deadline_ms };
         let (output, flow) = match operation.try_complete(&mut at, is_late) {
-            Progress::Answered(output) => (output, Flow::Go),
-            Progress::Fails => (Output::default(), Flow::Close),
-            Progress::Waits(operation) => {
+            OperationProgress::Answered(output) => (output, Flow::Go),
+            OperationProgress::Fails => (Output::default(), Flow::Close),
+            OperationProgress::Waits(operation) => {
                 let deadline_ms = deadline_ms.filter(|_| !is_late);
                 let delayed = DelayedRequest { conn, slot, head, deadline_ms, operation, lease };
                 return thread.delayed.keep(id, delayed);
             }
-            Progress::Works(Work { account, run }) => {
+            OperationProgress::Works(WorkerTask { account, run }) => {
                 let operation = self.work_on((thread.index, id), account, run);
                 let delayed =
                     DelayedRequest { conn, slot, head, deadline_ms: None, operation, lease };
                 return thread.delayed.keep(id, delayed);
             }
         };
-        done.push(Done { conn, slot, output, flow });
+        done.push(DelayedReply { conn, slot, output, flow });
     }
 
-    /// A request comes back from a worker and waits for something else.
-    fn now_waits(&self, thread: &mut ThreadState, id: DelayedId, now: NowWaits) {
+    /// A worker has done its part of a request, which now waits for something else.
+    fn keep_waiting(&self, thread: &mut ThreadState, id: DelayedId, now: NextWait) {
         let Some(mut delayed) = thread.delayed.take(id) else { return };
         delayed.operation = now.operation;
         delayed.deadline_ms = Some(now.deadline_ms);
         if delayed.operation.begin(thread.index, id) {
-            thread.look.push(id);
+            thread.to_retry.push(id);
         }
         thread.delayed.keep(id, delayed);
     }
 
     /// Collects the requests to wake when watermarks move on this thread.
     pub(crate) fn wakes<'a>(&'a self, thread: &'a mut ThreadState) -> Wakes<'a> {
-        Wakes { here: Some((thread.index, &mut thread.look)), waker: self }
+        Wakes { here: Some((thread.index, &mut thread.to_retry)), waker: self }
     }
 }
 
@@ -302,16 +313,19 @@ fn read(frame: &[u8]) -> Option<Request<'_>> {
     })
 }
 
-fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e, '_>) -> Outcome {
+fn answer<'e>(
+    call: &mut Call<'_, 'e>,
+    staging: &mut produce::StagedRequests<'e, '_>,
+) -> HandlerResult {
     let run = match call.request.head.api.run {
-        Run::Staged => return staging.stage(call),
+        HandlerKind::Staged => return staging.stage(call),
         other => other,
     };
     if staging.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
         return Ok(Flow::Close);
     }
     if call.broker.waits_for_groups(call.request.head.api) {
-        call.session.behind = Behind::WaitsWithIt;
+        call.session.following_frames = FollowingFrames::WaitForRetry;
         call.replies.mute(GROUPS_WAIT_MS);
         return Ok(Flow::Go);
     }
@@ -321,15 +335,15 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e, '_>) -
         call.throttle_for_time();
     }
     let handle = match handler(key) {
-        Some(handle) if run == Run::Network => handle,
+        Some(handle) if run == HandlerKind::Network => handle,
         _ => return policy::handle(call),
     };
-    // What the policy decides of a heartbeat is paid for as a tree.
+    // A heartbeat that the policy decides leases memory as a tree.
     if call.request.size >= LARGE && key != consumer_group_heartbeat::KEY {
         let cost = call.request.size.saturating_mul(LARGE_COSTS);
         call.lease = call.broker.memory.lease(cost);
         if call.lease.is_none() {
-            call.session.behind = Behind::WaitsWithIt;
+            call.session.following_frames = FollowingFrames::WaitForRetry;
             call.replies.mute(POOL_WAIT_MS);
             return Ok(Flow::Go);
         }
@@ -339,12 +353,12 @@ fn answer<'e>(call: &mut Call<'_, 'e>, staging: &mut produce::Staging<'e, '_>) -
 
 /// Logs the request if request logging is on. Otherwise it costs a load and a branch.
 #[inline]
-fn say(request: &Request<'_>, peer: &Peer) {
+fn log_request(request: &Request<'_>, peer: &Peer) {
     tracing::debug!(
         target: "krust::requests",
         api = request.head.api.name,
         version = request.head.version,
-        client = shown(request),
+        client = shown_client_id(request),
         peer = %peer.remote,
         "request",
     );
@@ -352,18 +366,18 @@ fn say(request: &Request<'_>, peer: &Peer) {
 
 /// Logs that the requests of one event occupied the network thread for long.
 #[cold]
-fn say_slow(received: &Received<'_>, peer: &Peer, took_ms: i64) {
+fn log_slow_event(received: &ReceivedFrames<'_>, peer: &Peer, took_ms: i64) {
     let Some(first) = received.iter().next().and_then(read) else { return };
     tracing::info!(
         first = first.head.api.name,
         requests = received.frames.len(),
-        client = shown(&first),
+        client = shown_client_id(&first),
         peer = %peer.remote,
         "requests took {took_ms} ms",
     );
 }
 
 /// A client id as a log line shows it.
-fn shown(request: &Request<'_>) -> Option<String> {
+fn shown_client_id(request: &Request<'_>) -> Option<String> {
     request.client_id.map(|id| id.chars().take(CLIENT_SHOWN).collect())
 }

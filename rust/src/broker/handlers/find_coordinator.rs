@@ -13,12 +13,12 @@
 use ahash::HashMap;
 
 use crate::broker::handlers::first_only::FirstOnly;
-use crate::broker::handlers::metadata::places;
+use crate::broker::handlers::metadata::advertised_brokers;
 use crate::broker::policy::{Event, Ticket};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::decisions::TicketHolder;
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress};
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::{Flow, Peer};
 use crate::broker::state::coordinator::shards::partition_for;
@@ -49,11 +49,11 @@ struct DelayedLookup {
 }
 
 /// The node id of the coordinator, or the error.
-type Place = Result<i32, ErrorCode>;
+type CoordinatorId = Result<i32, ErrorCode>;
 /// Host and port of nodes.
 type Addresses = HashMap<i32, (String, i32)>;
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     let request = FindCoordinatorRequest::decode(&mut call.reader(), version)?;
     let key_type = request.key_type;
@@ -73,12 +73,12 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         });
     }
     let addresses = addresses(&image, (here, &call.session.peer));
-    let place = |key: &str| match key_type {
-        GROUP => place(&image, &addresses, key),
+    let find = |key: &str| match key_type {
+        GROUP => coordinator_of(&image, &addresses, key),
         TRANSACTION => Err(ErrorCode::TransactionalIdAuthorizationFailed),
         _ => Err(ErrorCode::InvalidRequest),
     };
-    let found: Vec<(&str, Place)> = keys.into_iter().map(|key| (key, place(key))).collect();
+    let found: Vec<(&str, CoordinatorId)> = keys.into_iter().map(|key| (key, find(key))).collect();
     call.reply(|writer, version| respond(&found, &addresses, version).encode(writer, version));
     Ok(Flow::Go)
 }
@@ -94,32 +94,36 @@ fn keys<'f>(request: FindCoordinatorRequest<'f>, version: i16) -> Vec<&'f str> {
 }
 
 impl DelayedLookup {
-    /// The reply: the policy has created the topic, or has not.
-    fn reply(&self, at: &Delayed<'_>) -> Output {
+    /// The reply, after the policy has created the topic or refused to.
+    fn reply(&self, at: &DelayedContext<'_>) -> Output {
         let mut reader = Reader::new(&self.body);
         let request =
             FindCoordinatorRequest::decode(&mut reader, at.head.version).unwrap_or_default();
         let addresses = addresses(&at.thread.image, (self.here, &self.peer));
         let keys = keys(request, at.head.version).into_iter();
-        let place = |key: &str| place(&at.thread.image, &addresses, key);
-        let found: Vec<(&str, Place)> = keys.map(|key| (key, place(key))).collect();
+        let find = |key: &str| coordinator_of(&at.thread.image, &addresses, key);
+        let found: Vec<(&str, CoordinatorId)> = keys.map(|key| (key, find(key))).collect();
         at.head
             .output(|writer, version| respond(&found, &addresses, version).encode(writer, version))
     }
 }
 
 impl DelayedOperation for DelayedLookup {
-    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+    fn try_complete(
+        self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
         if !is_late {
-            return Progress::Waits(self);
+            return OperationProgress::Waits(self);
         }
         at.broker.give_up(self.ticket, at.head);
-        Progress::Answered(self.reply(at))
+        OperationProgress::Answered(self.reply(at))
     }
 
     fn topics_created(
         self: Box<Self>,
-        at: &mut Delayed<'_>,
+        at: &mut DelayedContext<'_>,
         _: HashMap<String, ErrorCode>,
     ) -> Option<Output> {
         Some(self.reply(at))
@@ -144,9 +148,10 @@ fn create(call: &mut Call<'_, '_>, here: i32) {
     call.submit(Event { ticket, api: "AutoCreate", version: 0, request, client, lease: None });
 }
 
-/// Where clients reach the brokers.
+/// The addresses of the brokers for clients.
 fn addresses(image: &ClusterImage, (here, peer): (i32, &Peer)) -> Addresses {
-    places(image, here, peer).into_iter().map(|(node, address, _)| (node, address)).collect()
+    let brokers = advertised_brokers(image, here, peer).into_iter();
+    brokers.map(|broker| (broker.node_id, (broker.host, broker.port))).collect()
 }
 
 /// The node that leads the partition of a group.
@@ -156,23 +161,23 @@ fn leader(image: &ClusterImage, group_id: &str) -> Option<i32> {
     Some(partition.state.leader).filter(|leader| *leader >= 0)
 }
 
-fn place(image: &ClusterImage, addresses: &Addresses, group_id: &str) -> Place {
+fn coordinator_of(image: &ClusterImage, addresses: &Addresses, group_id: &str) -> CoordinatorId {
     let node = leader(image, group_id).filter(|node| addresses.contains_key(node));
     node.ok_or(ErrorCode::CoordinatorNotAvailable)
 }
 
 fn respond<'a>(
-    found: &'a [(&'a str, Place)],
+    found: &'a [(&'a str, CoordinatorId)],
     addresses: &'a Addresses,
     version: i16,
 ) -> FindCoordinatorResponse<'a> {
-    let coordinators = found.iter().map(|(key, place)| {
-        let address = place.ok().and_then(|node| Some((node, addresses.get(&node)?)));
+    let coordinators = found.iter().map(|(key, coordinator)| {
+        let address = coordinator.ok().and_then(|node| Some((node, addresses.get(&node)?)));
         let (node_id, host, port) = match address {
             Some((node, (host, port))) => (node, host.as_str(), *port),
             None => (-1, "", -1),
         };
-        let error = place.as_ref().err().copied().unwrap_or(ErrorCode::None);
+        let error = coordinator.as_ref().err().copied().unwrap_or(ErrorCode::None);
         let error_message = match error {
             ErrorCode::None => None,
             ErrorCode::TransactionalIdAuthorizationFailed => {

@@ -4,8 +4,7 @@ use std::hash::Hash;
 
 use ahash::{HashSet, RandomState};
 
-/// Lets each key pass the first time only: what a request names a thousand times is answered
-/// once.
+/// Accepts each key once, so that a name that a request repeats a thousand times is answered once.
 #[derive(Debug)]
 pub(crate) struct FirstOnly<K>(HashSet<K>);
 
@@ -21,7 +20,7 @@ impl<K: Eq + Hash> FirstOnly<K> {
         Self(HashSet::with_capacity_and_hasher(keys, RandomState::default()))
     }
 
-    /// Whether this is the first time.
+    /// Whether the key is new.
     pub(crate) fn passes(&mut self, key: K) -> bool {
         self.0.insert(key)
     }

@@ -1,5 +1,5 @@
-//! Checks before a group request reaches the policy. They refuse what Kafka refuses without asking
-//! the group.
+//! Checks a group request before it reaches the policy. The checks refuse what Kafka refuses
+//! without reading the group.
 //!
 //! Behaviour: while a group's partition is being loaded the answer is COORDINATOR_LOAD_IN_PROGRESS
 //!     (14); if another broker leads it, NOT_COORDINATOR (16). An empty group id is
@@ -20,15 +20,15 @@ use crate::protocol::{
 };
 
 /// The result of the checks.
-pub(crate) enum Admitted {
-    /// The policy decides; `settled` belongs into its answer's list.
+pub(crate) enum GroupAdmission {
+    /// The policy decides. `settled`: entries for the answer's list that were decided here.
     Ask { request: Value, settled: Vec<Value> },
     /// The request is answered with this.
     Answer(Value),
 }
 
-/// Checks whether a request may be passed to the policy. Requests that do not concern groups may.
-pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> Admitted {
+/// Checks whether a request may be passed to the policy. A request that concerns no group may.
+pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> GroupAdmission {
     match call.request.head.api.key {
         join_group::KEY | leave_group::KEY | sync_group::KEY | consumer_group_heartbeat::KEY => {
             of_member(call, request)
@@ -37,9 +37,9 @@ pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> Admitted {
         describe_groups::KEY => of_many(call, request, "groups", "groups"),
         delete_groups::KEY => of_many(call, request, "groups_names", "results"),
         list_groups::KEY if call.broker.groups_loading() => {
-            Admitted::Answer(refusal(ErrorCode::CoordinatorLoadInProgress))
+            GroupAdmission::Answer(refusal(ErrorCode::CoordinatorLoadInProgress))
         }
-        _ => Admitted::Ask { request, settled: Vec::new() },
+        _ => GroupAdmission::Ask { request, settled: Vec::new() },
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn coordinates(call: &Call<'_, '_>, group_id: &str) -> Result<(), Err
     }
 }
 
-fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
+fn of_member(call: &mut Call<'_, '_>, request: Value) -> GroupAdmission {
     let text = |name| match request.field(name) {
         Some(Value::Str(text)) => text.as_str(),
         _ => "",
@@ -72,15 +72,15 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admitted {
                 fields.push(("protocol_name".into(), Value::Str(String::new())));
             }
         }
-        return Admitted::Answer(response);
+        return GroupAdmission::Answer(response);
     }
     if key != leave_group::KEY {
-        call.note_speaker();
+        call.note_group_member();
         let (snapshots, connection) = (&call.broker.groups.snapshots, call.session.connection);
         let identity = MemberIdentity { group_id, member_id, ..MemberIdentity::default() };
-        snapshots.touch(&identity, connection, call.broker.clock.monotonic_ms());
+        snapshots.refresh_member_of(&identity, connection, call.broker.clock.monotonic_ms());
     }
-    Admitted::Ask { request, settled: Vec::new() }
+    GroupAdmission::Ask { request, settled: Vec::new() }
 }
 
 fn of_many(
@@ -88,7 +88,7 @@ fn of_many(
     mut request: Value,
     asked: &'static str,
     answered: &'static str,
-) -> Admitted {
+) -> GroupAdmission {
     let mut settled = Vec::new();
     let mut all = false;
     if let Value::Map(fields) = &mut request
@@ -106,8 +106,8 @@ fn of_many(
         all = groups.is_empty() && !settled.is_empty();
     }
     match all {
-        true => Admitted::Answer(Value::Map(vec![(answered.into(), Value::List(settled))])),
-        false => Admitted::Ask { request, settled },
+        true => GroupAdmission::Answer(Value::Map(vec![(answered.into(), Value::List(settled))])),
+        false => GroupAdmission::Ask { request, settled },
     }
 }
 

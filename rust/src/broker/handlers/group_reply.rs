@@ -3,11 +3,11 @@
 //! The high watermark must reach the log end offset that the group's partition had when the request
 //! was handled. The reply is made at once, because the state in memory may be newer later. The
 //! request's body is kept beside it, for a reply with an error.
-//! Threads: the connection's reactor thread.
+//! Threads: the connection's network thread.
 
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome};
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::call::{Call, HandlerResult};
+use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
@@ -23,19 +23,19 @@ struct DelayedGroupReply {
     at: Vec<AppendedAt>,
     reply: Output,
     body: Box<[u8]>,
-    refuse: Refuse,
+    refuse: EncodeError,
 }
 
-/// Makes the reply that says a request failed, from the request's body.
-pub(crate) type Refuse = fn(Head, &[u8], ErrorCode) -> Output;
+/// Encodes the reply to a failed request, from the request's body.
+pub(crate) type EncodeError = fn(Head, &[u8], ErrorCode) -> Output;
 
-/// Answers with what `encode` writes once `at` is committed.
+/// Sends the reply that `encode` writes once `at` is committed.
 pub(crate) fn answer(
     call: &mut Call<'_, '_>,
     at: Vec<AppendedAt>,
-    refuse: Refuse,
+    refuse: EncodeError,
     encode: impl FnOnce(&mut Writer, i16),
-) -> Outcome {
+) -> HandlerResult {
     if at.iter().all(AppendedAt::is_committed) {
         call.reply(encode);
         return Ok(Flow::Go);
@@ -47,7 +47,7 @@ pub(crate) fn answer(
     let (thread, id) = (call.thread.index, call.thread.delayed.name());
     waiting.begin(thread, id);
     if waiting.is_over() {
-        call.thread.look.push(id);
+        call.thread.to_retry.push(id);
     }
     call.delay_as(id, Some(deadline_ms), Box::new(waiting));
     Ok(Flow::Go)
@@ -60,7 +60,7 @@ impl DelayedGroupReply {
         }
     }
 
-    /// Whether everything is committed, or something will not be.
+    /// Whether everything is committed, or some of it never will be.
     fn is_over(&self) -> bool {
         self.failed()
             || self.at.iter().any(AppendedAt::is_held_up)
@@ -73,20 +73,24 @@ impl DelayedGroupReply {
 }
 
 impl DelayedOperation for DelayedGroupReply {
-    /// The reply now. Partitions that are not committed have failed or timed out.
-    fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+    /// The reply. A partition that is not committed has failed or timed out.
+    fn try_complete(
+        mut self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
         if !self.is_over() && !is_late {
-            return Progress::Waits(self);
+            return OperationProgress::Waits(self);
         }
         self.cancel(at.broker, at.thread.index, at.id);
         if self.at.iter().all(AppendedAt::is_committed) {
-            return Progress::Answered(std::mem::take(&mut self.reply));
+            return OperationProgress::Answered(std::mem::take(&mut self.reply));
         }
         let error = match self.failed() {
             true => ErrorCode::NotCoordinator,
             false => ErrorCode::CoordinatorNotAvailable,
         };
-        Progress::Answered((self.refuse)(at.head, &self.body, error))
+        OperationProgress::Answered((self.refuse)(at.head, &self.body, error))
     }
 
     fn cancel(&self, _: &Broker, thread: usize, id: DelayedId) {

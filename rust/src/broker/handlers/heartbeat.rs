@@ -7,14 +7,14 @@
 //!     leave.
 //! Version notes: v3 adds the instance id of static members.
 
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::published::MemberIdentity;
 use crate::protocol::ErrorCode;
 use crate::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = HeartbeatRequest::decode(&mut call.reader(), call.version())?;
     let identity = MemberIdentity {
         group_id: request.group_id,
@@ -36,7 +36,7 @@ fn check_member(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> Error
         CoordinatorState::Loading => ErrorCode::None,
         CoordinatorState::NotHere => ErrorCode::NotCoordinator,
         CoordinatorState::Ready => {
-            call.note_speaker();
+            call.note_group_member();
             let now_ms = call.broker.clock.monotonic_ms();
             let snapshots = &call.broker.groups.snapshots;
             snapshots.check_heartbeat(identity, call.session.connection, now_ms)

@@ -1,5 +1,5 @@
 //! InitProducerId (22), v0-5: assigns an id to an idempotent producer.
-//! Behaviour: the policy hands out blocks of ids (`AllocateProducerIds`). While no id is left,
+//! Behaviour: the policy allocates blocks of ids (`AllocateProducerIds`). While no id is left,
 //!     requests are delayed and one new block is asked for. The epoch is 0. A producer that sends
 //!     its present id and epoch (v3) receives a new id, which Kafka's clients accept. Each assigned
 //!     id is larger than every id in this broker's logs (see `proven`); smaller ids of a block are
@@ -9,21 +9,21 @@
 //!     is fatal at once; clients would retry COORDINATOR_NOT_AVAILABLE for ever. v6 (two-phase
 //!     commit) is not served.
 
-use crate::broker::policy::{Client, Event};
+use crate::broker::policy::{Event, RequestClient};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::decisions::TicketHolder;
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Wake};
+use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress, Wake};
 use crate::broker::requests::service::Flow;
 use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::protocol::value::{Value, ValueError};
 
-/// After this many blocks in a row without a usable id, waiting clients are told to retry.
+/// After this many blocks in a row without a usable id, waiting clients get a retriable error.
 const USELESS_BLOCKS: u32 = 3;
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = InitProducerIdRequest::decode(&mut call.reader(), call.version())?;
     if let Some(transactional_id) = request.transactional_id {
         call.broker.unserved_ids.warn(call.request.client_id, transactional_id);
@@ -46,7 +46,11 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
 struct DelayedProducerId;
 
 impl DelayedOperation for DelayedProducerId {
-    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+    fn try_complete(
+        self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
         let (taken, error_code) = {
             let mut state = at.broker.producer_ids.state.lock();
             (state.left.next(), state.error_code)
@@ -54,13 +58,15 @@ impl DelayedOperation for DelayedProducerId {
         let response = match taken {
             Some(id) => given(id),
             None if error_code != 0 => refused(error_code),
-            None if is_late => return Progress::Fails,
+            None if is_late => return OperationProgress::Fails,
             None => {
                 at.broker.wait_for_producer_ids(at.thread.index, at.id);
-                return Progress::Waits(self);
+                return OperationProgress::Waits(self);
             }
         };
-        Progress::Answered(at.head.output(|writer, version| response.encode(writer, version)))
+        OperationProgress::Answered(
+            at.head.output(|writer, version| response.encode(writer, version)),
+        )
     }
 
     fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {}
@@ -75,7 +81,7 @@ fn refused(error_code: i16) -> InitProducerIdResponse {
 }
 
 impl Broker {
-    /// Delays a request, and asks for a block unless one is on its way.
+    /// Delays a request, and asks the policy for a block unless one is on its way.
     fn wait_for_producer_ids(&self, thread: usize, id: DelayedId) {
         {
             let mut state = self.producer_ids.state.lock();
@@ -95,12 +101,13 @@ impl Broker {
             api: "AllocateProducerIds",
             version: 0,
             request: Value::Map(vec![("broker_id".into(), Value::Int(node))]),
-            client: Client::default(),
+            client: RequestClient::default(),
             lease: None,
         });
     }
 
-    /// The policy gave a block: `producer_id_start`, `producer_id_len`, or an `error_code`.
+    /// Takes the policy's answer: a block (`producer_id_start`, `producer_id_len`) or an
+    /// `error_code`.
     pub(crate) fn producer_ids_came(&self, response: &Value) -> Result<(), ValueError> {
         let number = |name| match response.field(name) {
             Some(Value::Int(number)) => *number,

@@ -19,13 +19,13 @@ use ahash::HashSet;
 use crate::broker::errors;
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome};
-use crate::broker::requests::delayed::Worked;
+use crate::broker::requests::call::{Call, HandlerResult};
+use crate::broker::requests::delayed::WorkResult;
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::lookup::{Named, check_leader_epoch, hosted, led};
+use crate::broker::state::lookup::{NamedTopic, check_leader_epoch, hosted, led};
 use crate::broker::state::partition::Partition;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
@@ -47,14 +47,14 @@ const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING: i64 = -6;
 
 /// The parameters of the request that apply to all its partitions.
-struct Reading {
+struct OffsetLookupRules {
     version: i16,
     read_committed: bool,
     is_replica: bool,
     now_ms: i64,
 }
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = ListOffsetsRequest::decode(&mut call.reader(), call.version())?;
     let head = call.request.head;
     if !is_long(&request, head.version) {
@@ -66,17 +66,17 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let body = call.request.body.to_vec();
     call.hand_over(lease, move |broker| {
         let Ok(request) = ListOffsetsRequest::decode(&mut Reader::new(&body), head.version) else {
-            return Worked::Fails;
+            return WorkResult::Fails;
         };
         let mut output = Output::default();
         answer(broker, &broker.image(), (head, &request), &mut output);
-        Worked::Answer(output)
+        WorkResult::Answer(output)
     });
     Ok(Flow::Hold)
 }
 
-/// Whether a worker is to answer: a search by time reads a batch of each partition, and may inflate
-/// it.
+/// Whether a worker answers the request: a search by time reads a batch of each partition, and may
+/// inflate it.
 fn is_long(request: &ListOffsetsRequest<'_>, version: i16) -> bool {
     let mut asked = request.topics.iter().flat_map(|topic| &topic.partitions);
     version > 0 && asked.any(|asked| asked.timestamp >= 0 || asked.timestamp == MAX_TIMESTAMP)
@@ -89,7 +89,7 @@ fn answer(
     output: &mut Output,
 ) {
     let node = broker.settings().node_id;
-    let reading = Reading {
+    let reading = OffsetLookupRules {
         version: head.version,
         read_committed: request.isolation_level == 1,
         is_replica: request.replica_id >= 0 || request.replica_id == DEBUGGER,
@@ -97,7 +97,7 @@ fn answer(
     };
     let repeated = repeated(request);
     let topics = request.topics.iter().map(|topic| {
-        let found = Named { topic: topic.name, id: None }.find(image);
+        let found = NamedTopic { topic: topic.name, id: None }.find(image);
         let answers = topic.partitions.iter().map(|asked| {
             let is_repeated = repeated.contains(&(topic.name, asked.partition_index));
             let answered = found
@@ -118,7 +118,7 @@ fn answer(
                 Err(error) => ListOffsetsPartitionResponse {
                     partition_index,
                     error_code: error.code(),
-                    ..nowhere()
+                    ..no_offset()
                 },
             }
         });
@@ -128,7 +128,8 @@ fn answer(
     head.reply(output, |writer, version| response.encode(writer, version));
 }
 
-/// The partitions that a request names more than once: what they would cost is not bounded by it.
+/// The partitions that a request names more than once. They are refused, because the request's size
+/// would not bound their cost.
 fn repeated<'f>(request: &ListOffsetsRequest<'f>) -> HashSet<(&'f str, i32)> {
     let mut first = FirstOnly::default();
     let topics = request.topics.iter();
@@ -138,7 +139,7 @@ fn repeated<'f>(request: &ListOffsetsRequest<'f>) -> HashSet<(&'f str, i32)> {
     named.filter(|named| !first.passes(*named)).collect()
 }
 
-impl Reading {
+impl OffsetLookupRules {
     fn answer(
         &self,
         partition: &Partition,
@@ -150,7 +151,7 @@ impl Reading {
             let all = log.legacy_offsets_before(asked.timestamp, self.now_ms).into_iter();
             let seen = all.map(|offset| offset.min(self.end(log)).0);
             let old_style_offsets = seen.take(count).collect();
-            return Ok(ListOffsetsPartitionResponse { old_style_offsets, ..nowhere() });
+            return Ok(ListOffsetsPartitionResponse { old_style_offsets, ..no_offset() });
         }
         let first = match asked.timestamp {
             MAX_TIMESTAMP => 7,
@@ -173,13 +174,13 @@ impl Reading {
                 let start = log.log_start_offset();
                 at(start, -1, log.epoch_at(start))
             }
-            LATEST_TIERED | EARLIEST_PENDING => nowhere(),
+            LATEST_TIERED | EARLIEST_PENDING => no_offset(),
             MAX_TIMESTAMP => self.seen(partition, log.max_timestamp().map_err(storage)?)?,
             time => self.seen(partition, log.offset_for_timestamp(time).map_err(storage)?)?,
         })
     }
 
-    /// Whether the end of what the reader may read is known.
+    /// Checks that the end of the readable records is known.
     fn check_known(&self, partition: &Partition) -> Result<(), ErrorCode> {
         match self.is_replica || partition.knows_high_watermark() {
             true => Ok(()),
@@ -188,7 +189,7 @@ impl Reading {
         }
     }
 
-    /// The end of what the reader may read.
+    /// The end of the records that the reader may read.
     fn end(&self, log: &Log) -> Offset {
         if self.is_replica {
             log.log_end_offset()
@@ -207,16 +208,21 @@ impl Reading {
     ) -> Result<ListOffsetsPartitionResponse, ErrorCode> {
         match found.filter(|found| found.offset < self.end(&partition.log)) {
             Some(found) => Ok(at(found.offset, found.timestamp, found.leader_epoch)),
-            None => self.check_known(partition).map(|()| nowhere()),
+            None => self.check_known(partition).map(|()| no_offset()),
         }
     }
 }
 
 fn at(offset: Offset, timestamp: i64, epoch: Epoch) -> ListOffsetsPartitionResponse {
-    ListOffsetsPartitionResponse { offset: offset.0, timestamp, leader_epoch: epoch.0, ..nowhere() }
+    ListOffsetsPartitionResponse {
+        offset: offset.0,
+        timestamp,
+        leader_epoch: epoch.0,
+        ..no_offset()
+    }
 }
 
-fn nowhere() -> ListOffsetsPartitionResponse {
+fn no_offset() -> ListOffsetsPartitionResponse {
     ListOffsetsPartitionResponse {
         partition_index: 0,
         error_code: 0,

@@ -25,10 +25,10 @@ use crate::broker::handlers::operations::OPERATIONS_NOT_ASKED;
 use crate::broker::handlers::operations::TOPIC_OPERATIONS;
 use crate::broker::policy::{Event, Ticket};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome};
-use crate::broker::requests::connection::Behind;
+use crate::broker::requests::call::{Call, HandlerResult};
+use crate::broker::requests::connection::FollowingFrames;
 use crate::broker::requests::decisions::TicketHolder;
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::{Flow, Peer};
@@ -45,12 +45,12 @@ use crate::protocol::value::Value;
 
 /// The most topics that one request creates; its client asks again for the others.
 const CREATED_MAX: usize = 1000;
-/// What a topic costs while it is created, beside its name: in the request that waits, as a tree,
+/// The memory of a topic while it is created, without its name: in the delayed request, as a tree,
 /// and as Python's objects.
 const CREATION_BYTES: usize = 1024;
 /// The memory of a topic in a waiting request, without its name.
 const WAITING_BYTES: usize = 64;
-/// After this time a request that found no room in the pool is retried.
+/// After this time a request that got no lease is retried.
 const AGAIN_MS: i32 = 20;
 /// The longest name of a topic.
 const NAME_MAX: usize = 249;
@@ -58,7 +58,7 @@ const NAME_MAX: usize = 249;
 /// A request that waits for topics to be created.
 #[derive(Debug)]
 struct DelayedMetadata {
-    asked: Vec<Asking>,
+    asked: Vec<RequestedTopic>,
     node: i32,
     peer: Peer,
     cluster_operations: bool,
@@ -71,40 +71,40 @@ struct DelayedMetadata {
 
 /// A requested topic.
 #[derive(Clone, Debug)]
-enum Asking {
+enum RequestedTopic {
     Name(String),
     Id(TopicId),
 }
 
 /// The inputs of a reply.
-struct Answer<'a> {
+struct MetadataReply<'a> {
     image: &'a ClusterImage,
     node: i32,
     peer: &'a Peer,
     cluster_operations: bool,
     topic_operations: bool,
-    /// For topics by name that are not there.
+    /// The error of a missing topic that was named.
     absent: ErrorCode,
-    /// The same, for some of them.
+    /// The errors of topics that the policy refused to create.
     refused: Option<&'a HashMap<String, ErrorCode>>,
 }
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     let request = MetadataRequest::decode(&mut call.reader(), version)?;
     let image = call.image();
     if image.waits {
         return Ok(Flow::Close);
     }
-    let by_id = |id: TopicId| (id != TopicId::ZERO).then_some(Asking::Id(id));
-    let asked: Option<Vec<Asking>> =
+    let by_id = |id: TopicId| (id != TopicId::ZERO).then_some(RequestedTopic::Id(id));
+    let asked: Option<Vec<RequestedTopic>> =
         request.topics.filter(|topics| version > 0 || !topics.is_empty()).map(|topics| {
             let mut first = FirstOnly::default();
-            // An id that stands beside a name says nothing.
+            // An id beside a name is ignored.
             let key = |name: Option<_>, id| (name, name.is_none().then_some(id));
             let once = topics.iter().filter(|topic| first.passes(key(topic.name, topic.topic_id)));
             let asked = once.filter_map(|topic| match topic.name {
-                Some(name) => Some(Asking::Name(name.to_owned())),
+                Some(name) => Some(RequestedTopic::Name(name.to_owned())),
                 None => by_id(topic.topic_id),
             });
             asked.collect()
@@ -118,7 +118,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         let cost =
             call.request.body.len() * 2 + named * WAITING_BYTES + absent.len() * CREATION_BYTES;
         let Some(lease) = call.broker.memory.lease(cost) else {
-            call.session.behind = Behind::WaitsWithIt;
+            call.session.following_frames = FollowingFrames::WaitForRetry;
             call.replies.mute(AGAIN_MS);
             return Ok(Flow::Go);
         };
@@ -134,7 +134,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         create(call, (absent, lease), waiting);
         return Ok(Flow::Hold);
     }
-    let answer = Answer {
+    let answer = MetadataReply {
         image: &image,
         node: settings.node_id,
         peer: &call.session.peer.clone(),
@@ -148,10 +148,10 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     Ok(Flow::Go)
 }
 
-/// Topics that are asked for by name, are not there, and may be created.
-fn absent(image: &ClusterImage, asked: Option<&[Asking]>) -> Vec<Value> {
+/// Missing topics that were named and may be created.
+fn absent(image: &ClusterImage, asked: Option<&[RequestedTopic]>) -> Vec<Value> {
     let missing = asked.into_iter().flatten().filter_map(|asking| match asking {
-        Asking::Name(name) if image.topic(name).is_none() && is_legal(name) => {
+        RequestedTopic::Name(name) if image.topic(name).is_none() && is_legal(name) => {
             Some(Value::Str(name.clone()))
         }
         _ => None,
@@ -160,9 +160,9 @@ fn absent(image: &ClusterImage, asked: Option<&[Asking]>) -> Vec<Value> {
 }
 
 impl DelayedMetadata {
-    /// The reply: the policy has decided.
-    fn reply(&self, at: &Delayed<'_>) -> Output {
-        let answer = Answer {
+    /// The reply after the policy's decision.
+    fn reply(&self, at: &DelayedContext<'_>) -> Output {
+        let answer = MetadataReply {
             image: &at.thread.image,
             node: self.node,
             peer: &self.peer,
@@ -178,17 +178,21 @@ impl DelayedMetadata {
 }
 
 impl DelayedOperation for DelayedMetadata {
-    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+    fn try_complete(
+        self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
         if !is_late {
-            return Progress::Waits(self);
+            return OperationProgress::Waits(self);
         }
         at.broker.give_up(self.ticket, at.head);
-        Progress::Answered(self.reply(at))
+        OperationProgress::Answered(self.reply(at))
     }
 
     fn topics_created(
         mut self: Box<Self>,
-        at: &mut Delayed<'_>,
+        at: &mut DelayedContext<'_>,
         refused: HashMap<String, ErrorCode>,
     ) -> Option<Output> {
         self.refused = refused;
@@ -237,34 +241,45 @@ pub(crate) fn advertised(
     }
 }
 
-/// Whether this is a valid topic name.
+/// Whether this is a legal topic name.
 pub(crate) fn is_legal(name: &str) -> bool {
-    let pending_response =
+    let is_legal_byte =
         |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_MAX).contains(&name.len())
         && name != "."
         && name != ".."
-        && name.as_bytes().iter().all(pending_response)
+        && name.as_bytes().iter().all(is_legal_byte)
 }
 
-/// A broker in a reply: id, host, port, rack.
-pub(crate) type Place<'a> = (i32, (String, i32), Option<&'a str>);
-
-/// All brokers that clients of `peer`'s listener can reach, seen from the broker `here`.
-pub(crate) fn places<'a>(image: &'a ClusterImage, here: i32, peer: &Peer) -> Vec<Place<'a>> {
-    let brokers = image.brokers.iter();
-    let place = |id, rack| Some((id, advertised(image, (id, here), peer)?, rack));
-    brokers.filter_map(|broker| place(broker.id, broker.rack.as_deref())).collect()
+/// A broker as a reply lists it.
+pub(crate) struct AdvertisedBroker<'a> {
+    pub(crate) node_id: i32,
+    pub(crate) host: String,
+    pub(crate) port: i32,
+    pub(crate) rack: Option<&'a str>,
 }
 
-impl Answer<'_> {
-    fn write(&self, head: Head, output: &mut Output, asked: Option<&[Asking]>) {
-        let places = places(self.image, self.node, self.peer);
-        let brokers = places.iter().map(|(node_id, (host, port), rack)| MetadataResponseBroker {
-            node_id: *node_id,
-            host,
-            port: *port,
-            rack: *rack,
+/// The brokers that clients of `peer`'s listener can reach. `here` is this broker's node id.
+pub(crate) fn advertised_brokers<'a>(
+    image: &'a ClusterImage,
+    here: i32,
+    peer: &Peer,
+) -> Vec<AdvertisedBroker<'a>> {
+    let brokers = image.brokers.iter().filter_map(|broker| {
+        let (host, port) = advertised(image, (broker.id, here), peer)?;
+        Some(AdvertisedBroker { node_id: broker.id, host, port, rack: broker.rack.as_deref() })
+    });
+    brokers.collect()
+}
+
+impl MetadataReply<'_> {
+    fn write(&self, head: Head, output: &mut Output, asked: Option<&[RequestedTopic]>) {
+        let advertised = advertised_brokers(self.image, self.node, self.peer);
+        let brokers = advertised.iter().map(|broker| MetadataResponseBroker {
+            node_id: broker.node_id,
+            host: &broker.host,
+            port: broker.port,
+            rack: broker.rack,
         });
         let topics = match asked {
             None => self.image.topics().map(|topic| self.topic(topic)).collect(),
@@ -281,9 +296,9 @@ impl Answer<'_> {
         head.reply(output, |writer, version| response.encode(writer, version));
     }
 
-    fn asked<'b>(&'b self, asking: &'b Asking) -> MetadataResponseTopic<'b> {
+    fn asked<'b>(&'b self, asking: &'b RequestedTopic) -> MetadataResponseTopic<'b> {
         let (found, error, name, topic_id) = match asking {
-            Asking::Name(name) => {
+            RequestedTopic::Name(name) => {
                 let error = match self.refused.and_then(|refused| refused.get(name)) {
                     Some(error) => *error,
                     None if is_legal(name) => self.absent,
@@ -291,7 +306,9 @@ impl Answer<'_> {
                 };
                 (self.image.topic(name), error, Some(name.as_str()), TopicId::ZERO)
             }
-            Asking::Id(id) => (self.image.topic_by_id(*id), ErrorCode::UnknownTopicId, None, *id),
+            RequestedTopic::Id(id) => {
+                (self.image.topic_by_id(*id), ErrorCode::UnknownTopicId, None, *id)
+            }
         };
         match found {
             Some(topic) => self.topic(topic),
@@ -334,7 +351,7 @@ impl Answer<'_> {
     }
 }
 
-/// The operations that are allowed, where they are asked for.
+/// The allowed operations if the request asks for them.
 pub(crate) const fn operations(asked: bool, allowed: i32) -> i32 {
     if asked { allowed } else { OPERATIONS_NOT_ASKED }
 }

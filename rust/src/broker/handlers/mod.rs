@@ -27,11 +27,11 @@ pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod sasl_handshake;
 
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::protocol;
 
 /// Handles a request on its network thread.
-pub(crate) type Handler = fn(&mut Call<'_, '_>) -> Outcome;
+pub(crate) type Handler = fn(&mut Call<'_, '_>) -> HandlerResult;
 
 /// The handler of an API that runs on network threads, by its key.
 #[inline]
@@ -63,12 +63,12 @@ pub(crate) fn handler(key: i16) -> Option<Handler> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::requests::apis::{Run, served};
+    use crate::broker::requests::apis::{HandlerKind, served};
 
     #[test]
     fn an_api_has_a_handler_exactly_where_it_runs_on_network_threads() {
         for api in served() {
-            assert_eq!(handler(api.key).is_some(), api.run == Run::Network, "{}", api.name);
+            assert_eq!(handler(api.key).is_some(), api.run == HandlerKind::Network, "{}", api.name);
         }
     }
 }

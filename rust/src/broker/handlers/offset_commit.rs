@@ -14,7 +14,7 @@
 
 use crate::broker::handlers::{group_reply, policy};
 use crate::broker::requests::broker::Settings;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::coordinator::shard::AppendedAt;
@@ -22,7 +22,7 @@ use crate::broker::state::groups::offsets::METADATA_MAX;
 use crate::broker::state::groups::published::MemberIdentity;
 use crate::broker::state::groups::shard::{GROUP_ID_MAX, GroupShard};
 use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::Named;
+use crate::broker::state::lookup::NamedTopic;
 use crate::protocol::ErrorCode;
 use crate::protocol::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -31,22 +31,22 @@ use crate::protocol::offset_commit::{
 use crate::protocol::offset_commit_value::OffsetCommitValue;
 use crate::wire::Reader;
 
-/// The first version that has a time of its own for each offset; the only one.
+/// The only version with a timestamp for each offset.
 const TIMES_IN: i16 = 1;
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 10;
-/// The first version that says that a group is not there.
+/// The first version with GROUP_ID_NOT_FOUND.
 const NOT_FOUND_FROM: i16 = 9;
 
-/// A request at work.
-struct Commit<'r, 'f> {
+/// A request while it is handled.
+struct CommitRequest<'r, 'f> {
     request: &'r OffsetCommitRequest<'f>,
     version: i16,
     now_ms: i64,
     image: &'r ClusterImage,
 }
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     if version == 0 {
         return policy::handle(call);
@@ -54,7 +54,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let request = OffsetCommitRequest::decode(&mut call.reader(), version)?;
     let image = call.image();
     let now_ms = call.broker.clock.wall_ms();
-    let commit = Commit { request: &request, version, now_ms, image: &image };
+    let commit = CommitRequest { request: &request, version, now_ms, image: &image };
     let mut codes = std::mem::take(&mut call.thread.groups.codes);
     codes.clear();
     let at = commit.run(call, &mut codes);
@@ -65,7 +65,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     })
 }
 
-/// The reply that says that nothing was committed.
+/// The reply if nothing was committed.
 fn refuse(head: Head, body: &[u8], error: ErrorCode) -> Output {
     let request = OffsetCommitRequest::decode(&mut Reader::new(body), head.version);
     let request = request.unwrap_or_default();
@@ -78,7 +78,7 @@ fn respond<'f>(
     request: &OffsetCommitRequest<'f>,
     mut codes: impl Iterator<Item = ErrorCode>,
 ) -> OffsetCommitResponse<'f> {
-    // Kafka does not name a topic of which nothing was asked.
+    // Kafka leaves out a topic without partitions.
     let named = request.topics.iter().filter(|topic| !topic.partitions.is_empty());
     let topics = named.map(|topic| {
         let partitions = topic.partitions.iter().zip(codes.by_ref());
@@ -95,8 +95,9 @@ fn respond<'f>(
     OffsetCommitResponse { topics: topics.collect(), ..Default::default() }
 }
 
-impl Commit<'_, '_> {
-    /// Does it: a code for each partition, and where what was committed ends.
+impl CommitRequest<'_, '_> {
+    /// Commits the offsets. `codes` gets an error code for each partition. Returns the end of the
+    /// append.
     fn run(&self, call: &mut Call<'_, '_>, codes: &mut Vec<ErrorCode>) -> Option<AppendedAt> {
         for topic in &self.request.topics {
             let found = self.named(topic);
@@ -120,11 +121,11 @@ impl Commit<'_, '_> {
 
     fn named(&self, topic: &OffsetCommitRequestTopic<'_>) -> Result<&TopicImage, ErrorCode> {
         let id = (self.version >= IDS_FROM).then_some(topic.topic_id);
-        Named { topic: topic.name, id }.find(self.image).map(|topic| &**topic)
+        NamedTopic { topic: topic.name, id }.find(self.image).map(|topic| &**topic)
     }
 
-    /// Commits the partitions without an error; those with too much metadata get theirs here, after
-    /// the group has had its say.
+    /// Commits the partitions without an error. Partitions with too much metadata get their error
+    /// here, after the group's checks.
     fn commit(
         &self,
         call: &mut Call<'_, '_>,
@@ -156,7 +157,7 @@ impl Commit<'_, '_> {
         Ok(Some(at))
     }
 
-    /// Whether this member may commit; `exists`: the group has committed before.
+    /// Checks whether this member may commit. `exists`: the group has committed before.
     fn fenced(&self, call: &Call<'_, '_>, exists: bool) -> Result<(), ErrorCode> {
         let request = self.request;
         let snapshots = &call.broker.groups.snapshots;
@@ -227,7 +228,7 @@ impl Commit<'_, '_> {
     }
 }
 
-/// Moves the watermark of a shard that was appended to, and wakes who waits for it.
+/// Moves the watermark after an append to a shard, and wakes the requests that wait for it.
 pub(crate) fn advance(call: &mut Call<'_, '_>, shard: &GroupShard) {
     shard.partition.advance(&mut call.broker.wakes(call.thread));
 }

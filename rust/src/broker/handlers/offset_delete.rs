@@ -8,7 +8,7 @@
 
 use crate::broker::handlers::group_reply;
 use crate::broker::handlers::offset_commit::advance;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::coordinator::shard::AppendedAt;
@@ -19,7 +19,7 @@ use crate::protocol::offset_delete::{
     OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = OffsetDeleteRequest::decode(&mut call.reader(), call.version())?;
     let (response, at) = match delete(call, &request) {
         Ok((response, at)) => (response, at.into_iter().collect()),

@@ -17,7 +17,7 @@ use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::handlers::group_reply;
 use crate::broker::handlers::policy;
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::coordinator::shard::AppendedAt;
@@ -45,19 +45,19 @@ const ERROR_FROM: i16 = 2;
 struct OffsetFetchTopic<'f> {
     name: Cow<'f, str>,
     id: TopicId,
-    partitions: Vec<Partition>,
+    partitions: Vec<OffsetFetchPartition>,
 }
 
-/// A group's offset of one partition.
-type Partition = (i32, Result<Option<StoredOffset>, ErrorCode>);
+/// A partition's number, and its offset or error.
+type OffsetFetchPartition = (i32, Result<Option<StoredOffset>, ErrorCode>);
 
 /// A group in the reply.
-struct FoundOffsets<'f> {
+struct OffsetFetchGroup<'f> {
     group_id: &'f str,
     topics: Result<Vec<OffsetFetchTopic<'f>>, ErrorCode>,
 }
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     if version == 0 {
         return policy::handle(call);
@@ -68,9 +68,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let groups = asked(request, version).into_iter().map(|group| {
         let topics = topics(call.broker, &image, (version, &group), &mut at);
         let topics = topics.or_else(|error| refused(&group, version, error));
-        FoundOffsets { group_id: group.group_id, topics }
+        OffsetFetchGroup { group_id: group.group_id, topics }
     });
-    let groups: Vec<FoundOffsets<'_>> = groups.collect();
+    let groups: Vec<OffsetFetchGroup<'_>> = groups.collect();
     group_reply::answer(call, at, refuse, |writer, version| {
         respond(&groups, version).encode(writer, version);
     })
@@ -80,15 +80,15 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
 fn refuse(head: Head, body: &[u8], error: ErrorCode) -> Output {
     let version = head.version;
     let request = OffsetFetchRequest::decode(&mut Reader::new(body), version).unwrap_or_default();
-    let groups = asked(request, version).into_iter().map(|group| FoundOffsets {
+    let groups = asked(request, version).into_iter().map(|group| OffsetFetchGroup {
         group_id: group.group_id,
         topics: refused(&group, version, error),
     });
-    let groups: Vec<FoundOffsets<'_>> = groups.collect();
+    let groups: Vec<OffsetFetchGroup<'_>> = groups.collect();
     head.output(|writer, version| respond(&groups, version).encode(writer, version))
 }
 
-/// The groups that are asked for, in the form of the newest version.
+/// The requested groups in the form of the newest version.
 fn asked(request: OffsetFetchRequest<'_>, version: i16) -> Vec<OffsetFetchRequestGroup<'_>> {
     if version >= GROUPS_FROM {
         let (mut groups, mut first) = (request.groups, FirstOnly::default());
@@ -106,7 +106,7 @@ fn asked(request: OffsetFetchRequest<'_>, version: i16) -> Vec<OffsetFetchReques
     vec![OffsetFetchRequestGroup { group_id: request.group_id, topics, ..Default::default() }]
 }
 
-/// Writes a group's error as the version has it: v1 repeats it for each partition.
+/// A group's error in the form of the version: v1 repeats it for each partition.
 fn refused<'f>(
     group: &OffsetFetchRequestGroup<'f>,
     version: i16,
@@ -193,7 +193,7 @@ fn parts(found: &Result<Option<StoredOffset>, ErrorCode>) -> (i64, i32, &str, i1
     }
 }
 
-fn respond<'a>(groups: &'a [FoundOffsets<'a>], version: i16) -> OffsetFetchResponse<'a> {
+fn respond<'a>(groups: &'a [OffsetFetchGroup<'a>], version: i16) -> OffsetFetchResponse<'a> {
     if version >= GROUPS_FROM {
         let groups = groups.iter().map(|found| OffsetFetchResponseGroup {
             group_id: found.group_id,

@@ -7,21 +7,21 @@
 //!     and fences old ones. v3 adds the replica id.
 //! Not done: nothing.
 
-use crate::broker::requests::call::{Call, Outcome};
+use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{Named, check_leader_epoch, led};
+use crate::broker::state::lookup::{NamedTopic, check_leader_epoch, led};
 use crate::ids::Epoch;
 use crate::protocol::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 };
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = OffsetForLeaderEpochRequest::decode(&mut call.reader(), call.version())?;
     let image = call.image();
     let node = call.broker.settings.load().node_id;
     let topics = request.topics.iter().map(|topic| {
-        let found = Named { topic: topic.topic, id: None }.find(&image);
+        let found = NamedTopic { topic: topic.topic, id: None }.find(&image);
         let answers = topic.partitions.iter().map(|asked| {
             let ended = found.and_then(|topic| led(topic, asked.partition, node)).and_then(
                 |(image, partition)| {

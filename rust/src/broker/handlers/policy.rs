@@ -24,27 +24,27 @@
 //!     Requests on groups pass the checks in `group` first. The memory that a request takes as
 //!     Python objects is computed before they are made. A client's request may take
 //!     `krust.policy.request.memory.bytes`, or four times its size; a larger one closes the
-//!     connection, and a log line says why. If the broker's pool has no room, the request is
-//!     retried a little later.
+//!     connection, and a log line says why. If the broker's pool has too few bytes left, the
+//!     request is retried a little later.
 //! Version notes: the policy sees only the fields of the request's version. Fields of its answer
 //!     that the version lacks are left out.
 //! Not done: deadlines. The policy applies `timeout_ms`.
 
-use crate::broker::handlers::group::{self, Admitted};
-use crate::broker::requests::call::{Call, Outcome};
-use crate::broker::requests::connection::Behind;
+use crate::broker::handlers::group::{self, GroupAdmission};
+use crate::broker::requests::call::{Call, HandlerResult};
+use crate::broker::requests::connection::FollowingFrames;
 use crate::broker::requests::decisions;
 use crate::broker::requests::service::Flow;
 use crate::protocol::{Direction, decode_any, encode_any, tree_size};
 use crate::wire::Sink;
 
-/// A request may cost so many times its own size, whatever the setting says: names and assignments
-/// are kept once as a tree and once as objects.
+/// A request may always take this many times its own size: names and assignments exist once as a
+/// tree and once as objects.
 const FACTOR: usize = 4;
-/// After this time a request that found no room in the pool is retried.
+/// After this time a request that got no lease is retried.
 const AGAIN_MS: i32 = 20;
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let head = call.request.head;
     let (key, version) = (head.api.key, head.version);
     let body = call.request.body;
@@ -68,18 +68,18 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(Flow::Close);
     }
     let Some(lease) = call.broker.memory.lease(cost) else {
-        call.session.behind = Behind::WaitsWithIt;
+        call.session.following_frames = FollowingFrames::WaitForRetry;
         call.replies.mute(AGAIN_MS);
         return Ok(Flow::Go);
     };
     let mut request = decode_any(key, version, Direction::Request, body)?;
     decisions::deduplicate(key, &mut request);
     match group::admit(call, request) {
-        Admitted::Ask { request, settled } => {
+        GroupAdmission::Ask { request, settled } => {
             call.ask_policy(request, settled, lease);
             Ok(Flow::Hold)
         }
-        Admitted::Answer(response) => {
+        GroupAdmission::Answer(response) => {
             match encode_any(key, version, Direction::Response, &response) {
                 Ok(body) => call.reply(|writer, _| writer.raw(&body.buf)),
                 Err(error) => {

@@ -1,8 +1,8 @@
-//! Tells the fetchers from where each partition is fetched, after a delta of the image.
+//! Tells the fetchers the source of each partition after a delta of the image.
 //!
 //! A follower fetches from its leader's inter-broker listener. If the leader is not registered, the
-//! follower fetches once it is. A leader that loses its registration while the image still calls it
-//! the leader is asked on.
+//! follower fetches once it is. The follower continues to fetch from a leader that loses its
+//! registration, as long as the image names it as the leader.
 //! Threads: the one that applies deltas.
 
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::broker::state::partition::{Partition, ReplicaRole};
 use crate::ids::Epoch;
 
 impl Broker {
-    /// Sets who fetches from leaders. Before that, nobody does. Only the first call counts.
+    /// Sets the fetchers. Before that, no partition is fetched. Only the first call counts.
     pub fn set_fetchers(&self, fetchers: Arc<dyn ReplicaFetchers>) {
         let _ = self.fetchers.set(fetchers);
         let _one_at_a_time = self.applying.lock();
         self.assign_fetchers(&self.partitions(), false);
     }
 
-    /// These partitions were assigned to this broker or removed from it. `brokers_changed`: the
-    /// addresses of leaders may be others.
+    /// Assigns the fetchers of partitions that were assigned to this broker or removed from it.
+    /// `brokers_changed`: the addresses of leaders may have changed.
     pub(crate) fn assign_fetchers(&self, assigned: &[Arc<Partition>], brokers_changed: bool) {
         let Some(fetchers) = self.fetchers.get() else { return };
         let image = self.image.load();
@@ -58,7 +58,8 @@ impl Broker {
         FetcherAssignment { partition: Arc::clone(partition), source, leader_epoch }
     }
 
-    /// From where a follower fetches; `None`: this broker leads, or the leader is not there.
+    /// The source that a follower fetches from; `None`: this broker leads, or the leader is not
+    /// registered.
     fn source(&self, image: &ClusterImage, state: &PartitionState) -> Option<FetchSource> {
         let settings = self.settings.load();
         if state.leader == settings.node_id {

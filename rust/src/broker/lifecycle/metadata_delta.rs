@@ -3,10 +3,10 @@
 //!
 //! A delta makes a new image and swaps it in; requests that already run keep the old one. A
 //! partition stays the same object from image to image while its topic's id stays.
-//! Threads: any but a reactor, because opening a log may recover it and deleting one removes files.
-//!     One delta at a time.
-//! Not promised: that every partition of a delta can be opened. One on a failed disk has no leader
-//!     here.
+//! Threads: any but a network thread, because opening a log may recover it and deleting one removes
+//!     files. One delta at a time.
+//! Not promised: that every partition of a delta can be opened. A partition on a failed disk is not
+//!     led here.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::broker::lifecycle::groups::replay::GroupReplay;
-use crate::broker::lifecycle::opening::{ApplyError, Opened, Wanted};
+use crate::broker::lifecycle::opening::{ApplyError, LogToOpen, OpenedLogs};
 use crate::broker::replica::leader::{IsrMember, Leadership, ReplicationSettings};
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::groups::shard::TOPIC;
 use crate::broker::state::image::{
-    ClusterImage, Delta, PartitionImage, PartitionState, TopicDelta, TopicImage, TopicSettings,
+    ClusterImage, MetadataDelta, PartitionImage, PartitionState, TopicDelta, TopicImage,
+    TopicSettings,
 };
 use crate::broker::state::partition::{LeaderAssignment, Partition};
 use crate::broker::state::quotas;
@@ -27,7 +28,7 @@ use crate::broker::state::store::LoadedLog;
 use crate::broker::state::waking::Wakes;
 use crate::ids::{TopicId, TopicPartition};
 use crate::storage::{
-    Cleaner, CleanerOptions, Deleted, Deletions, Intervals, LogConfig, LogScheduler, Open,
+    Cleaner, CleanerOptions, DeletedLog, Deletions, Intervals, LogConfig, LogScheduler, Open,
     ScheduledTask, StorageError, Syncer, close_all, settle,
 };
 
@@ -36,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How often the log directories are checked for failures.
 const LOOK_MS: u64 = 1000;
-/// How often proposed in-sync sets are proposed again whose outcome is unknown. Until it is known,
+/// How often in-sync sets whose outcome is unknown are proposed again. Until the outcome is known,
 /// records wait for the proposed replica, and it may have stopped together with the controller.
 const REPEAT_MS: u64 = 100;
 
@@ -50,7 +51,7 @@ struct DeltaStep {
     alive: Vec<i32>,
     /// Partitions whose waiting requests must be woken.
     left: Vec<Arc<Partition>>,
-    /// Partitions that have a leader, or left this broker, by this delta.
+    /// Partitions that this delta assigned to this broker or removed from it.
     assigned: Vec<Arc<Partition>>,
     deletions: Deletions,
 }
@@ -104,8 +105,8 @@ fn merged(
     partitions
 }
 
-/// Takes over what a delta says of the cluster, apart from topics.
-fn change_cluster(image: &mut ClusterImage, delta: &mut Delta) {
+/// Applies the changes of a delta, except for topics.
+fn change_cluster(image: &mut ClusterImage, delta: &mut MetadataDelta) {
     image.version = delta.version;
     if let Some(cluster_id) = delta.cluster_id.take() {
         image.cluster_id = cluster_id;
@@ -123,7 +124,7 @@ fn change_cluster(image: &mut ClusterImage, delta: &mut Delta) {
         image.waits = waits;
     }
     if let Some(rows) = delta.quotas.take() {
-        image.quotas = quotas::Table::of(rows).map(Arc::new);
+        image.quotas = quotas::QuotaTable::of(rows).map(Arc::new);
     }
 }
 
@@ -144,7 +145,7 @@ impl Broker {
 
     /// Makes the next image. A delta whose number is not above the image's is ignored. Returns the
     /// partitions that could not be opened or removed; the rest of the delta is applied.
-    pub fn apply(&self, mut delta: Delta) -> Vec<ApplyError> {
+    pub fn apply(&self, mut delta: MetadataDelta) -> Vec<ApplyError> {
         let _one_at_a_time = self.applying.lock();
         let mut image = ClusterImage::clone(&self.image.load());
         if delta.version <= image.version {
@@ -176,7 +177,8 @@ impl Broker {
             changed.push(Arc::clone(&topic));
             image.put(topic);
         }
-        // Before the image, so that whoever sees the topic of groups finds what is kept of them.
+        // This precedes the new image, so that a thread that sees the topic of groups finds their
+        // shards.
         let node = self.settings.load().node_id;
         let topic = image.topic(TOPIC).map(|it| &**it);
         let (loading, left) = self.groups.follow(topic, node);
@@ -197,9 +199,9 @@ impl Broker {
         step.failures
     }
 
-    /// Tells the partitions what changed, now that the image has it.
+    /// Notifies the partitions of the changes after the image has them.
     fn tell_leaders(&self, changed: &[Arc<TopicImage>], alive: &[i32], have_brokers_changed: bool) {
-        // What was flushed while a partition was in no image yet has woken nobody.
+        // A flush while a partition was in no image yet has woken no request.
         for partition in changed.iter().flat_map(|topic| topic.partitions.iter()) {
             if let Some(partition) = &partition.local {
                 let mut wakes = Wakes { here: None, waker: self };
@@ -214,8 +216,7 @@ impl Broker {
         }
     }
 
-    /// Removes from the image the topics that the delta deletes or replaces under the same name.
-    /// Returns them.
+    /// Removes the topics from the image that the delta deletes or replaces. Returns them.
     fn remove_topics(
         &self,
         topics: &[(Arc<str>, Option<TopicDelta>)],
@@ -239,7 +240,7 @@ impl Broker {
     }
 
     /// The logs of a topic that must be opened here.
-    fn wanted(&self, plan: &TopicPlan, is_first: bool) -> Vec<Wanted> {
+    fn wanted(&self, plan: &TopicPlan, is_first: bool) -> Vec<LogToOpen> {
         let node = self.settings.load().node_id;
         let mut wanted = Vec::new();
         for (number, (state, _)) in (0..).zip(&plan.partitions) {
@@ -258,7 +259,7 @@ impl Broker {
             };
             let name = TopicPartition::new(Arc::clone(&plan.name), number);
             let is_new = !is_first && state.leader_epoch.0 <= 0;
-            wanted.push(Wanted { name, open, is_new });
+            wanted.push(LogToOpen { name, open, is_new });
         }
         wanted
     }
@@ -266,7 +267,7 @@ impl Broker {
     fn build(
         &self,
         mut plan: TopicPlan,
-        (opened, step): (&mut Opened, &mut DeltaStep),
+        (opened, step): (&mut OpenedLogs, &mut DeltaStep),
     ) -> TopicImage {
         let node = self.settings.load().node_id;
         let has_changed = plan.old.as_ref().is_some_and(|old| old.settings != plan.settings);
@@ -377,10 +378,10 @@ impl Broker {
         };
         if let Some(scheduler) = self.log_scheduler.get() {
             scheduler.submit(Box::new(move |scheduler| {
-                sync().iter().take_while(|_| !scheduler.is_stopping()).for_each(Deleted::remove);
+                sync().iter().take_while(|_| !scheduler.is_stopping()).for_each(DeletedLog::remove);
             }));
         } else {
-            sync().iter().for_each(Deleted::remove);
+            sync().iter().for_each(DeletedLog::remove);
         }
     }
 

@@ -1,5 +1,5 @@
-//! The lifecycle of partitions: metadata deltas are applied, logs opened, moved and closed, and the
-//! logs of coordinators replayed and appended to.
+//! The lifecycle of partitions: applies metadata deltas, opens, moves and closes logs, and replays
+//! the logs of coordinators and appends to them.
 
 pub(crate) mod coordinator;
 mod fetching;

@@ -1,9 +1,9 @@
 //! Moves replicas to other log directories, and remembers the preferred directories of future
 //! replicas.
 //!
-//! Threads: any but a reactor, because a slow disk may hold a lock that is needed here.
-//! Not promised: a preferred directory for a replica that does not exist yet is kept in memory
-//!     only, and for at most [`MAX_PREFERRED_DIRS`] replicas.
+//! Threads: any but a network thread, because a slow disk may hold a lock that is needed here.
+//! Limits: preferred directories of replicas that do not exist yet are kept in memory only, for at
+//!     most [`MAX_PREFERRED_DIRS`] replicas.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,11 +20,11 @@ use crate::storage::{DirKind, FutureReplica, FutureReplicas, LogDir, StorageErro
 const MAX_PREFERRED_DIRS: usize = 10_000;
 
 /// A log directory and its partitions; `true` marks a replica that is being copied here.
-pub type Contents = (Arc<LogDir>, Vec<(TopicPartition, bool)>);
+pub type LogDirContents = (Arc<LogDir>, Vec<(TopicPartition, bool)>);
 
 impl Broker {
     /// All log directories and the partitions in them.
-    pub fn log_dirs(&self) -> Vec<Contents> {
+    pub fn log_dirs(&self) -> Vec<LogDirContents> {
         let (partitions, moves) = (self.partitions(), self.moves());
         let contents = |dir: &Arc<LogDir>| {
             let here = partitions.iter().filter(|it| Arc::ptr_eq(&it.log.dir(), dir));
@@ -81,7 +81,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Goes on with the move of a replica that an earlier start began.
+    /// Continues the move of a replica that an earlier start began.
     pub(crate) fn move_on(&self, partition: &Partition) {
         let Some((index, path)) = self.log_manager.futures.lock().remove(&partition.name) else {
             return;
@@ -97,8 +97,8 @@ impl Broker {
         }
     }
 
-    /// Tells the policy which replicas are lost with a log directory (`LogDirFailed`), once for
-    /// each.
+    /// Sends the policy the event `LogDirFailed` for the replicas that are lost with a log
+    /// directory, once for each.
     pub(crate) fn tell_lost(&self) {
         if !self.log_manager.dirs().iter().any(|dir| dir.is_offline()) {
             return;

@@ -41,18 +41,18 @@ pub struct ApplyError {
 }
 
 /// A log to open.
-pub(crate) struct Wanted {
+pub(crate) struct LogToOpen {
     pub name: TopicPartition,
     pub open: Open,
-    /// There is no log of it yet.
+    /// The partition has no log yet.
     pub is_new: bool,
 }
 
 /// The opened logs and the errors.
-pub(crate) type Opened = HashMap<TopicPartition, Result<Arc<Partition>, ApplyError>>;
+pub(crate) type OpenedLogs = HashMap<TopicPartition, Result<Arc<Partition>, ApplyError>>;
 
 /// A log to open, with its directory.
-struct Job {
+struct OpeningJob {
     name: TopicPartition,
     open: Open,
     dir: Arc<LogDir>,
@@ -61,21 +61,21 @@ struct Job {
 
 /// The logs of one directory that no thread has taken yet.
 struct OpeningQueue {
-    jobs: Mutex<vec::IntoIter<Job>>,
+    jobs: Mutex<vec::IntoIter<OpeningJob>>,
     threads: usize,
 }
 
 /// The results of the threads.
 #[derive(Default)]
-struct Outcome {
-    opened: Mutex<Opened>,
+struct OpeningResults {
+    opened: Mutex<OpenedLogs>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Broker {
-    /// Opens logs; all of them, unless the start is cancelled.
-    pub(crate) fn open_all(&self, wanted: Vec<Wanted>) -> Opened {
-        let outcome = Outcome::default();
+    /// Opens all logs, unless the start is cancelled.
+    pub(crate) fn open_all(&self, wanted: Vec<LogToOpen>) -> OpenedLogs {
+        let outcome = OpeningResults::default();
         let (queues, work) = self.queues(wanted, &outcome);
         if work < LITTLE {
             queues.iter().for_each(|queue| queue.run(self, &outcome));
@@ -90,7 +90,7 @@ impl Broker {
     }
 
     /// Runs the threads. The caller is one of them.
-    fn open_by_threads(&self, queues: &[OpeningQueue], outcome: &Outcome) {
+    fn open_by_threads(&self, queues: &[OpeningQueue], outcome: &OpeningResults) {
         thread::scope(|scope| {
             let mut own = Vec::new();
             for (index, queue) in queues.iter().enumerate() {
@@ -109,11 +109,11 @@ impl Broker {
     }
 
     /// The logs by directory, and the work in bytes to check.
-    fn queues(&self, wanted: Vec<Wanted>, outcome: &Outcome) -> (Vec<OpeningQueue>, u64) {
+    fn queues(&self, wanted: Vec<LogToOpen>, outcome: &OpeningResults) -> (Vec<OpeningQueue>, u64) {
         let dirs = self.log_manager.dirs();
-        let mut queues: Vec<Vec<Job>> = dirs.iter().map(|_| Vec::new()).collect();
+        let mut queues: Vec<Vec<OpeningJob>> = dirs.iter().map(|_| Vec::new()).collect();
         let mut work = 0;
-        for Wanted { name, open, is_new } in wanted {
+        for LogToOpen { name, open, is_new } in wanted {
             let place = self.log_manager.place(&name, is_new);
             let place = place.and_then(|at| Some((dirs.get(at)?, queues.get_mut(at)?)));
             let Some((dir, queue)) = place else {
@@ -126,10 +126,10 @@ impl Broker {
             let checking = self.progress.expect(name.to_string().into(), bytes);
             let open = Open { clean: dir.was_clean(), checking: Some(Arc::new(checking)), ..open };
             work += bytes + if is_new { 0 } else { A_LOG };
-            queue.push(Job { name, open, dir: Arc::clone(dir), bytes });
+            queue.push(OpeningJob { name, open, dir: Arc::clone(dir), bytes });
         }
         let most = self.settings.load().recovery_threads_per_dir.max(1);
-        let queue = |mut jobs: Vec<Job>| {
+        let queue = |mut jobs: Vec<OpeningJob>| {
             jobs.sort_by_key(|job| Reverse(job.bytes));
             let threads = most.min(jobs.len());
             OpeningQueue { jobs: Mutex::new(jobs.into_iter()), threads }
@@ -138,7 +138,10 @@ impl Broker {
         (used.map(queue).collect(), work)
     }
 
-    fn open(&self, Job { name, open, dir, .. }: Job) -> Result<Arc<Partition>, ApplyError> {
+    fn open(
+        &self,
+        OpeningJob { name, open, dir, .. }: OpeningJob,
+    ) -> Result<Arc<Partition>, ApplyError> {
         let fail = |error| ApplyError { partition: name.clone(), error };
         open.checking.as_deref().map_or(Ok(()), LogCheck::go_on).map_err(fail)?;
         if let Some(id) = open.topic_id.filter(|id| *id != TopicId::ZERO) {
@@ -157,7 +160,7 @@ impl Broker {
 
 impl OpeningQueue {
     /// Opens one log after the other until none is left.
-    fn run(&self, broker: &Broker, outcome: &Outcome) {
+    fn run(&self, broker: &Broker, outcome: &OpeningResults) {
         while let Some(job) = self.next() {
             let name = job.name.clone();
             match catch_unwind(AssertUnwindSafe(|| broker.open(job))) {
@@ -170,7 +173,7 @@ impl OpeningQueue {
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<OpeningJob> {
         self.jobs.lock().next()
     }
 }

@@ -7,9 +7,9 @@
 //! InitProducerId assigns none below them. Epochs above those of a delta are kept for the policy,
 //! which raises the topic's epoch. A log never appends with an epoch below its newest.
 //! Threads: any; several logs may be opened at a time.
-//! Not promised: ids of producers that a log has forgotten (`producer.id.expiration.ms`); the log
-//!     compares no batch with them. Ids above [`LAST_PRODUCER_ID`] are ignored: no controller
-//!     reaches them by counting, but any client may write them.
+//! Not promised: bounds from producers that a log has removed (`producer.id.expiration.ms`); the
+//!     log compares no batch with them. Ids above [`LAST_PRODUCER_ID`] are ignored: a controller
+//!     cannot reach them by counting, but any client may write them.
 
 use crate::broker::requests::broker::Broker;
 use crate::ids::{Epoch, TopicPartition};
@@ -23,9 +23,9 @@ const CHUNK: usize = 1 << 20;
 /// The highest producer id that proves anything.
 const LAST_PRODUCER_ID: i64 = i64::MAX / 2;
 
-/// Why records of transactions could not be read.
+/// The error of a read of transaction records.
 #[derive(Debug, thiserror::Error)]
-enum Unread {
+enum TransactionReadError {
     #[error("{0}")]
     Read(#[from] ReadError),
     #[error("{0}")]
@@ -35,10 +35,11 @@ enum Unread {
 }
 
 impl Broker {
-    /// Records what an opened log proves; `told` is the leader epoch of the delta.
+    /// Records the bounds that an opened log proves. `leader_epoch` is the delta's.
     pub(crate) fn note_proven(&self, log: &Log, leader_epoch: Option<Epoch>) {
         let newest = log.latest_epoch();
-        // Whoever chose the epoch by the checkpoint could not know that one in the log is as high.
+        // A controller that read only the checkpoint could not know that the log has the same
+        // epoch.
         let is_new = |leader_epoch| {
             leader_epoch < newest || (leader_epoch == newest && !log.are_epochs_saved())
         };
@@ -63,15 +64,15 @@ impl Broker {
         self.producer_ids.floor()
     }
 
-    /// Partitions whose log has a newer leader epoch than the delta that had it opened, or the same
-    /// where `leader-epoch-checkpoint` does not tell it; and that epoch. Each is told once.
+    /// Partitions whose log has a newer leader epoch than the delta that opened it, or the same
+    /// epoch without an entry in `leader-epoch-checkpoint`; with that epoch. Each is returned once.
     pub fn take_newer_epochs(&self) -> Vec<(TopicPartition, Epoch)> {
         std::mem::take(&mut self.proven.epochs.lock())
     }
 }
 
-/// Hands the producer ids that records of `__transaction_state` name to `sink`.
-fn transactions(log: &Log, sink: &mut impl FnMut(i64)) -> Result<(), Unread> {
+/// Passes the producer ids in records of `__transaction_state` to `sink`.
+fn transactions(log: &Log, sink: &mut impl FnMut(i64)) -> Result<(), TransactionReadError> {
     let (mut next, end) = (log.log_start_offset(), log.log_end_offset());
     let mut bytes = Vec::new();
     while next < end {

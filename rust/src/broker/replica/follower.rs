@@ -112,7 +112,7 @@ pub enum LeaderAnswer {
 /// What to do with the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FollowerEffect {
-    /// Nothing.
+    /// Do nothing.
     None,
     /// Append the records, then raise the high watermark as far as the log reaches, at most to the
     /// leader's, and the log start offset to the leader's.

@@ -1,16 +1,16 @@
-//! Proposed in-sync sets on their way to the controller, as the event `AlterPartition`, and the
-//! leaders' regular look at their followers.
+//! Sends proposed in-sync sets to the controller, as the event `AlterPartition`. It also has the
+//! leaders check their followers regularly.
 //!
 //! The request is Kafka's AlterPartition without the broker's id and epoch, which the policy adds.
 //! It names topics by name and id, and members with and without their epochs, because the policy
 //! sends it in the version that the controller knows. The answer is Kafka's response. An error of
-//! the whole response means that nobody knows what became of the proposals; they are repeated.
+//! the whole response means that the outcome of the proposals is unknown; they are repeated.
 //! Threads: any.
 //! Limits: one request at a time, which is given up after [`PATIENCE_MS`].
 
 use std::collections::BTreeMap;
 
-use crate::broker::policy::{Client, Event, Ticket};
+use crate::broker::policy::{Event, RequestClient, Ticket};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::decisions::TicketHolder;
 use crate::broker::state::partition::{AlteredIsr, ProposalAnswer};
@@ -24,7 +24,7 @@ use crate::protocol::value::Value;
 const PATIENCE_MS: i64 = 40_000;
 
 impl Broker {
-    /// Sends the proposals that wait, unless a request is on its way.
+    /// Sends the waiting proposals, unless a request is on its way.
     pub(crate) fn send_proposals(&self) {
         let open = || self.tickets.open(TicketHolder::AlterPartition);
         let sent = self.replication.proposals.next(self.clock.monotonic_ms(), open);
@@ -34,12 +34,12 @@ impl Broker {
             api: "AlterPartition",
             version: 0,
             request: request_of(&proposals),
-            client: Client::default(),
+            client: RequestClient::default(),
             lease: None,
         });
     }
 
-    /// The controller answered, or nobody knows whether it received the request.
+    /// Takes the controller's answer. An error means that the outcome is unknown.
     pub(crate) fn proposals_answered(&self, ticket: Ticket, response: &Value) {
         let is_whole = number(response, "error_code") == 0;
         let (node, image) = (self.settings.load().node_id, self.image.load());

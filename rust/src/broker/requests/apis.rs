@@ -1,18 +1,19 @@
-//! The API table: for each API that this broker serves its versions, who may ask, and where it
-//! runs. ApiVersions is derived from it. A request for an API that is not listed closes the
-//! connection. So does a request between brokers on any other listener than the brokers' own.
+//! The API table: for each API that this broker serves, its versions, who may send it, and which
+//! thread handles it. ApiVersions is derived from it. A request for an API that is not listed
+//! closes the connection. So does a request between brokers on any other listener than the
+//! brokers' own.
 //!
 //! Invariant: each range of versions lies within the schema's (a test checks it).
-//! Not promised: the order of rows has no meaning. There is no column for authorization, because
-//!     there is no authorizer.
+//! The order of rows has no meaning. There is no column for authorization, because there is no
+//! authorizer.
 
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use crate::protocol::*;
 
-use Asker::{Broker, Client, Controller};
-use Run::{Network, Policy, Staged};
+use HandlerKind::{Network, Policy, Staged};
+use Requester::{Broker, Client, Controller};
 
 /// One API of the table.
 #[derive(Debug)]
@@ -26,16 +27,16 @@ pub struct Api {
     /// The newest version served.
     pub last: i16,
     /// Who may send an API.
-    pub asker: Asker,
-    /// Where its requests are handled.
-    pub run: Run,
+    pub requester: Requester,
+    /// Which thread handles its requests.
+    pub run: HandlerKind,
     flexible: i16,
     throttle: Option<(i16, usize)>,
 }
 
 /// Who may send an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
+pub enum Requester {
     /// Any client, on every listener.
     Client,
     /// A broker sends it to the controller, on the brokers' own listener only.
@@ -44,23 +45,23 @@ pub enum Asker {
     Controller,
 }
 
-/// Where requests are handled.
+/// Which thread handles the requests of an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum HandlerKind {
     /// Produce: on the network thread; all requests of one readable event are staged, then
     /// committed together.
     Staged,
-    /// On the network thread, one by one (see `handlers::handler`); a worker goes on with what
+    /// On the network thread, one by one (see `handlers::handler`); a worker does the part that
     /// takes long.
     Network,
     /// On the policy's thread.
     Policy,
 }
 
-type Row = (i16, RangeInclusive<i16>, Asker, Run);
+type ApiRow = (i16, RangeInclusive<i16>, Requester, HandlerKind);
 
 /// The API table.
-const SERVED: &[Row] = &[
+const SERVED: &[ApiRow] = &[
     (produce::KEY, 0..=13, Client, Staged),
     (fetch::KEY, 0..=18, Client, Network),
     (list_offsets::KEY, 0..=11, Client, Network),
@@ -111,11 +112,11 @@ const SERVED: &[Row] = &[
 ];
 
 static TABLE: LazyLock<Vec<Api>> = LazyLock::new(|| {
-    let rows = SERVED.iter().filter_map(|(key, versions, asker, run)| {
-        let (key, asker, run) = (*key, *asker, *run);
+    let rows = SERVED.iter().filter_map(|(key, versions, requester, run)| {
+        let (key, requester, run) = (*key, *requester, *run);
         let (first, last) = (*versions.start(), *versions.end());
         let ApiFacts { name, flexible, throttle, .. } = *crate::protocol::api(key)?;
-        Some(Api { key, name, first, last, asker, run, flexible, throttle })
+        Some(Api { key, name, first, last, requester, run, flexible, throttle })
     });
     rows.collect()
 });
@@ -140,7 +141,7 @@ impl Api {
     /// Whether it is served on the brokers' own listener only.
     #[inline]
     pub fn is_between_brokers(&self) -> bool {
-        self.asker != Client
+        self.requester != Client
     }
 
     /// Whether this version is served.
@@ -155,7 +156,7 @@ impl Api {
         version >= self.flexible && self.key != api_versions::KEY
     }
 
-    /// How many bytes of a response lie before its throttle time, where that is the same in all.
+    /// The position of the throttle time in a response; `None` if it varies, or there is none.
     #[inline]
     pub(crate) fn throttle_at(&self, version: i16) -> Option<usize> {
         self.throttle.filter(|(first, _)| version >= *first).map(|(_, before)| before)

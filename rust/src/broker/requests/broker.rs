@@ -1,5 +1,4 @@
-//! [`Broker`]: the state that handlers and lifecycle share, and the way back from the policy's
-//! answers to requests.
+//! [`Broker`]: the state that handlers and lifecycle share. It receives the policy's answers.
 //!
 //! Methods on log directories and deltas are in `lifecycle`, methods on requests in `requests` and
 //! `handlers`.
@@ -12,7 +11,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::broker::policy::{Policy, Ticket};
-use crate::broker::requests::decisions::{self, Answered, TicketHolder, Tickets};
+use crate::broker::requests::decisions::{self, PolicyAnswer, TicketHolder, Tickets};
 use crate::broker::requests::delayed::{ThreadState, Wake};
 use crate::broker::requests::service::Mailbox;
 use crate::broker::requests::workers::Workers;
@@ -22,9 +21,9 @@ use crate::broker::state::groups::Groups;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::peer_reach::PeerReach;
 use crate::broker::state::producer_ids::ProducerIds;
-use crate::broker::state::proven::Proven;
+use crate::broker::state::proven::ProvenBounds;
 use crate::broker::state::quotas::account::Quotas;
-use crate::broker::state::quotas::bucket::Windows;
+use crate::broker::state::quotas::bucket::QuotaWindows;
 use crate::broker::state::quotas::replication::ReplicationQuota;
 use crate::broker::state::read_replicas::{ReplicaSelector, SelectedReplicas};
 use crate::broker::state::replication::ReplicationContext;
@@ -34,7 +33,7 @@ use crate::broker::state::waking::{DelayedId, Waker};
 use crate::clock::Clock;
 use crate::memory::MemoryPool;
 use crate::protocol::value::{Value, ValueError};
-use crate::storage::{Cleaner, FutureReplicas, LogScheduler, Progress, Syncer};
+use crate::storage::{Cleaner, FutureReplicas, LogScheduler, StartProgress, Syncer};
 use crate::work::WorkMeter;
 
 /// The settings of the broker that handlers read.
@@ -42,7 +41,7 @@ use crate::work::WorkMeter;
 pub struct Settings {
     /// `node.id`.
     pub node_id: i32,
-    /// The listener that brokers use among each other; `None`: there are no others.
+    /// The listener between brokers; `None`: there is no other broker.
     pub inter_broker_listener: Option<Arc<str>>,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
@@ -50,7 +49,7 @@ pub struct Settings {
     pub fetch_max_bytes: i32,
     /// How partitions are fetched from their leaders.
     pub fetchers: FetcherSettings,
-    /// How much fetch sessions may hold.
+    /// The limits of fetch sessions.
     pub fetch_sessions: SessionLimits,
     /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
     pub partitions_per_answer: i32,
@@ -70,16 +69,19 @@ pub struct Settings {
     pub offsets_retention_check_ms: u64,
     /// `num.recovery.threads.per.data.dir`.
     pub recovery_threads_per_dir: usize,
-    /// `krust.policy.timeout.ms`: how long the policy may take for a decision.
+    /// `krust.policy.timeout.ms`: the longest that the policy may take for a decision.
     pub policy_timeout_ms: i64,
-    /// `krust.request.memory.bytes`: what requests may cost together, read buffers apart.
+    /// `krust.request.memory.bytes`: the memory that all requests may take together, without read
+    /// buffers.
     pub request_memory_bytes: usize,
-    /// `krust.policy.request.memory.bytes`: what one request may cost as a tree for the policy.
+    /// `krust.policy.request.memory.bytes`: the memory that one request may take as a tree for the
+    /// policy.
     pub policy_request_bytes: usize,
-    /// `krust.policy.response.max.bytes`: how large the answer to a request on many things may be.
+    /// `krust.policy.response.max.bytes`: the largest answer to a request that is decided in
+    /// slices.
     pub policy_response_bytes: usize,
-    /// `krust.fetch.converted.memory.bytes`: what answers converted for old consumers may hold
-    /// together until they are sent.
+    /// `krust.fetch.converted.memory.bytes`: the memory that all replies converted for old
+    /// consumers may take until they are sent.
     pub converted_memory_bytes: usize,
     /// `krust.worker.threads`; counts at the start only.
     pub worker_threads: usize,
@@ -88,13 +90,13 @@ pub struct Settings {
     /// `replica.selector.class`.
     pub replica_selector: ReplicaSelector,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
-    pub quota_windows: Windows,
+    pub quota_windows: QuotaWindows,
     /// `leader.replication.throttled.rate`: bytes a second for throttled leaders on this broker;
     /// `i64::MAX`: no limit.
     pub leader_throttled_bytes_per_second: i64,
     /// `replication.quota.window.num`, `replication.quota.window.size.seconds`; count at the start
     /// only.
-    pub replication_quota_windows: Windows,
+    pub replication_quota_windows: QuotaWindows,
 }
 
 impl Default for Settings {
@@ -122,9 +124,9 @@ impl Default for Settings {
             worker_threads: 2,
             replica_lag_time_max_ms: 30_000,
             replica_selector: ReplicaSelector::Leader,
-            quota_windows: Windows::default(),
+            quota_windows: QuotaWindows::default(),
             leader_throttled_bytes_per_second: i64::MAX,
-            replication_quota_windows: Windows::default(),
+            replication_quota_windows: QuotaWindows::default(),
         }
     }
 }
@@ -134,11 +136,12 @@ pub struct Broker {
     pub(crate) me: Weak<Self>,
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) image: ArcSwap<ClusterImage>,
-    /// Rises with each new image; threads compare it before they take the new `Arc`.
+    /// The image's number, which rises with each new image. Threads compare it before they take the
+    /// new `Arc`.
     pub(crate) image_number: AtomicU64,
     pub(crate) applying: Mutex<()>,
     pub(crate) log_manager: LogManager,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<StartProgress>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) mailbox: OnceLock<Arc<dyn Mailbox<Wake>>>,
@@ -151,7 +154,7 @@ pub struct Broker {
     pub(crate) follower_quota: ReplicationQuota,
     /// What throttled leaders on this broker may send.
     pub(crate) leader_quota: ReplicationQuota,
-    /// Memory of all requests beside their read buffers.
+    /// The memory of all requests, without read buffers.
     pub(crate) memory: Arc<MemoryPool>,
     /// Memory of all converted replies until they are sent.
     pub(crate) converted_memory: Arc<MemoryPool>,
@@ -159,12 +162,12 @@ pub struct Broker {
     /// The longest that a network thread was busy for one connection.
     pub(crate) work: WorkMeter,
     /// Logs requests that are too large for the policy.
-    pub(crate) too_large: RareLine,
+    pub(crate) too_large: LimitedWarning,
     pub(crate) unserved_ids: UnservedIds,
     pub(crate) tickets: Tickets,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) producer_ids: ProducerIds,
-    pub(crate) proven: Proven,
+    pub(crate) proven: ProvenBounds,
     pub(crate) groups: Groups,
     /// Set when the broker closes, so that replays of coordinators end.
     pub(crate) replays_stop: AtomicBool,
@@ -176,12 +179,13 @@ pub struct Broker {
     pub(crate) connections: AtomicU64,
 }
 
-/// A line of the log that a peer can cause: at most one each second, and how many were left out.
+/// A warning that a peer can cause. It is logged at most once a second, with the number of those
+/// left out.
 #[derive(Debug, Default)]
-pub(crate) struct RareLine(Mutex<(Option<i64>, u64)>);
+pub(crate) struct LimitedWarning(Mutex<(Option<i64>, u64)>);
 
-impl RareLine {
-    /// Logs the line now, or counts it.
+impl LimitedWarning {
+    /// Logs the warning now, or counts it as left out.
     pub(crate) fn warn(&self, now_ms: i64, say: impl FnOnce(u64)) {
         let mut state = self.0.lock();
         let (said_ms, more) = *state;
@@ -235,7 +239,7 @@ impl Broker {
             cleaner: OnceLock::new(),
             future_replicas: OnceLock::new(),
             fetchers: OnceLock::new(),
-            too_large: RareLine::default(),
+            too_large: LimitedWarning::default(),
             unserved_ids: UnservedIds::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
@@ -248,7 +252,7 @@ impl Broker {
         })
     }
 
-    /// Sets how reactor threads are woken. Before that, none is. Only the first call counts.
+    /// Sets the mailbox that wakes network threads. Only the first call counts.
     pub fn connect(&self, mailbox: Arc<dyn Mailbox<Wake>>) {
         let wait_ms = self.settings.load().group_load_wait_ms;
         self.groups.have_requests_wait(self.clock.monotonic_ms().saturating_add(wait_ms));
@@ -270,27 +274,27 @@ impl Broker {
         self.clock.monotonic_ms()
     }
 
-    /// The settings as they are now.
+    /// The current settings.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
     }
 
     /// The progress of opening logs. Its observer may cancel the start.
-    pub fn progress(&self) -> &Arc<Progress> {
+    pub fn progress(&self) -> &Arc<StartProgress> {
         &self.progress
     }
 
-    /// The memory that requests may cost together.
+    /// The memory that all requests may take together.
     pub fn memory(&self) -> &Arc<MemoryPool> {
         &self.memory
     }
 
-    /// The memory that answers converted for old consumers may hold together.
+    /// The memory that all replies converted for old consumers may take together.
     pub fn converted_memory(&self) -> &Arc<MemoryPool> {
         &self.converted_memory
     }
 
-    /// The longest stretch of work that a network thread did for one connection.
+    /// The most work that a network thread did for one connection while others waited.
     pub fn work(&self) -> &WorkMeter {
         &self.work
     }
@@ -316,16 +320,17 @@ impl Broker {
         }
     }
 
-    /// The answer to an event of the policy. A ticket that is not open is ignored.
+    /// Takes the policy's answer to an event. A ticket that is not open is ignored.
     ///
-    /// Errors: the value is not a response of the event's API. The client that asked is
-    /// disconnected then, so that it does not wait for ever.
+    /// Errors: the value is no response of the event's API. The client's connection is then closed,
+    /// so that the client does not wait for ever.
     pub fn answer(&self, ticket: Ticket, response: &Value) -> Result<(), ValueError> {
-        if let Some(TicketHolder::Request { thread, delayed, question }) = self.tickets.look(ticket)
+        if let Some(TicketHolder::Request { thread, delayed, question }) =
+            self.tickets.purpose(ticket)
         {
             let (wake, outcome) = match question.answered(response) {
-                Ok(Answered::Whole(output)) => (Wake::Answer(delayed, output), Ok(())),
-                Ok(Answered::Slice(part)) => match question.proceed(ticket, part) {
+                Ok(PolicyAnswer::Whole(output)) => (Wake::Answer(delayed, output), Ok(())),
+                Ok(PolicyAnswer::Slice(part)) => match question.proceed(ticket, part) {
                     Ok(next) => {
                         self.policy.submit(*next);
                         return Ok(());

@@ -1,19 +1,18 @@
-//! [`Call`]: one request in its handler, with its header, the thread that handles it, and its
-//! reply.
+//! [`Call`]: one request while its handler runs, with the state of its thread and connection.
 //!
-//! Threads: lives on the connection's reactor thread for one request.
+//! Threads: it exists on the connection's network thread while one request is handled.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::broker::policy::{Client, Event, Ticket};
+use crate::broker::policy::{Event, RequestClient, Ticket};
 use crate::broker::requests::apis::Api;
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::connection::{Behind, ConnectionContext};
-use crate::broker::requests::decisions::{self, Question, Slices, TicketHolder};
+use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
+use crate::broker::requests::decisions::{self, PolicyRequest, RequestSlices, TicketHolder};
 use crate::broker::requests::delayed::{
-    Delayed, DelayedOperation, DelayedRequest, Progress, ThreadState, Worked,
+    DelayedContext, DelayedOperation, DelayedRequest, OperationProgress, ThreadState, WorkResult,
 };
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::reply::Replies;
@@ -24,23 +23,23 @@ use crate::memory::Lease;
 use crate::protocol::value::Value;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// A handler's result: how the connection goes on, or that the bytes are no request.
-pub(crate) type Outcome = Result<Flow, DecodeError>;
+/// A handler's result: how the connection goes on, or why the bytes are no request.
+pub(crate) type HandlerResult = Result<Flow, DecodeError>;
 
 /// A delayed request of at least this size takes memory from the broker's pool. A smaller one
 /// counts towards its connection's limit only.
 const LEASED_FROM: usize = 4 << 10;
-/// How long a connection is not read when the pool has no room.
+/// How long a connection is not read if the pool has no memory left.
 pub(crate) const POOL_WAIT_MS: i32 = 20;
 
-/// A request in its handler.
+/// A request while its handler runs.
 pub(crate) struct Call<'c, 'f> {
     pub(crate) broker: &'c Broker,
     pub(crate) thread: &'c mut ThreadState,
     pub(crate) session: &'c mut ConnectionContext,
     pub(crate) replies: &'c mut Replies,
     pub(crate) request: Request<'f>,
-    /// Pays for a large one while it is handled.
+    /// The memory of a large request while it is handled.
     pub(crate) lease: Option<Lease>,
 }
 
@@ -55,16 +54,17 @@ impl<'f> Call<'_, 'f> {
         !api.is_between_brokers() || self.session.is_brokers_own
     }
 
-    /// The reply says that the client is to wait so long, and nothing more of it is read meanwhile.
+    /// Throttles the client: the reply has this throttle time, and the connection is not read for
+    /// as long.
     pub(crate) fn throttle(&mut self, throttle_time_ms: i32) {
         let head = &mut self.request.head;
         head.throttle_time_ms = head.throttle_time_ms.max(throttle_time_ms);
         self.replies.mute(throttle_time_ms);
     }
 
-    /// Notes that a group member may use the connection.
-    pub(crate) fn note_speaker(&mut self) {
-        if !std::mem::replace(&mut self.session.is_speaker, true) {
+    /// Notes that a group member uses the connection.
+    pub(crate) fn note_group_member(&mut self) {
+        if !std::mem::replace(&mut self.session.has_group_member, true) {
             self.broker.groups.snapshots.opened(self.session.connection);
         }
     }
@@ -79,12 +79,12 @@ impl<'f> Call<'_, 'f> {
         Arc::clone(&self.thread.image)
     }
 
-    /// Answers at once.
+    /// Writes the reply now.
     pub(crate) fn reply(&mut self, encode: impl FnOnce(&mut Writer, i16)) {
         self.request.head.reply(self.replies.ready(), encode);
     }
 
-    /// Keeps the request until it is woken or its time is up.
+    /// Delays the request until it is woken or its deadline passes.
     pub(crate) fn delay(
         &mut self,
         deadline_ms: Option<i64>,
@@ -95,7 +95,7 @@ impl<'f> Call<'_, 'f> {
         id
     }
 
-    /// Keeps the request under a name it has already.
+    /// Delays the request under an id that it has already.
     pub(crate) fn delay_as(
         &mut self,
         id: DelayedId,
@@ -132,54 +132,54 @@ impl<'f> Call<'_, 'f> {
     pub(crate) fn hand_over(
         &mut self,
         lease: Option<Lease>,
-        run: impl FnOnce(&Broker) -> Worked + Send + 'static,
+        run: impl FnOnce(&Broker) -> WorkResult + Send + 'static,
     ) {
         let id = self.thread.delayed.name();
         let account = self.session.account.clone();
         let wait = self.broker.work_on((self.thread.index, id), account, run);
         self.delay_paid(id, (None, wait), lease);
-        self.session.behind = Behind::WaitsForTheAnswer;
+        self.session.following_frames = FollowingFrames::WaitForAnswer;
     }
 
-    /// Until when the policy is to have decided something, where it may take `more_ms` beyond what
-    /// is usual.
+    /// The deadline for the policy's decision: `more_ms` later than usual.
     pub(crate) fn decision_deadline_ms(&self, more_ms: i64) -> i64 {
         let usual_ms = self.broker.settings.load().policy_timeout_ms;
         self.broker.clock.monotonic_ms().saturating_add(usual_ms).saturating_add(more_ms)
     }
 
-    /// Hands the request to the policy, and delays it until the answer is there. To the answer's
-    /// list is added what was `settled` here; `lease` pays for the request.
+    /// Passes the request to the policy, and delays it until the answer arrives. `settled`: the
+    /// items that were decided here; they are added to the answer's list. `lease`: the memory of
+    /// the request.
     pub(crate) fn ask_policy(&mut self, request: Value, settled: Vec<Value>, lease: Lease) {
         let thread = self.thread.index;
         let delayed = self.thread.delayed.name();
         let head = self.request.head;
         let client = self.client();
         let answer_max = self.broker.settings.load().policy_response_bytes;
-        let (request, slices, lease) = match Slices::of((head, &client), request, answer_max, lease)
-        {
-            Ok((first, slices)) => (first, Some(Mutex::new(slices)), None),
-            Err((request, lease)) => (request, None, Some(Arc::new(lease))),
-        };
-        let question = Arc::new(Question { head, settled, slices });
+        let (request, slices, lease) =
+            match RequestSlices::of((head, &client), request, answer_max, lease) {
+                Ok((first, slices)) => (first, Some(Mutex::new(slices)), None),
+                Err((request, lease)) => (request, None, Some(Arc::new(lease))),
+            };
+        let question = Arc::new(PolicyRequest { head, settled, slices });
         let ticket = self.broker.tickets.open(TicketHolder::Request { thread, delayed, question });
         let deadline_ms = self.decision_deadline_ms(decisions::waits_ms(&request));
-        // It is paid for as a tree.
+        // The lease of the tree covers the request.
         self.delay_paid(delayed, (Some(deadline_ms), Box::new(DelayedDecision(ticket))), None);
         let (api, version) = (head.api.name, head.version);
         self.submit(Event { ticket, api, version, request, client, lease });
     }
 
-    /// Hands an event of this request to the policy. What the client sent behind it is handled
-    /// after the answer.
+    /// Passes an event of this request to the policy. The client's later requests are handled after
+    /// the answer.
     pub(crate) fn submit(&mut self, event: Event) {
-        self.session.behind = Behind::WaitsForTheAnswer;
+        self.session.following_frames = FollowingFrames::WaitForAnswer;
         self.broker.policy.submit(event);
     }
 
     /// The client, as the policy sees it.
-    pub(crate) fn client(&self) -> Client {
-        Client {
+    pub(crate) fn client(&self) -> RequestClient {
+        RequestClient {
             id: self.request.client_id.map(str::to_owned),
             host: self.session.peer.remote.ip().to_string(),
             listener: Arc::clone(&self.session.peer.listener),
@@ -193,12 +193,16 @@ impl<'f> Call<'_, 'f> {
 struct DelayedDecision(Ticket);
 
 impl DelayedOperation for DelayedDecision {
-    fn try_complete(self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+    fn try_complete(
+        self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
         if !is_late {
-            return Progress::Waits(self);
+            return OperationProgress::Waits(self);
         }
         at.broker.give_up(self.0, at.head);
-        Progress::Fails
+        OperationProgress::Fails
     }
 
     fn cancel(&self, broker: &Broker, _: usize, _: DelayedId) {
@@ -207,7 +211,7 @@ impl DelayedOperation for DelayedDecision {
 }
 
 impl Broker {
-    /// Closes the ticket of a request whose time is up.
+    /// Closes the ticket of a request whose deadline has passed.
     pub(crate) fn give_up(&self, ticket: Ticket, head: Head) {
         if self.tickets.close(ticket).is_some() {
             tracing::warn!(

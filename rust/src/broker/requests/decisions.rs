@@ -1,4 +1,5 @@
-//! Pending decisions: which requests wait for the policy, and how its answers become replies.
+//! Decisions that the policy has not made yet: which requests wait for them, and how the answers
+//! become replies.
 //!
 //! A ticket identifies an event until it is answered. An answer to a client's request is encoded
 //! with the request's version and fills the request's slot, through the mailbox of its thread.
@@ -8,7 +9,7 @@
 //! Invariant: a ticket is answered at most once; a second answer is ignored.
 //! Threads: tickets are opened on network threads and closed on any.
 
-use crate::broker::policy::{Client, Event, Ticket};
+use crate::broker::policy::{Event, RequestClient, Ticket};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::waking::DelayedId;
@@ -28,12 +29,12 @@ use std::sync::Arc;
 use ahash::HashMap;
 use parking_lot::Mutex;
 
-/// Why an event was submitted.
+/// What a ticket was opened for.
 #[derive(Clone, Debug)]
 pub(crate) enum TicketHolder {
     /// A client's request, delayed as `delayed` on `thread`.
-    Request { thread: usize, delayed: DelayedId, question: Arc<Question> },
-    /// Topics that a Metadata request wants created; it is delayed likewise.
+    Request { thread: usize, delayed: DelayedId, question: Arc<PolicyRequest> },
+    /// Topics that a Metadata or FindCoordinator request wants created. The request is delayed.
     AutoCreate { thread: usize, delayed: DelayedId },
     /// A block of producer ids for waiting requests.
     ProducerIds,
@@ -43,25 +44,25 @@ pub(crate) enum TicketHolder {
     SelectReplicas,
 }
 
-/// A client's request at the policy.
+/// A client's request that the policy decides.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct PolicyRequest {
     pub(crate) head: Head,
-    /// Entries of the answer's list that were settled here; the policy did not hear of them.
+    /// Entries of the answer's list that were decided here; the policy did not receive their items.
     pub(crate) settled: Vec<Value>,
     /// The slices still to be submitted.
-    pub(crate) slices: Option<Mutex<Slices>>,
+    pub(crate) slices: Option<Mutex<RequestSlices>>,
 }
 
-/// An API whose request is a list of things that are decided one by one.
+/// An API whose request is a list of independent items.
 #[derive(Debug)]
 struct ListApi {
     key: i16,
-    /// The request's list, and the answer's.
+    /// The names of the request's list and the answer's list.
     fields: (&'static str, &'static str),
     /// The number of items in a slice.
     slice: usize,
-    /// What the tree and the objects of one entry of the answer take, from experience and above.
+    /// An upper bound for the tree and the objects of one entry of the answer, from measurements.
     entry_bytes: usize,
 }
 
@@ -102,32 +103,32 @@ const LISTS: [ListApi; 5] = [
 
 /// The slices of one request.
 #[derive(Debug)]
-pub(crate) struct Slices {
+pub(crate) struct RequestSlices {
     list: &'static ListApi,
     /// The request without its list of items.
     frame: Value,
-    client: Client,
+    client: RequestClient,
     /// Items not yet submitted.
     rest: VecDeque<Value>,
-    answered: Entries,
+    answered: EncodedEntries,
     answer_max: usize,
     lease: Lease,
 }
 
-/// Entries of an answer's list, as they are on the wire.
+/// Encoded entries of an answer's list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entries {
+pub(crate) struct EncodedEntries {
     count: usize,
     bytes: Vec<u8>,
 }
 
-/// What the policy's answer becomes.
+/// A policy's answer, encoded.
 #[derive(Debug)]
-pub(crate) enum Answered {
+pub(crate) enum PolicyAnswer {
     /// The reply to the client.
     Whole(Output),
     /// A part of the reply; more slices follow.
-    Slice(Entries),
+    Slice(EncodedEntries),
 }
 
 /// Removes repeated items from a request's list and keeps its order.
@@ -151,11 +152,11 @@ fn entries_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value
     }
 }
 
-impl Slices {
-    /// Splits a request that is asked in slices: the first slice, and the rest. A request that is
-    /// not is given back with its lease.
+impl RequestSlices {
+    /// Splits a request into its first slice and the rest. A request that is not split is returned
+    /// with its lease.
     pub(crate) fn of(
-        (head, client): (Head, &Client),
+        (head, client): (Head, &RequestClient),
         mut request: Value,
         answer_max: usize,
         mut lease: Lease,
@@ -169,7 +170,7 @@ impl Slices {
             tracing::debug!(api = head.api.name, "the pool has no room for an answer yet");
         }
         let (client, rest) = (client.clone(), VecDeque::from(entries));
-        let answered = Entries::default();
+        let answered = EncodedEntries::default();
         let mut slices = Self { list, frame: request, client, rest, answered, answer_max, lease };
         Ok((slices.next(), slices))
     }
@@ -184,12 +185,12 @@ impl Slices {
         request
     }
 
-    /// Whether the answer may grow by so much.
+    /// Whether the answer may grow by `more` bytes.
     fn may_hold(&mut self, more: usize) -> bool {
         self.answered.bytes.len() + more <= self.answer_max && self.lease.grow(more)
     }
 
-    /// The answer to all that was not asked for: there is no room for more.
+    /// Answers for the items that were not submitted, because the answer may not grow further.
     fn refused(&mut self) -> Vec<Value> {
         let code = Value::Int(ErrorCode::InvalidRequest.code().into());
         let entry = |entry: Value| {
@@ -210,20 +211,27 @@ impl Slices {
     }
 }
 
-impl Question {
-    /// What the policy's answer becomes: the reply, or a part of it.
-    pub(crate) fn answered(&self, response: &Value) -> Result<Answered, ValueError> {
-        let Some(slices) = &self.slices else { return self.reply(response).map(Answered::Whole) };
+impl PolicyRequest {
+    /// Encodes the policy's answer: the whole reply or a part of it.
+    pub(crate) fn answered(&self, response: &Value) -> Result<PolicyAnswer, ValueError> {
+        let Some(slices) = &self.slices else {
+            return self.reply(response).map(PolicyAnswer::Whole);
+        };
         let is_last = slices.lock().rest.is_empty();
         let mut response = Cow::Borrowed(response);
         if is_last && !self.settled.is_empty() {
             self.settle(response.to_mut());
         }
-        self.entries(&response).map(Answered::Slice)
+        self.entries(&response).map(PolicyAnswer::Slice)
     }
 
-    /// Takes a part of the reply: the next slice to ask for as `ticket`, or the whole reply.
-    pub(crate) fn proceed(&self, ticket: Ticket, part: Entries) -> Result<Box<Event>, Output> {
+    /// Adds a part of the reply. Returns the next slice to submit as `ticket`, or else the whole
+    /// reply.
+    pub(crate) fn proceed(
+        &self,
+        ticket: Ticket,
+        part: EncodedEntries,
+    ) -> Result<Box<Event>, Output> {
         let Some(slices) = &self.slices else { return Err(Output::default()) };
         let mut slices = slices.lock();
         let has_room = slices.may_hold(part.bytes.len());
@@ -245,7 +253,7 @@ impl Question {
         Ok(Box::new(Event { ticket, api: api.name, version, request, client, lease: None }))
     }
 
-    /// The reply, with what was settled here behind what the policy answered.
+    /// The reply: the policy's entries, then those that were decided here.
     fn reply(&self, response: &Value) -> Result<Output, ValueError> {
         let mut head = self.head;
         let Head { api, version, .. } = head;
@@ -270,9 +278,9 @@ impl Question {
         }
     }
 
-    /// The entries of an answer as they are on the wire. Around them such a response has but its
-    /// throttle time, their count, and the tags.
-    fn entries(&self, response: &Value) -> Result<Entries, ValueError> {
+    /// Encodes the entries of an answer. Apart from them the response has only its throttle time,
+    /// their count, and the tags.
+    fn entries(&self, response: &Value) -> Result<EncodedEntries, ValueError> {
         let Head { api, version, .. } = self.head;
         let body = encode_any(api.key, version, Direction::Response, response)?;
         let is_flexible = api.response_is_tagged(version);
@@ -283,13 +291,13 @@ impl Question {
             }
             let count = reader.long_len(is_flexible)?.unwrap_or_default();
             let bytes = reader.take(reader.remaining() - usize::from(is_flexible))?.to_vec();
-            Ok(Entries { count, bytes })
+            Ok(EncodedEntries { count, bytes })
         };
         read().map_err(|_: crate::wire::DecodeError| ValueProblem::Unknown.into())
     }
 
     /// The reply made of all entries.
-    fn whole(&self, entries: &Entries) -> Output {
+    fn whole(&self, entries: &EncodedEntries) -> Output {
         let Head { api, version, .. } = self.head;
         let is_flexible = api.response_is_tagged(version);
         self.head.output(|writer, _| {
@@ -305,7 +313,7 @@ impl Question {
     }
 }
 
-impl Entries {
+impl EncodedEntries {
     fn add(&mut self, more: Self) {
         self.count += more.count;
         self.bytes.extend_from_slice(&more.bytes);
@@ -324,7 +332,8 @@ struct OpenDecision {
     asked: HashMap<u64, TicketHolder>,
 }
 
-/// How long a request itself lets the policy wait: for other members, or for what it decided.
+/// The timeout in the request: how long the policy may wait for other members, or for the effect of
+/// its decision.
 pub(crate) fn waits_ms(request: &Value) -> i64 {
     let field = |name| match request.field(name) {
         Some(Value::Int(ms)) => i64::from(i32::try_from(*ms).unwrap_or(0).max(0)),
@@ -334,7 +343,7 @@ pub(crate) fn waits_ms(request: &Value) -> i64 {
     of_group.saturating_add(field("timeout_ms"))
 }
 
-/// The topics that an answer to `AutoCreate` refuses, and why.
+/// The topics that an answer to `AutoCreate` refuses, and their errors.
 pub(crate) fn refused_topics(answer: &Value) -> HashMap<String, ErrorCode> {
     let Some(Value::List(topics)) = answer.field("topics") else { return HashMap::default() };
     let refused = topics.iter().filter_map(|topic| {
@@ -360,11 +369,11 @@ impl Tickets {
     }
 
     /// The purpose of an open ticket.
-    pub(crate) fn look(&self, ticket: Ticket) -> Option<TicketHolder> {
+    pub(crate) fn purpose(&self, ticket: Ticket) -> Option<TicketHolder> {
         self.state.lock().asked.get(&ticket.0).cloned()
     }
 
-    /// Closes a ticket: what it was for, or `None` where it is not open.
+    /// Closes a ticket. Returns what it was opened for; `None` if it is not open.
     pub(crate) fn close(&self, ticket: Ticket) -> Option<TicketHolder> {
         self.state.lock().asked.remove(&ticket.0)
     }

@@ -1,6 +1,6 @@
-//! [`Head`]: what a reply needs to know of its request, and the encoding of replies.
+//! [`Head`]: the parts of a request that its reply needs, and the encoding of replies.
 //!
-//! Replies are encoded directly behind the ones before them, so that a burst is sent in one write.
+//! A reply is encoded directly after the one before it, so that a burst is sent in one write.
 //! Format: size int32 (of what follows), response header, response. File ranges are inserted at the
 //!     holes of the message.
 
@@ -16,11 +16,11 @@ pub(crate) struct Head {
     pub(crate) api: &'static Api,
     pub(crate) version: i16,
     pub(crate) correlation_id: i32,
-    /// How long the client is told to wait before it asks again.
+    /// The throttle time that the reply tells the client.
     pub(crate) throttle_time_ms: i32,
 }
 
-/// A request, its body not yet read.
+/// A request whose body is not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'f> {
     pub(crate) head: Head,
@@ -30,7 +30,7 @@ pub(crate) struct Request<'f> {
     pub(crate) body: &'f [u8],
 }
 
-/// The file ranges that fill the holes of one message: for each hole, how many of `ranges`.
+/// The file ranges that fill the holes of one message, and the number of ranges for each hole.
 #[derive(Debug, Default)]
 pub(crate) struct FileParts {
     pub(crate) counts: Vec<usize>,
@@ -38,7 +38,7 @@ pub(crate) struct FileParts {
 }
 
 impl FileParts {
-    /// The next hole is filled with these.
+    /// Adds the ranges of the next hole.
     pub(crate) fn add(&mut self, ranges: Vec<FileRange>) {
         self.counts.push(ranges.len());
         self.ranges.extend(ranges);
@@ -85,7 +85,7 @@ impl Head {
         }
     }
 
-    /// Writes the throttle time into a response that has one at a known place.
+    /// Writes the throttle time into a response that has it at a known position.
     #[cold]
     fn put_throttle(self, response: &mut [u8]) {
         let at = self.api.throttle_at(self.version);

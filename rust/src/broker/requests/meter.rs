@@ -1,7 +1,7 @@
 //! Opens the quota account of a connection and counts the time that its requests take.
 //!
 //! Requests between brokers have no account. A new quota table replaces the accounts.
-//! Threads: lives on the connection's reactor thread for one event.
+//! Threads: it exists on the connection's network thread while one event is handled.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::Call;
 use crate::broker::requests::connection::ConnectionContext;
 use crate::broker::requests::head::Request;
-use crate::broker::state::quotas::Table;
+use crate::broker::state::quotas::QuotaTable;
 
 /// Measures the time of requests while there are quotas.
 pub(crate) struct Meter<'a> {
-    limits: Option<(&'a Broker, &'a Arc<Table>)>,
-    /// The time counted so far ends here.
+    limits: Option<(&'a Broker, &'a Arc<QuotaTable>)>,
+    /// The end of the time that was counted so far.
     counted_nanos: i64,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Meter<'a> {
     pub(crate) fn of(
         broker: &'a Broker,
         session: &mut ConnectionContext,
-        table: Option<&'a Arc<Table>>,
+        table: Option<&'a Arc<QuotaTable>>,
     ) -> Self {
         match table {
             Some(table) => Self {
@@ -37,7 +37,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Makes the account of the request's client the session's.
+    /// Sets the connection's account to that of the request's client.
     #[inline]
     pub(crate) fn open(&self, session: &mut ConnectionContext, request: &Request<'_>) {
         let Some((broker, table)) = self.limits else { return };
@@ -71,7 +71,7 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Counts the bytes of a Produce request, and tells its client to wait where they are too many.
+    /// Counts the bytes of a Produce request, and throttles its client if they exceed the quota.
     #[inline]
     pub(crate) fn throttle_for_bytes(&mut self) {
         if let Some(account) = &self.session.account {

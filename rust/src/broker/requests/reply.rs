@@ -1,11 +1,11 @@
 //! Replies of a connection and their order.
 //!
 //! Kafka's clients match replies to requests by their order, so a reply that is ready early waits
-//! for the ones before it. [`Replies`] is a queue of parts. A part is ready, or it is a slot that
-//! is filled later. Consecutive replies that are ready at once share one [`Output`], so that a
+//! for the ones before it. [`Replies`] is a queue of parts. A part is a ready output, or a slot
+//! that is filled later. Consecutive replies that are ready at once share one [`Output`], so that a
 //! burst of small requests is sent in one write.
 //! Invariant: the part with serial s is at index s - first; serials rise by one for each part.
-//! Threads: owned by the connection's reactor thread.
+//! Threads: owned by the connection's network thread.
 //! Not promised: a limit. The net module stops reading while too many bytes wait here.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use crate::memory::Lease;
 use crate::storage::files::FileRange;
 
-/// Bytes to send, parts of which lie in files and go from there to the socket.
+/// Bytes to send. Some are in memory, some go from a file to the socket.
 #[derive(Debug, Default)]
 pub struct Output {
     /// The bytes in memory: whole replies, each with its length in front.
@@ -21,23 +21,23 @@ pub struct Output {
     /// Ranges of files, each with the position in `buf` before which it belongs; positions do not
     /// fall.
     pub files: Vec<(usize, FileRange)>,
-    /// For how long the connection is not to be read from, where this fills a slot.
+    /// For how long the connection is not read after this has filled a slot.
     pub mute_ms: i32,
-    /// Pays for `buf` until it was sent, where it is large.
+    /// The memory of a large `buf` until it is sent.
     pub lease: Option<Lease>,
 }
 
-/// A place in a connection's order of replies that is filled later.
+/// A reserved position in a connection's order of replies; the reply fills it later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u64);
 
 /// The replies of one connection in the order of its requests.
 #[derive(Debug, Default)]
 pub struct Replies {
-    parts: VecDeque<Part>,
+    parts: VecDeque<ReplyPart>,
     first: u64,
     delayed: usize,
-    /// What the requests that are delayed hold, in bytes.
+    /// The memory of the delayed requests, in bytes.
     delayed_bytes: usize,
     /// Bytes in memory of all ready parts but the last one.
     sealed: usize,
@@ -45,16 +45,16 @@ pub struct Replies {
     mute_ms: i32,
 }
 
-/// The bytes in memory from which a connection's replies count as many: no further request of it is
-/// handled until some were sent.
+/// From this many bytes of replies on, no further request of a connection is handled until some
+/// were sent.
 const FULL_BYTES: usize = 1 << 20;
-/// What an output has room for at once: the replies to a few small requests.
+/// The first capacity of an output: the replies to a few small requests.
 const FIRST_BYTES: usize = 1 << 10;
 
 #[derive(Debug)]
-enum Part {
+enum ReplyPart {
     Ready(Output),
-    /// Its request holds so many bytes.
+    /// A slot. Its request takes this many bytes.
     Delayed(usize),
 }
 
@@ -64,41 +64,41 @@ impl Output {
         self.files.iter().fold(self.buf.len(), |sum, (_, range)| sum.saturating_add(range.len))
     }
 
-    /// True where there is nothing to send.
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.buf.is_empty() && self.files.is_empty()
     }
 }
 
 impl Replies {
-    /// The output a reply that is complete now is appended to.
+    /// The output to which the caller appends a reply that is ready.
     pub fn ready(&mut self) -> &mut Output {
-        if !matches!(self.parts.back(), Some(Part::Ready(_))) {
+        if !matches!(self.parts.back(), Some(ReplyPart::Ready(_))) {
             let buf = Vec::with_capacity(FIRST_BYTES);
-            self.parts.push_back(Part::Ready(Output { buf, ..Output::default() }));
+            self.parts.push_back(ReplyPart::Ready(Output { buf, ..Output::default() }));
         }
         match self.parts.back_mut() {
-            Some(Part::Ready(output)) => output,
+            Some(ReplyPart::Ready(output)) => output,
             _ => unreachable!("a ready part was pushed"),
         }
     }
 
-    /// Keeps a place for the reply to a request that waits.
+    /// Reserves a slot for the reply to a delayed request.
     pub fn reserve(&mut self) -> Slot {
         self.reserve_holding(0)
     }
 
-    /// The same, for a request that holds so many bytes while it waits.
+    /// Reserves a slot for a request that takes `bytes` while it is delayed.
     pub fn reserve_holding(&mut self, bytes: usize) -> Slot {
         let serial = self.first + self.parts.len() as u64;
         self.sealed += self.tail();
-        self.parts.push_back(Part::Delayed(bytes));
+        self.parts.push_back(ReplyPart::Delayed(bytes));
         self.delayed_bytes += bytes;
         self.delayed += 1;
         Slot(serial)
     }
 
-    /// Puts a reply (empty: none is sent) into its place. False where the slot is not delayed.
+    /// Fills a slot with its reply (empty: none is sent). False if the slot is not delayed.
     pub fn fill(&mut self, slot: Slot, output: Output) -> bool {
         let part = slot
             .0
@@ -106,13 +106,13 @@ impl Replies {
             .and_then(|index| usize::try_from(index).ok())
             .and_then(|index| self.parts.get_mut(index));
         match part {
-            Some(part @ Part::Delayed(_)) => {
-                if let Part::Delayed(bytes) = part {
+            Some(part @ ReplyPart::Delayed(_)) => {
+                if let ReplyPart::Delayed(bytes) = part {
                     self.delayed_bytes -= *bytes;
                 }
                 let size = output.buf.len();
                 self.mute_ms = self.mute_ms.max(output.mute_ms);
-                *part = Part::Ready(output);
+                *part = ReplyPart::Ready(output);
                 self.delayed -= 1;
                 if slot.0 + 1 < self.first + self.parts.len() as u64 {
                     self.sealed += size;
@@ -123,50 +123,50 @@ impl Replies {
         }
     }
 
-    /// Takes the next output whose turn it is to be sent.
+    /// Removes the next output that may be sent.
     pub fn take(&mut self) -> Option<Output> {
         match self.parts.pop_front()? {
-            Part::Ready(output) => {
+            ReplyPart::Ready(output) => {
                 self.first += 1;
                 if !self.parts.is_empty() {
                     self.sealed -= output.buf.len();
                 }
                 Some(output)
             }
-            delayed @ Part::Delayed(_) => {
+            delayed @ ReplyPart::Delayed(_) => {
                 self.parts.push_front(delayed);
                 None
             }
         }
     }
 
-    /// How many replies are still awaited.
+    /// The number of delayed slots.
     pub fn delayed(&self) -> usize {
         self.delayed
     }
 
-    /// True where nothing waits, neither to be sent nor to be filled.
+    /// Whether no output waits to be sent and no slot is delayed.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// The bytes in memory of the replies that are ready and not taken, and of requests that wait.
+    /// The memory of replies that are ready and of delayed requests, in bytes.
     pub fn held(&self) -> usize {
         self.sealed + self.tail() + self.delayed_bytes
     }
 
-    /// True where so much waits to be sent that the service is to leave the rest of its frames.
+    /// Whether so many bytes wait to be sent that the service must leave the rest of its frames.
     pub fn is_full(&self) -> bool {
         self.held() >= FULL_BYTES
     }
 
-    /// Says that the last `frames` frames of an event were not handled; they are handed over again
-    /// once replies were sent.
+    /// Notes that the last `frames` frames of an event were not handled. The service gets them
+    /// again after replies were sent.
     pub fn leave(&mut self, frames: usize) {
         self.left = frames;
     }
 
-    /// How many frames the last event left; asking forgets it.
+    /// Returns how many frames the last event left, and resets the number.
     pub fn left(&mut self) -> usize {
         std::mem::take(&mut self.left)
     }
@@ -176,20 +176,20 @@ impl Replies {
         self.mute_ms = self.mute_ms.max(mute_ms);
     }
 
-    /// True where nothing more is to be read, nor handled, for a while.
+    /// Whether the connection is muted.
     #[inline]
     pub fn is_muted(&self) -> bool {
         self.mute_ms > 0
     }
 
-    /// For how long nothing more is to be read; asking forgets it.
+    /// Returns for how long the connection is muted, and resets the time.
     pub fn muted_ms(&mut self) -> i32 {
         std::mem::take(&mut self.mute_ms)
     }
 
     fn tail(&self) -> usize {
         match self.parts.back() {
-            Some(Part::Ready(output)) => output.buf.len(),
+            Some(ReplyPart::Ready(output)) => output.buf.len(),
             _ => 0,
         }
     }

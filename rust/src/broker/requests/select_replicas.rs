@@ -1,20 +1,19 @@
-//! Questions to a user's replica selector on their way to the policy, as the event
-//! `SelectReplicas`.
+//! Sends the questions for a user's replica selector to the policy, as the event `SelectReplicas`.
 //!
 //! The request is `{"selections": [{"topic", "partition", "rack", "isr", "replicas"}]}`, with
-//! node ids; this broker leads. The answer is `{"selections": [node id]}`, in the same order; -1,
-//! and whatever is missing, means the leader.
+//! node ids; this broker leads the partitions. The answer is `{"selections": [node id]}`, in the
+//! same order; -1 or a missing element means the leader.
 //! Threads: any.
 //! Limits: one request at a time; see `state::read_replicas`.
 
-use crate::broker::policy::{Client, Event, Ticket};
+use crate::broker::policy::{Event, RequestClient, Ticket};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::decisions::TicketHolder;
 use crate::broker::state::read_replicas::SelectionQuestion;
 use crate::protocol::value::Value;
 
 impl Broker {
-    /// Sends the questions that wait, unless a request is on its way.
+    /// Sends the waiting questions, unless a request is on its way.
     pub(crate) fn ask_for_replicas(&self) {
         let open = || self.tickets.open(TicketHolder::SelectReplicas);
         let Some((ticket, questions)) = self.selected_replicas.next(open) else { return };
@@ -24,7 +23,7 @@ impl Broker {
             api: "SelectReplicas",
             version: 0,
             request: Value::Map(vec![("selections".into(), Value::List(selections))]),
-            client: Client::default(),
+            client: RequestClient::default(),
             lease: None,
         });
     }

@@ -11,19 +11,22 @@
 use std::sync::Arc;
 
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Wake, Worked};
-use crate::broker::requests::workers::{Cancelled, Turn};
-use crate::broker::state::quotas::account::Account;
+use crate::broker::requests::delayed::{
+    DelayedContext, DelayedOperation, OperationProgress, Wake, WorkResult,
+};
+use crate::broker::requests::workers::{CancelFlag, JobStart};
+use crate::broker::state::quotas::account::QuotaAccount;
 use crate::broker::state::waking::DelayedId;
 use crate::storage::panics::caught;
 
-/// A request that a worker has, or will have. It needs no deadline, since a worker's job ends.
+/// A request that a worker handles or will handle. It needs no deadline, because a worker's job
+/// ends.
 #[derive(Debug)]
-struct AtWorker(Cancelled);
+struct DelayedAtWorker(CancelFlag);
 
-impl DelayedOperation for AtWorker {
-    fn try_complete(self: Box<Self>, _: &mut Delayed<'_>, _: bool) -> Progress {
-        Progress::Waits(self)
+impl DelayedOperation for DelayedAtWorker {
+    fn try_complete(self: Box<Self>, _: &mut DelayedContext<'_>, _: bool) -> OperationProgress {
+        OperationProgress::Waits(self)
     }
 
     fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {
@@ -32,33 +35,33 @@ impl DelayedOperation for AtWorker {
 }
 
 impl Broker {
-    /// Has a worker go on with a delayed request of a network thread, for an account; what the
-    /// request waits for meanwhile.
+    /// Passes a delayed request of a network thread to a worker. Returns what the request waits for
+    /// meanwhile.
     pub(crate) fn work_on(
         &self,
         (thread, delayed): (usize, DelayedId),
-        account: Option<Arc<Account>>,
-        run: impl FnOnce(&Self) -> Worked + Send + 'static,
+        account: Option<Arc<QuotaAccount>>,
+        run: impl FnOnce(&Self) -> WorkResult + Send + 'static,
     ) -> Box<dyn DelayedOperation> {
-        let cancelled = Cancelled::default();
+        let cancelled = CancelFlag::default();
         let (is_cancelled, me) = (cancelled.clone(), self.me.clone());
         self.workers.submit(Box::new(move |turn| {
             let Some(broker) = me.upgrade() else { return };
             match turn {
-                Turn::HasNoThread => broker.post(thread, Wake::Fail(delayed)),
-                Turn::Runs if is_cancelled.is_set() => {}
-                Turn::Runs => broker.post(thread, broker.worked(delayed, account, run)),
+                JobStart::HasNoThread => broker.post(thread, Wake::Fail(delayed)),
+                JobStart::Runs if is_cancelled.is_set() => {}
+                JobStart::Runs => broker.post(thread, broker.worked(delayed, account, run)),
             }
         }));
-        Box::new(AtWorker(cancelled))
+        Box::new(DelayedAtWorker(cancelled))
     }
 
-    /// Goes on with a request on this thread; what its network thread is told.
+    /// Runs the work of a request on this thread. Returns the message for its network thread.
     fn worked(
         &self,
         delayed: DelayedId,
-        account: Option<Arc<Account>>,
-        run: impl FnOnce(&Self) -> Worked,
+        account: Option<Arc<QuotaAccount>>,
+        run: impl FnOnce(&Self) -> WorkResult,
     ) -> Wake {
         let began = self.clock.monotonic_nanos();
         let worked = caught(&"a worker's job", || run(self));
@@ -67,9 +70,9 @@ impl Broker {
             account.took(nanos, self.clock.monotonic_ms());
         }
         match worked {
-            Some(Worked::Answer(output)) => Wake::Answer(delayed, output),
-            Some(Worked::Waits(now)) => Wake::Waits(delayed, now),
-            Some(Worked::Fails) | None => Wake::Fail(delayed),
+            Some(WorkResult::Answer(output)) => Wake::Answer(delayed, output),
+            Some(WorkResult::Waits(now)) => Wake::Waits(delayed, now),
+            Some(WorkResult::Fails) | None => Wake::Fail(delayed),
         }
     }
 }
@@ -115,8 +118,8 @@ mod tests {
         (broker, wakes)
     }
 
-    fn answers(_: &Broker) -> Worked {
-        Worked::Answer(Output::default())
+    fn answers(_: &Broker) -> WorkResult {
+        WorkResult::Answer(Output::default())
     }
 
     #[test]

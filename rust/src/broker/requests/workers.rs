@@ -2,7 +2,7 @@
 //!
 //! Threads: none before the first job, then at most `krust.worker.threads` until the end.
 //! Limits: callers bound the number of jobs; [`Workers`] accepts all.
-//! Not promised: an order between jobs beyond the order of submission.
+//! Not promised: the order in which jobs end. They begin in the order of submission.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-/// What a worker does. It must not panic. A job whose time never comes is dropped.
-pub(crate) type Job = Box<dyn FnOnce(Turn) + Send>;
+/// A worker's job. It must not panic. A job that never starts is dropped.
+pub(crate) type WorkerJob = Box<dyn FnOnce(JobStart) + Send>;
 
-/// How a job's turn came.
+/// How a job is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum JobStart {
     /// A worker runs it.
     Runs,
     /// There is no thread for it.
@@ -25,9 +25,9 @@ pub(crate) enum Turn {
 
 /// Whether a job's connection has closed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cancelled(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
-impl Cancelled {
+impl CancelFlag {
     /// The connection has closed.
     pub(crate) fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -52,7 +52,7 @@ struct WorkerShared {
 
 #[derive(Default)]
 struct WorkerQueue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<WorkerJob>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for a job.
     idle: usize,
@@ -60,13 +60,13 @@ struct WorkerQueue {
 }
 
 impl Workers {
-    /// At most so many threads, once there is work.
+    /// A pool of at most `most` threads. They start with the first jobs.
     pub(crate) fn new(most: usize) -> Self {
         Self { most: most.max(1), shared: Arc::default() }
     }
 
-    /// Has a worker run `job`.
-    pub(crate) fn submit(&self, job: Job) {
+    /// Passes `job` to a worker.
+    pub(crate) fn submit(&self, job: WorkerJob) {
         let mut queue = self.shared.queue.lock();
         if queue.is_stopping {
             return;
@@ -82,7 +82,7 @@ impl Workers {
                     tracing::error!("cannot start a worker thread (ulimit -u): {error}");
                     let unserved = std::mem::take(&mut queue.jobs);
                     drop(queue);
-                    unserved.into_iter().for_each(|job| job(Turn::HasNoThread));
+                    unserved.into_iter().for_each(|job| job(JobStart::HasNoThread));
                     return;
                 }
                 Err(_) => {}
@@ -101,7 +101,7 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// One of the threads may be who drops the broker, so none is waited for.
+    /// Does not wait for the threads, because one of them may drop the broker.
     fn drop(&mut self) {
         self.shared.end();
     }
@@ -123,12 +123,12 @@ impl WorkerShared {
     /// Runs jobs until the end.
     fn work(&self) {
         while let Some(job) = self.next() {
-            job(Turn::Runs);
+            job(JobStart::Runs);
         }
     }
 
     /// The next job, when there is one; `None` at the end.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<WorkerJob> {
         let mut queue = self.queue.lock();
         loop {
             if queue.is_stopping {

@@ -1,10 +1,10 @@
-//! The port to the threads that fetch from leaders (`fetcher`).
+//! The interface to the threads that fetch from leaders (`fetcher`).
 //!
 //! A partition is fetched from one source in one leader epoch. An assignment replaces the one
 //! before; the same assignment again has no effect.
 //! Threads: any. A call does not wait for a network.
-//! Not promised: that a fetch of the assignment before has no effect afterwards. The partition
-//!     itself ignores it, because its leader epoch has changed.
+//! After an assignment has changed, an answer to a fetch of the former one may still arrive. The
+//!     partition ignores it, because its leader epoch has changed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::ids::Epoch;
 
 /// The threads that fetch from leaders.
 pub trait ReplicaFetchers: Send + Sync {
-    /// Begins to fetch these partitions, or ends it.
+    /// Begins or ends the fetching of these partitions.
     fn assign(&self, changes: Vec<FetcherAssignment>);
 
     /// The settings have changed (see [`FetcherSettings`]).
@@ -22,7 +22,7 @@ pub trait ReplicaFetchers: Send + Sync {
     /// Ends all threads, and waits for them.
     fn stop(&self);
 
-    /// Whether a thread ended by a panic: what it fetched stays behind.
+    /// Whether a thread ended by a panic: its partitions are no longer fetched.
     fn has_failed(&self) -> bool;
 }
 

@@ -1,14 +1,14 @@
 //! The cluster image: names, ids, leaders, epochs, typed settings, and the partitions on this
-//! broker. It is immutable. A numbered [`Delta`] makes a new image.
+//! broker. It is immutable. A numbered [`MetadataDelta`] makes a new image.
 //!
 //! A request reads one image, so that it sees one state of the cluster. A delayed request reads the
 //! newest one when it goes on.
 //! Format: topics are stored in 64 shards, by name and by id. A delta of one topic copies one shard
-//!     of each, not ten thousand entries.
+//!     of each kind, not all topics.
 //! Invariant: versions rise. A topic is in the shard of its name and, if it has an id, in the shard
 //!     of its id. Hashes are keyed, because clients choose names and could choose ones that
 //!     collide.
-//! Threads: swapped as a whole. Each reactor thread keeps an `Arc` and compares version numbers.
+//! Threads: swapped as a whole. Each network thread keeps an `Arc` and compares version numbers.
 //! Not promised: that other brokers have the same image at the same time.
 
 use std::collections::HashSet;
@@ -37,17 +37,17 @@ pub struct ClusterImage {
     pub brokers: Arc<[BrokerImage]>,
     /// This broker's registration (KIP-903); -1: it has none yet.
     pub broker_epoch: i64,
-    /// True until the controller has sent the first metadata. Other brokers serve clients better
-    /// until then.
+    /// True until the controller has sent the first metadata. Until then clients should use other
+    /// brokers.
     pub waits: bool,
     /// The client quotas, if there are any.
-    pub quotas: Option<Arc<quotas::Table>>,
+    pub quotas: Option<Arc<quotas::QuotaTable>>,
     keys: RandomState,
-    names: Vec<Arc<Shard<Arc<str>>>>,
-    ids: Vec<Arc<Shard<TopicId>>>,
+    names: Vec<Arc<TopicShard<Arc<str>>>>,
+    ids: Vec<Arc<TopicShard<TopicId>>>,
 }
 
-type Shard<K> = HashMap<K, Arc<TopicImage>>;
+type TopicShard<K> = HashMap<K, Arc<TopicImage>>;
 
 /// A broker and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl Default for TopicSettings {
 
 /// A change of the image.
 #[derive(Clone, Debug, Default)]
-pub struct Delta {
+pub struct MetadataDelta {
     /// Its number; above the image's, or the delta is ignored.
     pub version: u64,
     /// The cluster's id, when it becomes known.
@@ -152,7 +152,7 @@ pub struct Delta {
     /// Whether the first metadata is still missing, if that changed.
     pub waits: Option<bool>,
     /// All quotas, if any changed.
-    pub quotas: Option<Vec<(quotas::Entity, quotas::Limits)>>,
+    pub quotas: Option<Vec<(quotas::QuotaEntity, quotas::QuotaLimits)>>,
     /// The topics that changed; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
     /// Partitions whose files are renamed and kept when they leave this broker. The files of others
@@ -169,8 +169,8 @@ pub struct TopicDelta {
     pub internal: bool,
     /// Its settings.
     pub settings: TopicSettings,
-    /// The partitions that changed, by rising number. A partition that is not named stays as it
-    /// is; a topic that is new to the image names all of its partitions, from 0 on.
+    /// The partitions that changed, in ascending order. Other partitions stay as they are. A topic
+    /// that is new to the image has all of its partitions here, from 0 on.
     pub partitions: Vec<(i32, PartitionState)>,
 }
 

@@ -1,4 +1,4 @@
-//! Looks up the names of a request in the image, and returns Kafka's error codes for missing ones.
+//! Looks up the topics and partitions of a request in the image. The errors are Kafka's codes.
 //!
 //! Threads: any; pure.
 
@@ -11,14 +11,14 @@ use crate::protocol::ErrorCode;
 
 /// A topic as a request names it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Named<'a> {
-    /// The topic's name, where the version has names.
+pub(crate) struct NamedTopic<'a> {
+    /// The topic's name, if the version has names.
     pub(crate) topic: &'a str,
-    /// The topic's id, where the version has ids.
+    /// The topic's id, if the version has ids.
     pub(crate) id: Option<TopicId>,
 }
 
-impl Named<'_> {
+impl NamedTopic<'_> {
     /// The topic, or the error if it does not exist.
     #[inline]
     pub(crate) fn find(self, image: &ClusterImage) -> Result<&Arc<TopicImage>, ErrorCode> {
@@ -29,7 +29,7 @@ impl Named<'_> {
     }
 }
 
-/// The partition of a topic that this broker leads.
+/// The partition of a topic, if this broker leads it.
 #[inline]
 pub(crate) fn led(
     topic: &TopicImage,
@@ -44,7 +44,7 @@ pub(crate) fn led(
     Ok((image, local))
 }
 
-/// The partition of a topic that this broker has a replica of, whoever leads it.
+/// The partition of a topic, if this broker has a replica, whichever broker leads it.
 pub(crate) fn hosted(
     topic: &TopicImage,
     index: i32,

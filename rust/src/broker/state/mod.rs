@@ -1,7 +1,8 @@
 //! The broker's state: the cluster image, partitions, coordinators, groups, quotas, fetch sessions.
-//! Nothing here knows a request or how it is answered.
+//! This layer does not know requests or replies.
 
 pub mod coordinator;
+pub(crate) mod dir_assignments;
 pub mod fetch_sessions;
 pub mod fetching;
 pub mod groups;
@@ -9,7 +10,6 @@ pub mod image;
 pub(crate) mod lookup;
 pub mod partition;
 pub mod peer_reach;
-pub(crate) mod places;
 pub(crate) mod producer_ids;
 pub(crate) mod proven;
 pub mod quotas;

@@ -1,9 +1,9 @@
-//! Which other brokers this one may connect to. Tests decide it: `krust.Cluster.partition_network`
-//! cuts this broker off from some, `pause` from all.
+//! The other brokers that this one may connect to. Tests set them:
+//! `krust.Cluster.partition_network` cuts this broker off from some, `pause` from all.
 //!
-//! Whoever connects to another broker asks before each request, and again before it uses the
-//! answer: what arrives after the cut does not count.
-//! Threads: any. Not promised: anything about connections that other brokers open to this one.
+//! Code that connects to another broker checks this before each request, and again before it uses
+//! the answer, so that an answer that arrives after the cut is ignored.
+//! Threads: any. Not promised: that other brokers cannot connect to this one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl PeerReach {
         self.cut_off.store(Arc::new(brokers));
     }
 
-    /// While a broker is paused it reaches nobody.
+    /// While a broker is paused it reaches no other broker.
     pub fn set_paused(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Release);
     }

@@ -11,13 +11,13 @@ use crate::broker::state::waking::DelayedId;
 /// The ids left, and the requests that wait for more.
 #[derive(Debug, Default)]
 pub(crate) struct ProducerIds {
-    pub(crate) state: Mutex<Block>,
+    pub(crate) state: Mutex<ProducerIdBlock>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Block {
+pub(crate) struct ProducerIdBlock {
     pub(crate) left: Range<i64>,
-    /// The smallest id that no log has.
+    /// The smallest id that is above all ids in the logs.
     pub(crate) floor: i64,
     /// Blocks since the last one that had an id above the floor.
     pub(crate) useless: u32,

@@ -1,12 +1,11 @@
-//! Which replica a consumer reads (KIP-392): `replica.selector.class` names who chooses it.
+//! The replica that a consumer reads (KIP-392), as chosen by `replica.selector.class`.
 //!
-//! A leader is asked by a consumer that names its rack. The candidates are the in-sync followers
-//! that have the consumer's offset and an address on its listener; the leader itself stands for "no
-//! other". Kafka's rack-aware selector is [`most_caught_up`]. A selector that a user wrote runs
-//! behind the policy, which is asked once for a partition and a rack. [`SelectedReplicas`] keeps
-//! its answers until the partition epoch rises, which is with each change of the leader or the
-//! in-sync set, or until the registered brokers change. Without an
-//! answer the consumer reads the leader.
+//! A consumer that names its rack fetches from the leader, and the leader chooses. The candidates
+//! are the in-sync followers that have the consumer's offset and an address on its listener, and
+//! the leader itself. Kafka's rack-aware selector is [`most_caught_up`]. The policy runs a selector
+//! that a user wrote; it is asked once for a partition and a rack. [`SelectedReplicas`] keeps its
+//! answers until the partition epoch rises (with each change of the leader or the in-sync set), or
+//! until the registered brokers change. Without an answer the consumer reads the leader.
 //! Threads: any. The lock of the answers is the last one taken.
 //! Limits: [`ANSWERS_MAX`] answers, then all are forgotten; [`WAITING_MAX`] questions wait, others
 //!     are asked with a later Fetch; one request of [`BATCH`] questions is on its way.
@@ -27,7 +26,7 @@ const ANSWERS_MAX: usize = 10_000;
 const WAITING_MAX: usize = 1000;
 const BATCH: usize = 200;
 
-/// Who chooses the replicas that consumers read.
+/// The selector that chooses the replicas that consumers read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplicaSelector {
     /// Consumers read leaders.
@@ -35,13 +34,13 @@ pub enum ReplicaSelector {
     Leader,
     /// Kafka's RackAwareReplicaSelector.
     RackAware,
-    /// A class of the user, by the policy.
+    /// A user's class, which the policy runs.
     Policy,
 }
 
-/// Where a consumer is.
+/// A consumer's rack and listener.
 #[derive(Clone, Debug)]
-pub(crate) struct ConsumerPlace {
+pub(crate) struct ConsumerLocation {
     /// Its rack, not empty.
     pub(crate) rack: Box<str>,
     /// The listener that it uses.
@@ -58,7 +57,7 @@ pub(crate) struct SelectionQuestion {
     partition_epoch: i32,
 }
 
-/// See the module.
+/// The answers of a user's selector, and the questions that wait (see the module).
 #[derive(Debug, Default)]
 pub(crate) struct SelectedReplicas(Mutex<Selections>);
 
@@ -75,17 +74,17 @@ struct Selections {
 
 #[derive(Clone, Copy, Debug)]
 struct Selection {
-    /// The partition's state that it was made for.
+    /// The partition epoch that it was made for.
     partition_epoch: i32,
     /// `None`: the leader, or not yet answered.
     replica: Option<i32>,
 }
 
-impl ConsumerPlace {
-    /// Where the consumer of a connection is; `None` if it did not say so in a usable way.
+impl ConsumerLocation {
+    /// The location of a connection's consumer; `None` if its rack is empty or too long.
     pub(crate) fn of(rack: &str, listener: &Arc<str>) -> Option<Self> {
-        let place = || Self { rack: rack.into(), listener: Arc::clone(listener) };
-        (1..=RACK_MAX).contains(&rack.len()).then(place)
+        let location = || Self { rack: rack.into(), listener: Arc::clone(listener) };
+        (1..=RACK_MAX).contains(&rack.len()).then(location)
     }
 
     /// Whether the broker is in the consumer's rack, and can be reached.
@@ -112,10 +111,10 @@ pub(crate) fn may_be_nearer(rack: &str, (node, image): (i32, &ClusterImage)) -> 
 /// Kafka's rack-aware choice among the followers: the most caught up in the consumer's rack.
 pub(crate) fn most_caught_up(
     followers: impl Iterator<Item = ReadableFollower>,
-    (place, image): (&ConsumerPlace, &ClusterImage),
+    (location, image): (&ConsumerLocation, &ClusterImage),
 ) -> Option<i32> {
     let is_near = |follower: &ReadableFollower| {
-        image.broker(follower.replica).is_some_and(|broker| place.is_near(broker))
+        image.broker(follower.replica).is_some_and(|broker| location.is_near(broker))
     };
     let near = followers.filter(is_near);
     let best =
@@ -127,15 +126,15 @@ pub(crate) fn most_caught_up(
 pub(crate) fn if_readable(
     chosen: i32,
     mut followers: impl Iterator<Item = ReadableFollower>,
-    (place, image): (&ConsumerPlace, &ClusterImage),
+    (location, image): (&ConsumerLocation, &ClusterImage),
 ) -> Option<i32> {
-    let is_reached = image.broker(chosen).is_some_and(|broker| place.reaches(broker));
+    let is_reached = image.broker(chosen).is_some_and(|broker| location.reaches(broker));
     (is_reached && followers.any(|follower| follower.replica == chosen)).then_some(chosen)
 }
 
 impl SelectedReplicas {
-    /// The replica that was selected for a rack. Without an answer a question is added, which the
-    /// caller has to send: the flag says so.
+    /// The replica that was selected for a rack. Without an answer a question is added; the flag
+    /// tells the caller to send it.
     pub(crate) fn selected(
         &self,
         (partition, rack): (&TopicPartition, &str),
@@ -167,7 +166,7 @@ impl SelectedReplicas {
         (None, true)
     }
 
-    /// The questions for the next request, which `open` gives a ticket; `None` if none waits or a
+    /// The questions for the next request, whose ticket `open` returns; `None` if none waits or a
     /// request is on its way.
     pub(crate) fn next(
         &self,
@@ -183,8 +182,8 @@ impl SelectedReplicas {
         selections.sent.clone()
     }
 
-    /// Takes the answers to a request, in the order of its questions; `None`: the leader. A
-    /// question whose state has changed since is asked again by the next Fetch.
+    /// Takes the answers to a request, in the order of its questions; `None`: the leader. If a
+    /// partition has changed since, the next Fetch asks again.
     pub(crate) fn answered(&self, ticket: Ticket, replicas: impl Iterator<Item = Option<i32>>) {
         let mut selections = self.0.lock();
         let Some((_, questions)) = selections.sent.take_if(|(sent, _)| *sent == ticket) else {

@@ -1,11 +1,11 @@
-//! What the partitions of a broker share for replication: the clock, and the in-sync sets that
-//! leaders propose to the controller.
+//! The state that the partitions of a broker share for replication: the clock, and the in-sync sets
+//! that leaders propose to the controller.
 //!
-//! A proposal waits here until the request before it was answered. Then all that wait go in one
+//! A proposal waits until the request before it was answered. Then all that wait are sent in one
 //! AlterPartition request, at most [`BATCH`] of them. `requests::alter_partition` sends it.
 //! Threads: any; one short lock, taken after the lock of a partition's replica.
-//! Limits: a partition has at most one proposal here, because its leader makes no second one before
-//!     it knows the outcome of the first.
+//! Limits: a partition has at most one proposal, because its leader proposes again only after it
+//!     knows the outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::ids::{TopicId, TopicPartition};
 /// The most proposals in one request.
 const BATCH: usize = 1000;
 
-/// See the module.
+/// The clock and the proposals (see the module).
 pub(crate) struct ReplicationContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) proposals: IsrProposals,
@@ -56,19 +56,19 @@ pub(crate) struct SentProposals {
 }
 
 impl ReplicationContext {
-    /// Nothing is proposed yet.
+    /// A context without proposals.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self { clock, proposals: IsrProposals::default() })
     }
 }
 
 impl IsrProposals {
-    /// Adds a proposal. The caller sees to it that it is sent.
+    /// Adds a proposal. The caller has it sent.
     pub(crate) fn add(&self, proposal: IsrProposal) {
         self.0.lock().waiting.push_back(proposal);
     }
 
-    /// The proposals for the next request, which `open` gives a ticket; `None` if none waits or a
+    /// The proposals for the next request, whose ticket `open` returns; `None` if none waits or a
     /// request is on its way.
     pub(crate) fn next(
         &self,

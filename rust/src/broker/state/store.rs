@@ -1,4 +1,4 @@
-//! The broker's log directories, and which partition is in which.
+//! The broker's log directories, and the directory of each partition.
 //!
 //! Threads: any; each table has its own short lock.
 
@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::broker::state::places::Places;
+use crate::broker::state::dir_assignments::DirAssignments;
 use crate::ids::TopicPartition;
 use crate::storage::{FoundPartition, LogDir};
 
-/// The log directories of a broker, and which partition lies in which.
+/// The log directories of a broker, and the directory of each partition.
 pub struct LogManager {
     pub(crate) dirs: Vec<Arc<LogDir>>,
-    pub(crate) places: Mutex<Places>,
+    pub(crate) places: Mutex<DirAssignments>,
     /// The preferred directories of future replicas.
     pub(crate) preferred_dirs: Mutex<HashMap<TopicPartition, usize>>,
     /// Replicas whose loss was reported to the policy.
@@ -27,14 +27,14 @@ pub struct LogManager {
 /// A partition that was found in a log directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedLog {
-    /// What was found.
+    /// The partition and its files.
     pub found: FoundPartition,
     /// The log directory, as a number from 0.
     pub dir: usize,
 }
 
 impl LogManager {
-    /// Over log directories that are open.
+    /// A manager of open log directories.
     pub fn new(dirs: Vec<Arc<LogDir>>) -> Self {
         Self {
             dirs,

@@ -1,5 +1,5 @@
 //! Topics by regular expression, as members of consumer groups subscribe to them. The syntax is
-//! RE2's, a match covers the whole name, and the time is linear in pattern and name.
+//! RE2's. A match covers the whole name, and its time is linear in pattern and name.
 //!
 //! Limits: the length of a pattern, its compiled size, and its nesting depth.
 //! Differences from RE2: `\Q...\E` is supported. A bracket inside brackets opens a class. A brace
@@ -20,7 +20,7 @@ const NEST_MAX: u32 = 100;
 
 impl ClusterImage {
     /// The names of the topics that match a pattern, sorted.
-    /// Errors: what is wrong with the pattern, for people.
+    /// Errors: what is wrong with the pattern, in words for people.
     pub fn match_topics(&self, pattern: &str) -> Result<Vec<String>, String> {
         let pattern = compile(pattern)?;
         let found = self.topics().filter(|topic| pattern.is_match(&topic.name));
@@ -39,13 +39,14 @@ fn compile(pattern: &str) -> Result<regex::Regex, String> {
         let mut builder = RegexBuilder::new(pattern);
         builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).nest_limit(NEST_MAX).build()
     };
-    // Alone first: `a)|(b` is no pattern, but it would be one between brackets.
+    // The pattern is compiled alone first: `a)|(b` is no pattern, but it would be one between
+    // brackets.
     build(&pattern)
         .and_then(|_| build(&format!(r"\A(?:{pattern})\z")))
         .map_err(|error| error.to_string())
 }
 
-/// The pattern without RE2's quotes: what stands between `\Q` and `\E` stands for itself.
+/// The pattern without RE2's quotes: the text between `\Q` and `\E` is taken literally.
 fn unquoted(pattern: &str) -> String {
     let (mut plain, mut rest) = (String::with_capacity(pattern.len()), pattern);
     while let Some((before, after)) = rest.split_once('\\') {

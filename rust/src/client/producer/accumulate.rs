@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Producer;
-use super::batches::{AccumulatedBatch, DeliveryReport, PartitionKey, ProducerBatch};
+use super::batches::{AccumulatedBatch, DeliveryReport, ProducerBatch};
+use crate::client::metadata::PartitionKey;
 use crate::client::{Error, Result};
 use crate::record::batch::{BatchBuilder, BatchFields};
 
-/// The longest sleep while a batch is not acknowledged; expired batches are looked for this often.
+/// The longest sleep while a batch is not acknowledged. Expired batches are searched for this
+/// often.
 const NAP: Duration = Duration::from_millis(50);
 
 impl Producer {
@@ -74,7 +76,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Asks the cluster how many partitions a topic has, within `time`.
+    /// The number of a topic's partitions, requested within `time`.
     pub fn partitions(&mut self, topic: &str, time: Duration) -> Result<i32> {
         let wait = self.cluster.options().wait(time);
         self.cluster.forget(topic);

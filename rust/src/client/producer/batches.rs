@@ -1,5 +1,5 @@
-//! What a producer is made of: its configuration, the batches of each partition, and the report on
-//! each batch. Plain data: [`Producer`](super::Producer) decides what happens to a batch.
+//! The data of a producer: its configuration, the batches of each partition, and the report on each
+//! batch. [`Producer`](super::Producer) decides what happens to a batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use crate::client::Error;
 use crate::record::batch::BatchBuilder;
 use crate::record::compression::Codec;
 
-/// How a producer writes.
+/// The configuration of a producer.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// 0: no response; 1: the leader has written it; -1: all in-sync replicas have it.
+pub struct ProducerConfig {
+    /// 0: no response; 1: after the leader has written the batch; -1: after all in-sync replicas
+    /// have it.
     pub acks: i16,
     /// The codec of every batch.
     pub codec: Codec,
@@ -34,7 +35,7 @@ pub struct Config {
     pub create_topics: bool,
 }
 
-impl Default for Config {
+impl Default for ProducerConfig {
     fn default() -> Self {
         Self {
             acks: -1,
@@ -68,8 +69,6 @@ pub struct DeliveryReport {
     pub error: Option<Error>,
 }
 
-pub(super) type PartitionKey = (Arc<str>, i32);
-
 /// A closed batch.
 pub(super) struct ProducerBatch {
     pub(super) bytes: Vec<u8>,
@@ -86,7 +85,7 @@ pub(super) struct PartitionBatches {
     pub(super) opened: Option<Instant>,
     pub(super) queue: VecDeque<ProducerBatch>,
     pub(super) in_flight: usize,
-    /// A batch came back. The partition waits until the others in flight are answered.
+    /// A batch must be retried. The partition waits until its other batches in flight are answered.
     pub(super) muted: bool,
     /// A batch of this producer id was acknowledged. Before that a broker accepts any sequence
     /// number as the first, so a second batch in flight could overtake the first one for ever.
@@ -94,7 +93,7 @@ pub(super) struct PartitionBatches {
     pub(super) next_sequence: i32,
 }
 
-/// A full batch that a [`Sender`](crate::client::sender::Sender) hands to its producer.
+/// A closed batch that a [`Sender`](crate::client::sender::Sender) passes to its producer.
 pub struct AccumulatedBatch {
     /// The topic.
     pub topic: Arc<str>,

@@ -1,4 +1,4 @@
-//! What a `Sender` knows of topics: how many partitions each topic has, and their open batches.
+//! The topics of a `Sender`: the number of their partitions, and the open batches.
 //!
 //! The sender's thread looks a topic up in three cases. The topic is new. A batch is opened and the
 //! last look-up was `metadata.max.age.ms` ago; the record does not wait for that. A record names a
@@ -19,7 +19,7 @@ pub(super) struct OpenBatch {
     pub(super) watched: bool,
 }
 
-/// What the sender knows of a topic.
+/// The state of a topic in the sender.
 pub(super) enum TopicState {
     /// The thread is looking it up.
     LookingUp(TopicLookup),
@@ -32,7 +32,7 @@ pub(super) enum TopicState {
 /// A look-up that the thread still has to make.
 #[derive(Clone, Copy)]
 pub(super) struct TopicLookup {
-    /// When it was first wanted.
+    /// When the look-up was first requested.
     pub(super) since: Instant,
     /// When to make the next attempt.
     pub(super) at: Instant,

@@ -10,7 +10,7 @@
 use super::super::config::LogConfig;
 use super::super::errors::StorageError;
 
-/// What the rules look at of a segment; times are asked for only where a lag needs them.
+/// The properties of a segment that the rules use. Times are read only if a lag needs them.
 pub(in super::super) trait SegmentInfo {
     fn base_offset(&self) -> i64;
     fn size(&self) -> u64;
@@ -20,7 +20,7 @@ pub(in super::super) trait SegmentInfo {
     fn first_timestamp(&self) -> Result<i64, StorageError>;
 }
 
-/// Where a log begins, ends, and may be cleaned to.
+/// The bounds of a log for cleaning.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct CleanableRange {
     /// The cleaner's checkpoint.
@@ -32,10 +32,10 @@ pub(in super::super) struct CleanableRange {
 
 /// A log that could be cleaned.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Dirty {
-    /// From here on it is dirty.
+pub struct DirtyRange {
+    /// The first dirty offset.
     pub first_dirty: i64,
-    /// From here on it stays as it is.
+    /// The first offset that may not be cleaned.
     pub first_uncleanable: i64,
     /// Bytes of segments that begin below the dirty part.
     pub clean_bytes: u64,
@@ -45,27 +45,27 @@ pub struct Dirty {
     pub overdue: bool,
 }
 
-impl Dirty {
-    /// Dirty bytes as part of all that a cleaning would read.
+impl DirtyRange {
+    /// The dirty bytes as a part of all bytes that a cleaning would read.
     pub fn ratio(&self) -> f64 {
         let all = self.clean_bytes + self.dirty_bytes;
         if all == 0 { 0.0 } else { self.dirty_bytes as f64 / all as f64 }
     }
 
-    /// Whether the settings want it cleaned now.
+    /// Whether the log is due to be cleaned by its settings.
     pub fn is_due(&self, config: &LogConfig) -> bool {
         let dirty = self.dirty_bytes > 0;
         dirty && (self.overdue || self.ratio() > config.min_cleanable_dirty_ratio)
     }
 }
 
-/// What of a log is dirty. `segments`: all, the active one last.
+/// The dirty range of a log. `segments`: all, the active one last.
 pub(in super::super) fn dirty<S: SegmentInfo>(
     segments: &[S],
     bounds: &CleanableRange,
     config: &LogConfig,
     now_ms: i64,
-) -> Result<Option<Dirty>, StorageError> {
+) -> Result<Option<DirtyRange>, StorageError> {
     let Some((active, sealed)) = segments.split_last() else { return Ok(None) };
     let range = bounds.log_start..=bounds.log_end;
     let known = bounds.cleaned.filter(|offset| range.contains(offset));
@@ -98,7 +98,7 @@ pub(in super::super) fn dirty<S: SegmentInfo>(
     let bytes = |segments: &[S], below: i64| -> u64 {
         segments.iter().take_while(|s| s.base_offset() < below).map(S::size).sum()
     };
-    Ok(Some(Dirty {
+    Ok(Some(DirtyRange {
         first_dirty,
         first_uncleanable,
         clean_bytes: bytes(sealed, first_dirty),
@@ -155,7 +155,7 @@ mod tests {
     const LOG: [Segment; 4] =
         [Segment(0, 100, 1000), Segment(10, 200, 2000), Segment(20, 300, 3000), Segment(30, 9, 0)];
 
-    fn look(cleaned: Option<i64>, last_stable: i64, change: impl Fn(&mut LogConfig)) -> Dirty {
+    fn look(cleaned: Option<i64>, last_stable: i64, change: impl Fn(&mut LogConfig)) -> DirtyRange {
         let mut config = LogConfig::default();
         change(&mut config);
         let bounds = CleanableRange { cleaned, log_start: 0, log_end: 40, last_stable };

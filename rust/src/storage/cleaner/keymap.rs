@@ -4,15 +4,15 @@
 //! keys are confused only if about 100 bits agree. The seed is random for each map.
 //! Invariant: len <= limit = 0.9 (or as configured) of the slots; offsets of a key only rise.
 //! Threads: a plain value of one cleaner.
-//! Not promised: keys are not stored. With a probability of about 2^-100, a key that was never
-//! added gets an answer.
+//! Not promised: an exact answer. Keys are not stored, so with a probability of about 2^-100 a key
+//! that was never added has an offset.
 
 use twox_hash::XxHash3_128;
 
 /// Bytes of a slot.
 pub(super) const SLOT_SIZE: usize = 16;
-/// So many keys are hashed and their slots touched before the first is compared, so that the
-/// waits for memory overlap.
+/// This many keys are hashed and their slots read before the first is compared, so that the waits
+/// for memory overlap.
 pub(super) const LOOKAHEAD: usize = 64;
 
 const OFFSET_BITS: u32 = 48;
@@ -27,12 +27,12 @@ struct KeySlot {
 
 /// A key's hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hashed {
+pub(super) struct KeyHash {
     place: u64,
     tag: u64,
 }
 
-/// See the file's head.
+/// The last offset of each key (see the module).
 #[derive(Debug)]
 pub(super) struct KeyMap {
     slots: Vec<KeySlot>,
@@ -44,7 +44,7 @@ pub(super) struct KeyMap {
 }
 
 impl KeyMap {
-    /// A map for the offsets from `base` on, of at most `memory` bytes, and no more than `wanted`
+    /// A map for the offsets from `base` on, of at most `memory` bytes, and no larger than `wanted`
     /// keys need.
     pub(super) fn new(memory: usize, load_factor: f64, base: i64, wanted: u64) -> Self {
         use std::hash::{BuildHasher, RandomState};
@@ -62,12 +62,12 @@ impl KeyMap {
         }
     }
 
-    /// Up to where the log is mapped, the last such offset included; `base - 1` at first.
+    /// The last offset of the log that is mapped; `base - 1` at first.
     pub(super) const fn latest(&self) -> i64 {
         self.latest
     }
 
-    /// The log is mapped up to and with `offset`.
+    /// Notes that the log is mapped up to and including `offset`.
     pub(super) fn set_latest(&mut self, offset: i64) {
         self.latest = self.latest.max(offset);
     }
@@ -84,22 +84,22 @@ impl KeyMap {
 
     /// A key's hash.
     #[inline]
-    pub(super) fn hash(&self, key: &[u8]) -> Hashed {
+    pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
         let hash = XxHash3_128::oneshot_with_seed(self.seed, key);
-        Hashed { place: hash as u64, tag: (hash >> 64) as u64 }
+        KeyHash { place: hash as u64, tag: (hash >> 64) as u64 }
     }
 
-    /// Brings the slots that keys point to into the cache. Nothing lies between these reads, so
+    /// Brings the slots of keys into the CPU's cache. These reads follow each other directly, so
     /// that many are on their way at a time.
     #[inline]
-    pub(super) fn touch(&self, keys: impl Iterator<Item = Hashed>) {
+    pub(super) fn prefetch_slots(&self, keys: impl Iterator<Item = KeyHash>) {
         let slots = keys.filter_map(|key| self.slots.get(self.home(key)));
         std::hint::black_box(slots.fold(0, |sum, slot| sum ^ slot.rest));
     }
 
-    /// Puts `offset` as the key's last; false, and nothing is put, if the map is full.
+    /// Sets `offset` as the key's last; false, without effect, if the map is full.
     #[inline]
-    pub(super) fn put(&mut self, key: Hashed, offset: i64) -> bool {
+    pub(super) fn put(&mut self, key: KeyHash, offset: i64) -> bool {
         let Some(stored) = self.stored(offset) else { return false };
         let mark = key.place << OFFSET_BITS;
         let mut at = self.home(key);
@@ -132,7 +132,7 @@ impl KeyMap {
 
     /// The key's last offset; -1 if it has none in the mapped range.
     #[inline]
-    pub(super) fn last_offset(&self, key: Hashed) -> i64 {
+    pub(super) fn last_offset(&self, key: KeyHash) -> i64 {
         let mark = key.place << OFFSET_BITS;
         let mut at = self.home(key);
         loop {
@@ -152,7 +152,7 @@ impl KeyMap {
     }
 
     #[inline]
-    fn home(&self, key: Hashed) -> usize {
+    fn home(&self, key: KeyHash) -> usize {
         ((u128::from(key.place) * self.slots.len() as u128) >> 64) as usize
     }
 

@@ -12,7 +12,7 @@
 //! is not cleaned until the next start; after a full disk the cleaner tries again. A panic
 //! elsewhere ends the thread: see [`Cleaner::has_failed`].
 //! Threads: `log.cleaner.threads`; one at a time cleans a log.
-//! Not promised: memory for the map is allocated when a cleaning begins and freed at its end.
+//! Memory: the map is allocated when a cleaning begins and freed when it ends.
 
 pub(super) mod choose;
 mod keymap;
@@ -37,11 +37,11 @@ use super::panics::caught;
 use crate::clock::Clock;
 use crate::ids::Offset;
 
-pub use choose::Dirty;
-use pass::Pass;
+pub use choose::DirtyRange;
+use pass::CleaningPass;
 use throttle::Throttle;
 
-/// What a log's cleaning is: not under way, under way, given up.
+/// The states of a log's cleaning: not under way, under way, given up.
 const IDLE: u8 = 0;
 const BUSY: u8 = 1;
 const GIVEN_UP: u8 = 2;
@@ -63,26 +63,26 @@ pub struct CleanerOptions {
     pub backoff_ms: u64,
 }
 
-/// What a cleaning did.
+/// The result of a cleaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cleaned {
-    /// The log is clean up to here.
+pub struct CleaningResult {
+    /// The log is clean up to this offset.
     pub clean_to: Offset,
     /// Distinct keys of the dirty part.
     pub keys: usize,
     /// Bytes of batches read for the map.
     pub bytes_mapped: u64,
-    /// Bytes of batches read to be filtered.
+    /// Bytes of batches read for the rewrite.
     pub bytes_read: u64,
     /// Bytes of the segments that were written.
     pub bytes_written: u64,
-    /// Records that were looked at.
+    /// Records that were read.
     pub records_read: u64,
-    /// Records that stayed.
+    /// Records that were kept.
     pub records_kept: u64,
 }
 
-/// The threads.
+/// The cleaner's threads.
 pub struct Cleaner {
     dirs: Vec<Arc<LogDir>>,
     clock: Arc<dyn Clock>,
@@ -99,8 +99,8 @@ struct CleanerState {
     stopped: bool,
 }
 
-/// What a cleaning may use, and when it must end.
-struct Worker<'w> {
+/// The resources of a cleaning, and whether it must end.
+struct CleanerWorker<'w> {
     options: CleanerOptions,
     cleaner: Option<&'w Cleaner>,
 }
@@ -140,19 +140,19 @@ impl Cleaner {
             throttle: Throttle::default(),
             threads: Mutex::default(),
         });
-        cleaner.hire()?;
+        cleaner.start_missing_threads()?;
         Ok(cleaner)
     }
 
-    /// Follows other settings from now on; a cleaning under way ends with those it began with,
-    /// but for the throttle.
+    /// Replaces the settings. A cleaning under way keeps those it began with, except for the
+    /// throttle.
     pub fn reconfigure(self: &Arc<Self>, options: CleanerOptions) -> std::io::Result<()> {
         self.state.lock().options = options;
         self.changed.notify_all();
-        self.hire()
+        self.start_missing_threads()
     }
 
-    /// Lets the threads leave what they do undone, and waits for them.
+    /// Interrupts the threads and waits for their end.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
@@ -163,13 +163,13 @@ impl Cleaner {
         }
     }
 
-    /// Whether a thread ended by a panic: compacted logs may only grow from then on.
+    /// Whether a thread ended by a panic: then compacted logs may only grow.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Starts threads that are missing; those too many leave by themselves.
-    fn hire(self: &Arc<Self>) -> std::io::Result<()> {
+    /// Starts missing threads. Surplus threads end by themselves.
+    fn start_missing_threads(self: &Arc<Self>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         while !state.stopped && state.running < state.options.threads {
             let me = Arc::clone(self);
@@ -200,7 +200,7 @@ impl Cleaner {
         }
     }
 
-    /// Cleans the log that needs it most; whether there was one.
+    /// Cleans the log that needs it most. Returns whether there was one.
     fn clean_next(&self) -> bool {
         let now_ms = self.clock.wall_ms();
         let mut best: Option<(Arc<Log>, f64)> = None;
@@ -222,11 +222,12 @@ impl Cleaner {
             }
         }
         let Some((log, _)) = best else { return false };
-        let worker = Worker { options: self.state.lock().options.clone(), cleaner: Some(self) };
+        let worker =
+            CleanerWorker { options: self.state.lock().options.clone(), cleaner: Some(self) };
         matches!(log.clean(now_ms, &worker), Ok(Some(_)))
     }
 
-    /// Waits as long as the throttle wants after `bytes`; whether the threads are to stop.
+    /// Waits as long as the throttle requires after `bytes`. Returns whether the threads must stop.
     fn pause(&self, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let limit = state.options.io_bytes_per_second;
@@ -240,7 +241,7 @@ impl Cleaner {
     }
 }
 
-impl Worker<'_> {
+impl CleanerWorker<'_> {
     fn pause(&self, bytes: u64) -> bool {
         bytes > 0 && self.cleaner.is_some_and(|cleaner| cleaner.pause(bytes))
     }
@@ -252,14 +253,14 @@ impl Worker<'_> {
 }
 
 impl Log {
-    /// Cleans all that may be cleaned, whether the settings want it now or not, on this thread.
-    /// `None` if there is nothing, another thread is at it, or the log changed under it.
+    /// Cleans all that may be cleaned on this thread, even if the log is not due. `None` if there
+    /// is nothing to clean, another thread cleans the log, or the log changed meanwhile.
     pub fn compact(
         &self,
         now_ms: i64,
         options: &CleanerOptions,
-    ) -> Result<Option<Cleaned>, StorageError> {
-        self.clean(now_ms, &Worker { options: options.clone(), cleaner: None })
+    ) -> Result<Option<CleaningResult>, StorageError> {
+        self.clean(now_ms, &CleanerWorker { options: options.clone(), cleaner: None })
     }
 
     /// The dirty part of a compacted log that is due and that no thread cleans.
@@ -287,7 +288,11 @@ impl Log {
         Some(outcome)
     }
 
-    fn clean(&self, now_ms: i64, worker: &Worker<'_>) -> Result<Option<Cleaned>, StorageError> {
+    fn clean(
+        &self,
+        now_ms: i64,
+        worker: &CleanerWorker<'_>,
+    ) -> Result<Option<CleaningResult>, StorageError> {
         if self.cleaning.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire).is_err()
         {
             return Ok(None);
@@ -296,7 +301,8 @@ impl Log {
         let clean = || self.clean_dirty(now_ms, worker);
         let cleaned = caught(&format_args!("the cleaning of {}", self.name()), clean);
         let outcome = cleaned.unwrap_or_else(|| self.give_up());
-        // A cleaner that reads a file while it is cut finds damage that the log does not have.
+        // If a file is cut while the cleaner reads it, the cleaner finds damage that the log does
+        // not have.
         let hopeless = matches!(outcome, Err(StorageError::Damaged { .. } | StorageError::Meta(_)))
             && self.truncations() == truncations;
         self.cleaning.store(if hopeless { GIVEN_UP } else { IDLE }, Ordering::Release);
@@ -312,7 +318,7 @@ impl Log {
         outcome
     }
 
-    /// After a panic: nothing that the cleaner finds here makes sense to it.
+    /// Gives up on the log after a panic.
     fn give_up<R>(&self) -> Result<R, StorageError> {
         self.cleaning.store(GIVEN_UP, Ordering::Release);
         Err(StorageError::Meta(format!("the cleaner panicked over {}", self.name()).into()))
@@ -321,10 +327,12 @@ impl Log {
     fn clean_dirty(
         &self,
         now_ms: i64,
-        worker: &Worker<'_>,
-    ) -> Result<Option<Cleaned>, StorageError> {
+        worker: &CleanerWorker<'_>,
+    ) -> Result<Option<CleaningResult>, StorageError> {
         match self.dirty(now_ms)? {
-            Some(dirty) if dirty.dirty_bytes > 0 => Pass::new(self, now_ms, worker).run(&dirty),
+            Some(dirty) if dirty.dirty_bytes > 0 => {
+                CleaningPass::new(self, now_ms, worker).run(&dirty)
+            }
             _ => Ok(None),
         }
     }

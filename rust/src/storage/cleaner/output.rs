@@ -2,8 +2,8 @@
 //! thread sees them.
 //! Threads: a plain value of one cleaner; files are created while the log's layout is locked, so
 //! that none appears in a directory that is being removed.
-//! Not promised: files of a cleaning that stopped stay until the next start, or the next cleaning
-//! from the same offset.
+//! Files of a cleaning that stopped stay until the next start, or until the next cleaning from the
+//! same offset.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::super::partition_dir::PartitionDir;
 use super::super::scan::{self, WalkStep};
 use super::super::txnindex::{self, AbortedTxn};
 
-/// The suffix of what is being written.
+/// The suffix of the files that are being written.
 pub(in super::super) const CLEANED: &str = "cleaned";
 
 const GATHER: usize = 1 << 20;
 
-/// See the file's head.
+/// The segment that a cleaning writes (see the module).
 pub(super) struct CleanedSegment<'h> {
     partition_dir: &'h Arc<PartitionDir>,
     base_offset: i64,
@@ -33,7 +33,7 @@ pub(super) struct CleanedSegment<'h> {
 }
 
 impl<'h> CleanedSegment<'h> {
-    /// Begins the segment of `base_offset`, whatever a cleaning before left there.
+    /// Begins the segment of `base_offset`, and replaces files that an earlier cleaning left.
     pub(super) fn create(
         partition_dir: &'h Arc<PartitionDir>,
         base_offset: i64,
@@ -63,8 +63,8 @@ impl<'h> CleanedSegment<'h> {
         &mut self.held
     }
 
-    /// Takes note of the batch that was appended to the room from byte `start` of it on. Bytes
-    /// that were written to the disk for it.
+    /// Notes the batch that was appended to the buffer from byte `start` on. Returns the bytes that
+    /// were written to the disk.
     pub(super) fn appended(&mut self, start: usize) -> Result<u64, StorageError> {
         let bytes = self.held.get(start..).unwrap_or_default();
         let position = self.written + start as u64;
@@ -84,14 +84,14 @@ impl<'h> CleanedSegment<'h> {
         Ok(len)
     }
 
-    /// Makes the data durable. No batch may come after it.
+    /// Makes the data durable. No batch may be added afterwards.
     pub(super) fn sync(&mut self) -> Result<(), StorageError> {
         self.write()?;
         let path = self.partition_dir.file(self.base_offset, &cleaned(LOG));
         self.partition_dir.log_dir.sync_data(&path, &self.file)
     }
 
-    /// Ends the segment, once synced: indexes and names are durable too. Its size.
+    /// Ends the segment after it was synced: indexes and names are durable too. Returns its size.
     pub(super) fn finish(
         self,
         aborted: &[AbortedTxn],
@@ -117,7 +117,7 @@ impl<'h> CleanedSegment<'h> {
     }
 }
 
-/// `kind` with the suffix of what is being written.
+/// `kind` with the suffix of the files that are being written.
 fn cleaned(kind: &str) -> String {
     format!("{kind}.{CLEANED}")
 }

@@ -9,7 +9,8 @@
 //! last batch of each live producer stays for its sequence number, even if it becomes empty.
 //! Invariant: a record is removed only after the record that supersedes it is synced.
 //! Threads: the cleaner's own.
-//! Not promised: disk space for the new segments: a full disk ends the cleaning, the old ones stay.
+//! Not promised: disk space for the new segments. A full disk ends the cleaning, and the old
+//!     segments stay.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +21,13 @@ use super::super::errors::StorageError;
 use super::super::log::{CompactionView, Log};
 use super::super::scan::BatchAt;
 use super::super::segment::Segment;
-use super::choose::{self, Dirty};
-use super::keymap::{Hashed, KeyMap, LOOKAHEAD};
+use super::choose::{self, DirtyRange};
+use super::keymap::{KeyHash, KeyMap, LOOKAHEAD};
 use super::output::CleanedSegment;
 use super::source::{BatchSource, NextBatch};
 use super::transactions::CleanedTransactions;
 use super::verdicts::{BatchVerdict, Verdicts};
-use super::{Cleaned, Worker};
+use super::{CleanerWorker, CleaningResult};
 use crate::ids::Offset;
 use crate::record::RecordError;
 use crate::record::batch::Batch;
@@ -36,7 +37,7 @@ use crate::record::retain::{self, RecordSummary, StoredBatch, StoredBatchReader}
 const ABORT: i16 = 0;
 const COMMIT: i16 = 1;
 
-/// What the records of a segment are judged by.
+/// The rules that decide which records of a segment are kept.
 struct RetentionRules<'r> {
     map: &'r KeyMap,
     verdicts: &'r Verdicts,
@@ -48,14 +49,14 @@ struct RetentionRules<'r> {
     producers: HashMap<i64, (Option<i64>, i16)>,
 }
 
-/// What mapping the dirty part of a log collects.
+/// The result of mapping the dirty part of a log.
 struct DirtyMap {
     map: KeyMap,
     verdicts: Verdicts,
     transactions: CleanedTransactions,
 }
 
-/// What decides about the records of all segments.
+/// The keys and rules that apply to the records of all segments.
 struct MappedKeys<'m> {
     map: &'m KeyMap,
     verdicts: &'m Verdicts,
@@ -77,7 +78,7 @@ struct RecordCounts {
     kept: usize,
 }
 
-/// What a batch means to the transactions.
+/// How the transactions affect a batch.
 #[derive(Clone, Copy)]
 struct TransactionCheck {
     /// The whole batch may be dropped.
@@ -93,19 +94,19 @@ struct RewriteBuffers<'b> {
 }
 
 /// A cleaning in progress.
-pub(super) struct Pass<'p> {
+pub(super) struct CleaningPass<'p> {
     log: &'p Log,
     config: Arc<LogConfig>,
     now_ms: i64,
     view: CompactionView,
-    worker: &'p Worker<'p>,
+    worker: &'p CleanerWorker<'p>,
     reader: StoredBatchReader,
     keep: Vec<bool>,
-    done: Cleaned,
+    done: CleaningResult,
 }
 
-impl<'p> Pass<'p> {
-    pub(super) fn new(log: &'p Log, now_ms: i64, worker: &'p Worker<'p>) -> Self {
+impl<'p> CleaningPass<'p> {
+    pub(super) fn new(log: &'p Log, now_ms: i64, worker: &'p CleanerWorker<'p>) -> Self {
         Self {
             log,
             config: log.config(),
@@ -114,12 +115,15 @@ impl<'p> Pass<'p> {
             worker,
             reader: StoredBatchReader::default(),
             keep: Vec::new(),
-            done: Cleaned::default(),
+            done: CleaningResult::default(),
         }
     }
 
     /// Cleans; `None` if it was stopped, or the log changed under it.
-    pub(super) fn run(mut self, dirty: &Dirty) -> Result<Option<Cleaned>, StorageError> {
+    pub(super) fn run(
+        mut self,
+        dirty: &DirtyRange,
+    ) -> Result<Option<CleaningResult>, StorageError> {
         let Some((map, verdicts)) = self.map(dirty)? else { return Ok(None) };
         let end = map.latest() + 1;
         self.log.flush()?;
@@ -157,8 +161,8 @@ impl<'p> Pass<'p> {
         Ok(Some(self.done))
     }
 
-    /// The last offset of each key of the dirty part, or as much of it as the memory holds.
-    fn map(&mut self, dirty: &Dirty) -> Result<Option<(KeyMap, Verdicts)>, StorageError> {
+    /// Maps the last offset of each key of the dirty part, or of as much of it as the memory holds.
+    fn map(&mut self, dirty: &DirtyRange) -> Result<Option<(KeyMap, Verdicts)>, StorageError> {
         let (start, end) = (dirty.first_dirty, dirty.first_uncleanable);
         let wanted = end.abs_diff(start);
         let options = &self.worker.options;
@@ -195,7 +199,7 @@ impl<'p> Pass<'p> {
         Ok(Some((map, verdicts)))
     }
 
-    /// Maps a segment: whether it went in whole; `None` if the cleaner is to stop.
+    /// Maps a segment. Returns whether all of it fitted; `None` if the cleaner must stop.
     fn map_segment(
         &mut self,
         segment: &Arc<Segment>,
@@ -242,7 +246,7 @@ impl<'p> Pass<'p> {
         }
     }
 
-    /// Rewrites a group of segments and swaps the files; false if it was stopped, or the log
+    /// Rewrites a group of segments and swaps the files; false if it was stopped or the log
     /// changed.
     fn group(
         &mut self,
@@ -339,8 +343,8 @@ impl<'p> Pass<'p> {
 }
 
 impl RetentionRules<'_> {
-    /// Does what the mapping has decided of a whole batch: its records, and how many stay. `None`:
-    /// it must be opened. Its checksum was right when it was mapped.
+    /// Handles a batch that the mapping decided as a whole. Returns the number of its records, and
+    /// of those that stay. `None`: it must be opened. Its checksum was right when it was mapped.
     fn unopened(&self, at: &BatchAt, bytes: &[u8], out: &mut Vec<u8>) -> Option<RecordCounts> {
         let count = usize::try_from(at.header.as_ref()?.record_count).ok()?;
         match self.verdicts.of(at.base_offset, at.last_offset, count) {
@@ -359,7 +363,7 @@ impl RetentionRules<'_> {
         }
     }
 
-    /// Appends what stays of a batch; how many records that are.
+    /// Appends the records of a batch that stay. Returns the counts.
     fn batch(
         &self,
         batch: &Batch<'_>,
@@ -397,7 +401,7 @@ impl RetentionRules<'_> {
         opened.rewrite(keep, begins_to_die.then_some(horizon), out).map(|()| kept)
     }
 
-    /// The same for a message of magic 0 or 1.
+    /// Appends a message of magic 0 or 1, as far as it stays.
     fn message(
         &self,
         opened: &StoredBatch<'_>,
@@ -416,7 +420,7 @@ impl RetentionRules<'_> {
         Ok(kept)
     }
 
-    /// Which records stay; whether a tombstone is among them.
+    /// Decides which records stay. Returns whether a tombstone is among them.
     fn decide(
         &self,
         opened: &StoredBatch<'_>,
@@ -435,7 +439,7 @@ impl RetentionRules<'_> {
         }
         let mut tombstones = false;
         let mut records = opened.record_summaries();
-        let mut block = [(None, Hashed::default()); LOOKAHEAD];
+        let mut block = [(None, KeyHash::default()); LOOKAHEAD];
         loop {
             let mut filled = 0;
             for (place, record) in block.iter_mut().zip(records.by_ref()) {
@@ -443,7 +447,7 @@ impl RetentionRules<'_> {
                 *place = (Some(record), hashed);
                 filled += 1;
             }
-            self.map.touch(block.iter().take(filled).map(|(_, hashed)| *hashed));
+            self.map.prefetch_slots(block.iter().take(filled).map(|(_, hashed)| *hashed));
             for (record, hashed) in block.iter().take(filled) {
                 let Some(record) = record else { continue };
                 let stays = self.stays(record, *hashed, keep_tombstones);
@@ -457,7 +461,7 @@ impl RetentionRules<'_> {
     }
 
     #[inline]
-    fn stays(&self, record: &RecordSummary<'_>, hashed: Hashed, keep_tombstones: bool) -> bool {
+    fn stays(&self, record: &RecordSummary<'_>, hashed: KeyHash, keep_tombstones: bool) -> bool {
         if record.offset > self.map.latest() {
             return true;
         }
@@ -508,10 +512,10 @@ fn is_plain(opened: &StoredBatch<'_>) -> bool {
         && opened.record_summaries().all(|record| record.key.is_some() && record.has_value)
 }
 
-/// Puts all keys of a batch from `start` on; false if the map is full.
+/// Adds all keys of a batch from `start` on to the map; false if it is full.
 fn put_all(opened: &StoredBatch<'_>, start: i64, map: &mut KeyMap) -> bool {
     let mut records = opened.record_summaries().filter(|record| record.offset >= start);
-    let mut block = [(Hashed::default(), 0); LOOKAHEAD];
+    let mut block = [(KeyHash::default(), 0); LOOKAHEAD];
     loop {
         let mut filled = 0;
         while filled < LOOKAHEAD
@@ -522,7 +526,7 @@ fn put_all(opened: &StoredBatch<'_>, start: i64, map: &mut KeyMap) -> bool {
                 filled += 1;
             }
         }
-        map.touch(block.iter().take(filled).map(|(hashed, _)| *hashed));
+        map.prefetch_slots(block.iter().take(filled).map(|(hashed, _)| *hashed));
         for (hashed, offset) in block.iter().take(filled) {
             if !map.put(*hashed, *offset) {
                 return false;

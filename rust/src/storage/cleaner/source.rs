@@ -9,13 +9,13 @@ use std::os::unix::fs::FileExt;
 
 use super::super::scan::{self, BatchAt, WalkStep};
 
-/// See the file's head.
+/// The batches of a segment file (see the module).
 pub(super) struct BatchSource<'f> {
     file: &'f File,
     end: u64,
-    /// Where `buffer` begins in the file.
+    /// The position in the file where `buffer` begins.
     position: u64,
-    /// Only as much of it as `filled` says is of the file; it is not cleared between two reads.
+    /// Only its first `filled` bytes are from the file; it is not cleared between two reads.
     buffer: Vec<u8>,
     filled: usize,
     at: usize,
@@ -23,7 +23,7 @@ pub(super) struct BatchSource<'f> {
     read: u64,
 }
 
-/// What comes next.
+/// The next batch, or the end.
 pub(super) enum NextBatch<'s> {
     Batch(BatchAt, &'s [u8]),
     End,
@@ -71,7 +71,7 @@ impl<'f> BatchSource<'f> {
         }
     }
 
-    /// Reads on, so that at least `needed` bytes lie behind the place.
+    /// Reads until at least `needed` bytes follow the position.
     fn fill(&mut self, needed: usize) -> io::Result<()> {
         self.buffer.copy_within(self.at..self.filled, 0);
         let held = self.filled - self.at;

@@ -1,17 +1,17 @@
 //! Keeps a thread's reads and writes below a number of bytes a second.
 //! Threads: shared by all cleaners; one short lock.
-//! Not promised: an even rate: each piece passes at once, and the next one waits for it.
+//! Not promised: an even rate. Each piece is read at full speed, and the next one waits.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// From when on the next piece may go.
+/// The earliest time of the next piece.
 #[derive(Debug, Default)]
 pub(super) struct Throttle(Mutex<Option<Instant>>);
 
 impl Throttle {
-    /// Takes note of `bytes` at `now`; how long to wait before the next piece.
+    /// Notes `bytes` at `now`. Returns how long to wait before the next piece.
     pub(super) fn after(&self, bytes: u64, bytes_per_second: f64, now: Instant) -> Duration {
         let cost = bytes as f64 / bytes_per_second.max(1.0);
         let cost = Duration::try_from_secs_f64(cost).unwrap_or(Duration::from_secs(3600));

@@ -10,28 +10,30 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::txnindex::AbortedTxn;
 
-/// What was seen of transactions so far.
+/// The transactions of the batches so far.
 #[derive(Debug, Default)]
 pub(super) struct CleanedTransactions {
     /// Aborted transactions that have not begun yet, by first offset and producer.
     coming: BTreeMap<(i64, i64), AbortedTxn>,
-    /// Aborted transactions that are under way, by producer, and whether a batch of them was shown.
+    /// Aborted transactions that are under way, by producer, and whether one of their batches was
+    /// passed.
     aborted: HashMap<i64, (AbortedTxn, bool)>,
     /// Producers whose present transaction is not aborted, and had a batch.
     committed: HashSet<i64>,
-    /// What the index of the segment that is being written must hold.
+    /// The aborted transactions for the index of the segment that is being written.
     kept: Vec<AbortedTxn>,
 }
 
 impl CleanedTransactions {
-    /// Takes note of aborted transactions that touch the segment that comes next.
+    /// Notes aborted transactions with records in the next segment.
     pub(super) fn expect(&mut self, aborted: impl IntoIterator<Item = AbortedTxn>) {
         for entry in aborted {
             self.coming.insert((entry.first_offset, entry.producer_id), entry);
         }
     }
 
-    /// Shows a batch of a transaction; whether that one is aborted, so that its records may go.
+    /// Passes a batch of a transaction. Returns whether the transaction is aborted, so that the
+    /// records may be dropped.
     pub(super) fn data(&mut self, producer_id: i64, last_offset: i64) -> bool {
         self.begin_up_to(last_offset);
         match self.aborted.get_mut(&producer_id) {
@@ -46,7 +48,8 @@ impl CleanedTransactions {
         }
     }
 
-    /// Shows a marker; `commit` is `None` where its record is gone already. Whether it may go.
+    /// Passes a marker; `commit` is `None` if its record was dropped before. Returns whether the
+    /// marker may be dropped.
     pub(super) fn marker(
         &mut self,
         producer_id: i64,
@@ -67,7 +70,7 @@ impl CleanedTransactions {
         }
     }
 
-    /// The index of the segment that was written; the next begins.
+    /// Returns the index of the segment that was written, and begins the next one.
     pub(super) fn take_index(&mut self) -> Vec<AbortedTxn> {
         std::mem::take(&mut self.kept)
     }

@@ -1,6 +1,6 @@
-//! What the mapping of a log's dirty part says about whole batches. If every record is the last of
-//! its key, the batch is kept unchanged. If none is, the batch is dropped. Neither is opened again.
-//! A segment whose records all stay is not even read again.
+//! Decisions about whole batches, made while the dirty part of a log is mapped. If every record is
+//! the last of its key, the batch is kept unchanged. If none is, the batch is dropped. Neither is
+//! opened again. A segment whose records all stay is not read again.
 //!
 //! Two bits for each offset from `base` on: the record there is the last of its key; a batch begins
 //! there whose records all have a key and a value and are in no transaction.
@@ -8,13 +8,13 @@
 //! `known` have no verdict.
 //! Threads: a plain value of one cleaner.
 //! Not promised: verdicts for the whole dirty part. The memory is a sixteenth of the key map's;
-//! beyond it batches are opened. The notes about segments, some 24 bytes each, come on top.
+//! beyond it batches are opened. A segment of plain batches takes 24 bytes more.
 
 use super::keymap::KeyMap;
 
 const WORD: usize = u64::BITS as usize;
 
-/// See the file's head.
+/// Decisions about whole batches (see the module).
 #[derive(Debug)]
 pub(super) struct Verdicts {
     base: i64,
@@ -22,32 +22,33 @@ pub(super) struct Verdicts {
     known: i64,
     last: Vec<u64>,
     plain: Vec<u64>,
-    segments: Vec<Simple>,
+    segments: Vec<PlainSegment>,
 }
 
 /// A segment of plain batches.
 #[derive(Clone, Copy, Debug)]
-struct Simple {
+struct PlainSegment {
     base_offset: i64,
     last_offset: i64,
     records: usize,
 }
 
-/// What is known of a batch.
+/// The decision about a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchVerdict {
     /// Every record stays.
     Stays,
-    /// No record stays.
+    /// Every record is dropped.
     Goes,
-    /// Those stay of which [`Verdicts::is_last`].
+    /// The records for which [`Verdicts::is_last`] is true stay.
     Mixed,
-    /// Nothing.
+    /// There is none.
     Unknown,
 }
 
 impl Verdicts {
-    /// None yet, of the offsets from `base` on: as many of those `wanted` as `memory` allows.
+    /// Verdicts for the offsets from `base` on: for `wanted` offsets, or as many as `memory`
+    /// allows.
     pub(super) fn new(memory: usize, base: i64, wanted: u64) -> Self {
         let most = memory / 16 / (2 * size_of::<u64>());
         let words = usize::try_from(wanted.div_ceil(WORD as u64)).unwrap_or(usize::MAX).min(most);
@@ -60,19 +61,19 @@ impl Verdicts {
         (self.last.len() + self.plain.len()) * size_of::<u64>()
     }
 
-    /// A batch begins at `base_offset` whose records all have a key and a value and are in no
+    /// Notes a plain batch at `base_offset`: all its records have a key and a value, and are in no
     /// transaction.
     pub(super) fn note_plain(&mut self, base_offset: i64) {
         set(&mut self.plain, base_offset.checked_sub(self.base));
     }
 
-    /// A segment has no other batches than plain ones, none of them empty, and was mapped from its
-    /// first to its last offset.
+    /// Notes a segment that has only plain batches, none of them empty, and that was mapped
+    /// completely.
     pub(super) fn note_segment(&mut self, base_offset: i64, last_offset: i64, records: usize) {
-        self.segments.push(Simple { base_offset, last_offset, records });
+        self.segments.push(PlainSegment { base_offset, last_offset, records });
     }
 
-    /// The map is complete.
+    /// Makes the decisions when the map is complete.
     pub(super) fn settle(&mut self, map: &KeyMap) {
         let bits = i64::try_from(self.last.len().saturating_mul(WORD)).unwrap_or(i64::MAX);
         self.known = map.latest().min(self.base.saturating_add(bits) - 1);
@@ -81,7 +82,7 @@ impl Verdicts {
         }
     }
 
-    /// Of the batch with `count` records from `base_offset` to `last_offset`.
+    /// The verdict for the batch with `count` records from `base_offset` to `last_offset`.
     pub(super) fn of(&self, base_offset: i64, last_offset: i64, count: usize) -> BatchVerdict {
         if !is_set(&self.plain, base_offset.checked_sub(self.base)) {
             return BatchVerdict::Unknown;
@@ -107,8 +108,8 @@ impl Verdicts {
         (stay == segment.records).then_some(stay)
     }
 
-    /// How many of these offsets, the last included, are the last of their keys; `None` where that
-    /// is not known of all.
+    /// How many of these offsets, the last one included, are the last of their keys; `None` if that
+    /// is unknown for some.
     fn lasts(&self, first: i64, last: i64) -> Option<usize> {
         let from = usize::try_from(first.checked_sub(self.base)?).ok()?;
         let count = usize::try_from(last.checked_sub(first)?).ok()? + 1;

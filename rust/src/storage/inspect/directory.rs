@@ -1,8 +1,8 @@
 //! Checks the files of a whole log directory: `meta.properties`, the checkpoints and the
 //! clean-shutdown marker, each against the partitions in the directory.
 //!
-//! Not promised: a wrong checkpoint that is possible is not reported: after a kill, a recovery
-//! point or a high watermark may have any value between a partition's start and end.
+//! Not promised: that every wrong checkpoint is found. After a kill, a recovery point or a high
+//! watermark may have any value between a partition's start and end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use crate::ids::{Offset, TopicPartition};
 struct OffsetExtent {
     bases: Vec<i64>,
     end: i64,
-    /// Where the oldest leader epoch begins.
+    /// The offset where the oldest leader epoch begins.
     first_epoch: Option<i64>,
 }
 
@@ -119,7 +119,8 @@ fn checkpoint(
         let what = "is missing: the next start checks all logs from their beginning".to_owned();
         complain(0, what, "none is needed: the broker writes it anew");
     }
-    // Without deletions there is no file of log starts; the leader epochs show whether one is due.
+    // Without deletions there is no file of log starts; the leader epochs show whether there should
+    // be one.
     let bytes = match found {
         None if file == checkpoints::LOG_START => b"0\n0\n".to_vec(),
         None => return Ok(()),

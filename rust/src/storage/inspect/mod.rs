@@ -27,7 +27,7 @@ pub struct DumpedBatch {
     pub base_offset: i64,
     /// Its last offset.
     pub last_offset: i64,
-    /// Its largest timestamp; -1 without.
+    /// Its largest timestamp; -1: none.
     pub max_timestamp: i64,
     /// Whether the checksum is right.
     pub crc_ok: bool,
@@ -35,7 +35,7 @@ pub struct DumpedBatch {
     pub header: Option<Header>,
 }
 
-/// Something wrong in a file.
+/// A problem in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileProblem {
     /// The file.
@@ -52,7 +52,7 @@ pub struct FileProblem {
 const REPAIR: &str = "fetch the partition from another replica, or cut it with krust log repair";
 
 /// The batches of one `.log` file, in order. Ends at the first bytes that are no batch.
-pub struct Dump {
+pub struct BatchDump {
     path: PathBuf,
     file: File,
     position: u64,
@@ -62,14 +62,14 @@ pub struct Dump {
 }
 
 /// Opens a `.log` file to be dumped.
-pub fn dump(path: &Path) -> io::Result<Dump> {
+pub fn dump(path: &Path) -> io::Result<BatchDump> {
     let file = File::open(path)?;
     let end = file.metadata()?.len();
     let (path, scratch) = (path.to_owned(), Vec::new());
-    Ok(Dump { path, file, position: 0, end, scratch, failed: false })
+    Ok(BatchDump { path, file, position: 0, end, scratch, failed: false })
 }
 
-impl Dump {
+impl BatchDump {
     /// The bytes of a batch of this file.
     pub fn read(&self, batch: &DumpedBatch) -> io::Result<Vec<u8>> {
         use std::os::unix::fs::FileExt;
@@ -85,7 +85,7 @@ impl Dump {
     }
 }
 
-impl Iterator for Dump {
+impl Iterator for BatchDump {
     type Item = Result<DumpedBatch, FileProblem>;
 
     fn next(&mut self) -> Option<Self::Item> {

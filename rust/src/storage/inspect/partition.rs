@@ -6,7 +6,7 @@
 //! that none is missing; leader epochs; the topic's id.
 //! After a clean shutdown (`clean`) all files must be there. After a kill, those of the last
 //! segment may lag.
-//! Not promised: in compacted logs, a gap between batches is not reported.
+//! Not promised: that a lost batch of a compacted log is reported. Such logs may have gaps.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::epochs::Epochs;
 use super::super::file_names::parse_name;
-use super::super::index::{self, Entry, OffsetEntry, TimeEntry};
+use super::super::index::{self, IndexEntry, OffsetEntry, TimeEntry};
 use super::super::names;
 use super::super::producers::Producers;
 use super::super::txnindex::{self, AbortedTxn};
@@ -163,7 +163,11 @@ impl PartitionCheck<'_> {
     }
 
     /// The entries of an index, where there is one.
-    fn read_index<E: Entry>(&mut self, index: usize, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    fn read_index<E: IndexEntry>(
+        &mut self,
+        index: usize,
+        path: &Path,
+    ) -> io::Result<Option<Vec<u8>>> {
         let sealed = self.is_sealed(index);
         let has_batches = self.batches.get(index).is_some_and(|batches| !batches.is_empty());
         let Some(bytes) = read_if_there(path)? else {
@@ -205,7 +209,7 @@ impl PartitionCheck<'_> {
                 last = at;
             }
         }
-        // Entries come as often as `index.interval.bytes` says, which no file tells.
+        // The distance of entries depends on `index.interval.bytes`, which is in no file.
         let others = self.widest_interval(index).max(widest).max(REBUILT_INTERVAL);
         let largest = batches.iter().map(|batch| batch.size).max().unwrap_or(0);
         let size = self.sizes.get(index).copied().unwrap_or(0);
@@ -338,7 +342,7 @@ impl PartitionCheck<'_> {
         let remedy = "copy the file of another partition of the topic";
         let root = self.directory.parent().unwrap_or(self.directory);
         let others = name.map_or_else(Vec::new, |_| names::list(root).unwrap_or_default());
-        // Older brokers write none at all.
+        // Older brokers write no topic ids.
         if !there && others.iter().any(|other| other.topic_id.is_some()) {
             let what = "is missing: no file tells the topic id".to_owned();
             self.complain(path, 0, what, remedy);
@@ -366,7 +370,7 @@ impl PartitionCheck<'_> {
     }
 }
 
-/// What a batch must fit into.
+/// The limits for a batch.
 struct BatchLimits {
     /// Its first offset must not be below this one.
     due: i64,

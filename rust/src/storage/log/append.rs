@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::super::config::{LogConfig, TimestampType};
+use super::super::config::LogConfig;
 use super::super::errors::{AppendError, StorageError};
 use super::super::index::{OffsetEntry, TimeEntry};
 use super::super::producers::{SequenceCheck, marker_of};
@@ -24,7 +24,9 @@ use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer, staging};
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
-use crate::record::batch::{self, Batch, Header, HeaderPatch, ValidationResult, patch_header};
+use crate::record::batch::{
+    self, Batch, Header, HeaderPatch, TimestampType, ValidationResult, patch_header,
+};
 
 /// Batches from this size on are written at once, without a copy.
 const LARGE: usize = 64 << 10;
@@ -436,7 +438,7 @@ impl Log {
 }
 
 pub(super) fn log_append(config: &LogConfig) -> bool {
-    config.timestamp_type == TimestampType::LogAppend
+    config.timestamp_type == TimestampType::LogAppendTime
 }
 
 pub(super) fn corrupt(error: RecordError) -> AppendError {

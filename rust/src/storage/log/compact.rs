@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::aborted;
-use super::super::cleaner::choose::{self, CleanableRange, Dirty, SegmentInfo};
+use super::super::cleaner::choose::{self, CleanableRange, DirtyRange, SegmentInfo};
 use super::super::cleaner::output::CLEANED;
 use super::super::errors::StorageError;
 use super::super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX};
@@ -55,7 +55,7 @@ impl SegmentInfo for Arc<Segment> {
 impl Log {
     /// What of the log could be cleaned at `now_ms` (wall time), whether or not its settings want
     /// that; `None` where it has no segment.
-    pub fn dirty(&self, now_ms: i64) -> Result<Option<Dirty>, StorageError> {
+    pub fn dirty(&self, now_ms: i64) -> Result<Option<DirtyRange>, StorageError> {
         self.usable()?;
         let bounds = CleanableRange {
             cleaned: self.partition_dir().log_dir.points(&self.name).cleaned.map(|offset| offset.0),

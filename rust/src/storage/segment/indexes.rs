@@ -14,8 +14,8 @@ use std::sync::{Arc, Weak};
 use super::super::errors::StorageError;
 use super::super::file_names::{INDEX, TIME_INDEX, TXN_INDEX};
 use super::super::files;
-use super::super::index::{Entry, OffsetEntry, TimeEntry};
-use super::super::index_cache::Cached;
+use super::super::index::{IndexEntry, OffsetEntry, TimeEntry};
+use super::super::index_cache::CachedIndexes;
 use super::super::indexing::{BuiltIndexes, IndexBuilder};
 use super::super::pages::IndexFile;
 use super::super::scan::{HEAD, WINDOW, WalkStep, Walker};
@@ -76,7 +76,7 @@ impl Segment {
     }
 
     /// Asks an index, which is rebuilt if its file is invalid.
-    fn in_index<E: Entry, R>(
+    fn in_index<E: IndexEntry, R>(
         self: &Arc<Self>,
         (index, kind): (&Index<E>, &str),
         f: impl Fn(&Index<E>, &IndexFile<'_>) -> io::Result<R>,
@@ -254,7 +254,7 @@ impl Segment {
     }
 }
 
-impl Cached for Segment {
+impl CachedIndexes for Segment {
     fn let_go(&self, at_once: bool) -> bool {
         if self.asked.swap(false, Ordering::Relaxed) && !at_once {
             return false;

@@ -20,12 +20,12 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::cold;
-use super::descriptors::{CloseOutcome, Holder};
+use super::descriptors::{CloseOutcome, FileHolder};
 use super::errors::StorageError;
 use super::file_names::{INDEX, LOG, LOG_LAST, LOG_TMP, TIME_INDEX, TXN_INDEX};
 use super::files;
 use super::index::{OffsetEntry, TimeEntry};
-use super::index_cache::Charge;
+use super::index_cache::CacheCharge;
 use super::order::BatchOrder;
 use super::partition_dir::PartitionDir;
 use super::scan::{BatchAt, HEAD, WalkStep, Walker};
@@ -81,7 +81,7 @@ pub(crate) struct Segment {
 pub(super) struct AbortedList {
     pub list: Vec<AbortedTxn>,
     /// What the cache gets back when it lets go of them; `None`: they stay.
-    charge: Option<Charge>,
+    charge: Option<CacheCharge>,
 }
 
 impl Segment {
@@ -533,7 +533,7 @@ impl Segment {
     }
 }
 
-impl Holder for Segment {
+impl FileHolder for Segment {
     fn close(&self, at_once: bool) -> CloseOutcome {
         if self.used.swap(false, Ordering::Relaxed) && !at_once {
             return CloseOutcome::Used;

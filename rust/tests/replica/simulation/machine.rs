@@ -9,7 +9,7 @@ use krust::clock::ManualClock;
 use krust::ids::{Epoch, Offset, TopicPartition};
 use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
 use krust::storage::files::{Disk, RealDisk};
-use krust::storage::recording::{Call, Crash, InjectedFault, RecordingDisk};
+use krust::storage::recording::{Crash, DiskCall, InjectedFault, RecordingDisk};
 use krust::storage::{
     AppendError, Descriptors, DirOptions, Log, LogConfig, LogDir, LogReadRequest, Open,
     StorageError,
@@ -126,7 +126,13 @@ impl Machine {
     pub fn fail_disk(&self, random: &mut Random) {
         const EIO: i32 = 5;
         const ENOSPC: i32 = 28;
-        let calls = [Call::Write, Call::Write, Call::SyncData, Call::SyncDir, Call::Rename];
+        let calls = [
+            DiskCall::Write,
+            DiskCall::Write,
+            DiskCall::SyncData,
+            DiskCall::SyncDir,
+            DiskCall::Rename,
+        ];
         let Some(disk) = &self.disk else { return };
         disk.inject(InjectedFault {
             call: calls[random.index(calls.len())],

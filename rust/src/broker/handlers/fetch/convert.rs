@@ -34,8 +34,8 @@ const PART: usize = 8;
 /// The largest growth of an uncompressed stored byte: a message has 34 bytes of overhead where a
 /// record has 7.
 const EXPANDS: usize = 5;
-/// Stored bytes that a network thread converts itself. Compressed they inflate to a megabyte at
-/// most.
+/// Stored bytes that a network thread converts itself. If they are compressed, they inflate to a
+/// megabyte at most.
 const SHORT: usize = 1 << 10;
 
 /// The largest buffer that is kept for the next conversion.
@@ -43,16 +43,17 @@ const KEEP: usize = 2 << 20;
 
 /// A thread's buffers: for stored bytes and for converted ones.
 #[derive(Default)]
-struct Buffers {
+struct ConversionBuffers {
     run: Vec<u8>,
     converted: Vec<u8>,
 }
 
 thread_local! {
-    static BUFFERS: RefCell<Buffers> = RefCell::default();
+    static BUFFERS: RefCell<ConversionBuffers> = RefCell::default();
 }
 
-/// Takes back a buffer that [`slice`] returned, after it was sent.
+/// Keeps a buffer that [`slice`] returned for the next conversion. Call it after the bytes were
+/// sent.
 pub(crate) fn give_back(mut converted: Vec<u8>) {
     if converted.capacity() <= KEEP {
         converted.clear();
@@ -70,8 +71,8 @@ fn to_convert(found: &ReadResult) -> usize {
     found.read.map_or(0, |_| found.slice.size)
 }
 
-/// How many bytes the answer to what was found may hold, and what pays for them and for the stored
-/// ones beside them; `None` where the pool has not so much left.
+/// The most converted bytes that a reply may hold, and the lease for them and for the stored bytes.
+/// `None` if the pool has too few bytes left.
 pub(crate) fn allotment(pool: &Arc<MemoryPool>, found: &[ReadResult]) -> Option<(usize, Lease)> {
     let usage = pool.usage();
     let left = usage.limit.saturating_sub(usage.used);
@@ -96,14 +97,15 @@ pub(crate) fn all(context: &FetchContext, found: &mut [ReadResult], magic: i8, m
     }
 }
 
-/// Converts `slice`, which `read` gave; reads on where nothing of it is for an old consumer.
+/// Converts `slice`, the result of `read`. If it has no record for an old consumer, the range after
+/// it is read.
 fn slice(
     log: &Log,
     (read, slice): (&LogReadRequest, &mut LogSlice),
     (magic, limit): (i8, &mut usize),
 ) -> Result<Vec<u8>, ErrorCode> {
     let target = convert::LegacyTarget { magic, first_offset: read.offset.0 };
-    let Buffers { mut run, mut converted } = BUFFERS.take();
+    let ConversionBuffers { mut run, mut converted } = BUFFERS.take();
     let mut next = LogReadRequest { max_bytes: read.max_bytes.min(*limit), ..*read };
     if slice.size > *limit {
         *slice = log.read(next).map_err(|error| errors::of_read(&error))?;

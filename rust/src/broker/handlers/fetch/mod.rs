@@ -25,10 +25,10 @@
 //!     the follower (KIP-903).
 //! Racks (KIP-392): a leader answers a consumer that names its rack with the replica to read, and
 //!     no records, at once (see `nearest`). A follower serves consumers up to the high watermark
-//!     that its leader told it. An offset above that, and not above its log end, waits. One above
-//!     its log end that the leader may have committed is OFFSET_NOT_AVAILABLE (78): the client asks
-//!     again, or asks the leader. Kafka answers OFFSET_OUT_OF_RANGE (1), on which a client with old
-//!     metadata starts over.
+//!     that its leader sent it. A Fetch from an offset above that, but not above its log end,
+//!     waits. One above its log end that the leader may have committed is OFFSET_NOT_AVAILABLE
+//!     (78): the client asks again, or asks the leader. Kafka answers OFFSET_OUT_OF_RANGE (1), on
+//!     which a client with old metadata starts over.
 //! Not done: tiered storage.
 
 mod convert;
@@ -45,15 +45,17 @@ use crate::broker::handlers::fetch::read::{ReadResult, ReadRules};
 use crate::broker::handlers::fetch::reader::{FetchReader, FollowerReport, ReaderRole, refusal};
 use crate::broker::handlers::fetch::target::{FetchTarget, target};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress, Work, Worked};
+use crate::broker::requests::call::{Call, HandlerResult, POOL_WAIT_MS};
+use crate::broker::requests::delayed::{
+    DelayedContext, DelayedOperation, OperationProgress, WorkResult, WorkerTask,
+};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::fetch_sessions::FetchContext;
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::quotas::account::{Account, Verdict};
-use crate::broker::state::read_replicas::ConsumerPlace;
+use crate::broker::state::quotas::account::{FetchThrottle, QuotaAccount};
+use crate::broker::state::read_replicas::ConsumerLocation;
 use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchRequest, FetchResponse};
@@ -65,14 +67,14 @@ struct DelayedFetch {
     target: FetchTarget,
     rules: ReadRules,
     min_bytes: usize,
-    account: Option<Arc<Account>>,
-    /// Where the consumer is, if that may lead to another replica.
-    place: Option<ConsumerPlace>,
+    account: Option<Arc<QuotaAccount>>,
+    /// The consumer's rack and listener, if another replica may be nearer.
+    location: Option<ConsumerLocation>,
     /// A follower's progress was reported to the partitions.
     is_reported: bool,
 }
 
-pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     let request = FetchRequest::decode(&mut call.reader(), version)?;
     if FetchReader::of(&request).is_follower() {
@@ -101,11 +103,12 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     let now_ms = call.broker.clock.monotonic_ms();
     rules.is_over_quota =
         rules.reader.is_follower() && call.broker.leader_quota.wait_ms(now_ms) > 0;
-    let place = nearest::place(call, &request, rules.reader);
-    let mut waiting = DelayedFetch { target, rules, min_bytes, account, place, is_reported: false };
+    let location = nearest::location(call, &request, rules.reader);
+    let mut waiting =
+        DelayedFetch { target, rules, min_bytes, account, location, is_reported: false };
     let wait_ms = i64::from(request.max_wait_ms.max(0));
     let (node, number) = (settings.node_id, call.thread.image_number);
-    let look = FetchView { broker: call.broker, node, image: &call.thread.image, number };
+    let view = FetchView { broker: call.broker, node, image: &call.thread.image, number };
     let head = call.request.head;
     if head.throttle_time_ms > 0 {
         waiting.write_nothing(call.broker, head, call.replies.ready());
@@ -113,15 +116,15 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     }
     waiting.rules.arrived_ms = now_ms;
     let deadline_ms = now_ms + wait_ms;
-    let wakes =
-        &mut Wakes { here: Some((call.thread.index, &mut call.thread.look)), waker: call.broker };
-    let seen = without_waiting(|| waiting.look(&look, wait_ms == 0, wakes));
+    let here = Some((call.thread.index, &mut call.thread.to_retry));
+    let wakes = &mut Wakes { here, waker: call.broker };
+    let seen = without_waiting(|| waiting.read_partitions(&view, wait_ms == 0, wakes));
     if seen.is_cold() {
         let image = (Arc::clone(&call.thread.image), call.thread.image_number);
         call.hand_over(None, Box::new(waiting).cold_read((head, image), deadline_ms));
         return Ok(Flow::Hold);
     }
-    if let Seen::Enough(mut found) = seen {
+    if let FetchReadiness::Enough(mut found) = seen {
         if convert::is_long(&found) {
             let waiting = Box::new(waiting);
             call.hand_over(None, waiting.conversion((head, found), deadline_ms));
@@ -135,15 +138,15 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Outcome {
     }
     let id = call.thread.delayed.name();
     if !waiting.watch(call.thread.index, id) {
-        // Something may have come between the look and the watch.
-        call.thread.look.push(id);
+        // Records may have arrived between the read and the start of the watch.
+        call.thread.to_retry.push(id);
     }
     call.delay_as(id, Some(deadline_ms), Box::new(waiting));
     Ok(Flow::Hold)
 }
 
 /// The result of reading the partitions.
-enum Seen {
+enum FetchReadiness {
     /// These results are the reply.
     Enough(Vec<ReadResult>),
     /// Fewer than `min_bytes` are available.
@@ -152,7 +155,7 @@ enum Seen {
     Cold,
 }
 
-impl Seen {
+impl FetchReadiness {
     /// Whether a worker has to finish it.
     fn is_cold(&self) -> bool {
         match self {
@@ -163,7 +166,7 @@ impl Seen {
     }
 }
 
-/// The limits for reading the partitions.
+/// The broker and the image that a read of the partitions uses.
 struct FetchView<'a> {
     broker: &'a Broker,
     node: i32,
@@ -173,26 +176,33 @@ struct FetchView<'a> {
 
 impl DelayedFetch {
     /// Reads the partitions. `late`: the reply is due, with whatever is available.
-    fn look(&mut self, look: &FetchView<'_>, late: bool, wakes: &mut Wakes<'_>) -> Seen {
+    fn read_partitions(
+        &mut self,
+        view: &FetchView<'_>,
+        late: bool,
+        wakes: &mut Wakes<'_>,
+    ) -> FetchReadiness {
         let (rules, min_bytes) = (self.rules, self.min_bytes);
-        let role = match (rules.reader, &self.place) {
+        let role = match (rules.reader, &self.location) {
             (FetchReader::Follower { replica, broker_epoch }, _) if !self.is_reported => {
                 ReaderRole::Reports(FollowerReport { replica, broker_epoch, wakes })
             }
-            (_, Some(place)) => {
-                ReaderRole::Chooses(ReplicaChoice { broker: look.broker, image: look.image, place })
-            }
+            (_, Some(location)) => ReaderRole::Chooses(ReplicaChoice {
+                broker: view.broker,
+                image: view.image,
+                location,
+            }),
             _ => ReaderRole::Reads,
         };
         let seen = |context: &mut FetchContext, all, late| {
-            context.resolve(look.node, (look.image, look.number));
+            context.resolve(view.node, (view.image, view.number));
             context.collect_changes();
-            let results = read::look(context, (&rules, all), role);
+            let results = read::read_partitions(context, (&rules, all), role);
             let over = late || context.entries.is_empty() || results.is_enough(min_bytes);
             match results.is_cold {
-                true => Seen::Cold,
-                false if over => Seen::Enough(results.partitions),
-                false => Seen::TooLittle,
+                true => FetchReadiness::Cold,
+                false if over => FetchReadiness::Enough(results.partitions),
+                false => FetchReadiness::TooLittle,
             }
         };
         let seen = match &mut self.target {
@@ -204,13 +214,13 @@ impl DelayedFetch {
                 seen(&mut session.context, *full, late || overtaken)
             }
         };
-        // One that met the disk may not have come to all partitions.
-        self.is_reported |= !matches!(seen, Seen::Cold);
+        // A cold read may have stopped before the last partition.
+        self.is_reported |= !matches!(seen, FetchReadiness::Cold);
         seen
     }
 
-    /// Converts what was found, where its version asks for that. False where nothing is left of it,
-    /// as of the markers of transactions: the client has to wait.
+    /// Converts the records if the request's version needs that. False if none is left, for example
+    /// because all were transaction markers: the client has to wait.
     fn convert(&self, found: &mut [ReadResult]) -> bool {
         let (FetchTarget::Once(context), Some(magic)) = (&self.target, self.rules.magic) else {
             return true;
@@ -220,20 +230,20 @@ impl DelayedFetch {
         !was_something || read::is_something(found)
     }
 
-    /// What a worker does where the disk has to be read: looks again, has the page cache take in
-    /// what was found, and answers; or lets the client wait until `deadline_ms`.
+    /// The work of a worker if the disk must be read. It reads the partitions again, loads the
+    /// records into the page cache, and replies, or lets the client wait until `deadline_ms`.
     fn cold_read(
         mut self: Box<Self>,
         (head, (image, number)): (Head, (Arc<ClusterImage>, u64)),
         deadline_ms: i64,
-    ) -> impl FnOnce(&Broker) -> Worked + Send + 'static {
+    ) -> impl FnOnce(&Broker) -> WorkResult + Send + 'static {
         move |broker| {
             let node = broker.settings.load().node_id;
-            let look = FetchView { broker, node, image: &image, number };
+            let view = FetchView { broker, node, image: &image, number };
             let late = broker.clock.monotonic_ms() >= deadline_ms;
             let wakes = &mut Wakes { here: None, waker: broker };
-            let Seen::Enough(found) = self.look(&look, late, wakes) else {
-                return Worked::wait(self, deadline_ms);
+            let FetchReadiness::Enough(found) = self.read_partitions(&view, late, wakes) else {
+                return WorkResult::wait(self, deadline_ms);
             };
             read::warm(&found);
             if self.rules.magic.is_some() {
@@ -242,39 +252,39 @@ impl DelayedFetch {
             self.forget();
             let mut output = Output::default();
             self.answer(broker, head, &mut output, found);
-            Worked::Answer(output)
+            WorkResult::Answer(output)
         }
     }
 
-    /// What a worker does: converts what was found, within the memory for such answers, and
-    /// answers; or lets the client wait until `deadline_ms`.
+    /// The work of a worker for old consumers. It converts the records within the memory for such
+    /// replies, and replies, or lets the client wait until `deadline_ms`.
     fn conversion(
         mut self: Box<Self>,
         (head, mut found): (Head, Vec<ReadResult>),
         deadline_ms: i64,
-    ) -> impl FnOnce(&Broker) -> Worked + Send + 'static {
+    ) -> impl FnOnce(&Broker) -> WorkResult + Send + 'static {
         move |broker| {
             let now_ms = broker.clock.monotonic_ms();
             let pool = &broker.converted_memory;
             let Some((limit, mut lease)) = convert::allotment(pool, &found) else {
-                return Worked::wait(self, now_ms + i64::from(POOL_WAIT_MS));
+                return WorkResult::wait(self, now_ms + i64::from(POOL_WAIT_MS));
             };
             if let (FetchTarget::Once(context), Some(magic)) = (&self.target, self.rules.magic) {
                 convert::all(context, &mut found, magic, limit);
             }
             if !read::is_something(&found) && now_ms < deadline_ms {
-                return Worked::wait(self, deadline_ms);
+                return WorkResult::wait(self, deadline_ms);
             }
             let mut output = Output::default();
             self.answer(broker, head, &mut output, found);
             lease.shrink_to(output.buf.capacity());
             output.lease = Some(lease);
-            Worked::Answer(output)
+            WorkResult::Answer(output)
         }
     }
 
-    /// Writes the answer, or an empty one where it is over a quota; for how long nothing more of
-    /// this connection is to be read.
+    /// Writes the reply, or an empty one if it exceeds a quota. Returns for how long the connection
+    /// is muted.
     fn answer(
         &mut self,
         broker: &Broker,
@@ -291,7 +301,7 @@ impl DelayedFetch {
             return 0;
         };
         let bytes = if account.reads_are_counted() { self.size(head.version, &found) } else { 0 };
-        let Verdict { throttle_time_ms, is_empty } =
+        let FetchThrottle { throttle_time_ms, is_empty } =
             account.fetched(bytes, broker.clock.monotonic_ms());
         head.throttle_time_ms = throttle_time_ms;
         if is_empty {
@@ -303,7 +313,7 @@ impl DelayedFetch {
         throttle_time_ms
     }
 
-    /// The bytes of the answer.
+    /// The size of the reply in bytes.
     fn size(&self, version: i16, found: &[ReadResult]) -> usize {
         match &self.target {
             FetchTarget::Once(context) => reply::size(version, context, found),
@@ -313,8 +323,8 @@ impl DelayedFetch {
         }
     }
 
-    /// Writes an answer without partitions. A session that was to begin does not: its client knows
-    /// nothing yet of any partition.
+    /// Writes a reply without partitions. It begins no session, because the client has not received
+    /// any partition yet.
     fn write_nothing(&self, broker: &Broker, head: Head, output: &mut Output) {
         let session_id = match &self.target {
             FetchTarget::Once(_) => 0,
@@ -328,8 +338,8 @@ impl DelayedFetch {
         head.reply(output, |writer, version| response.encode(writer, version));
     }
 
-    /// Writes the answer. As in Kafka it is an error if a later request of the session took
-    /// partitions out after they were read.
+    /// Writes the reply. As in Kafka it is an error if a later request of the session removed
+    /// partitions after they were read.
     fn write(&mut self, head: Head, output: &mut Output, found: Vec<ReadResult>) {
         match &mut self.target {
             FetchTarget::Once(context) => reply::write(head, output, (context, found, 0)),
@@ -374,8 +384,12 @@ impl DelayedFetch {
 }
 
 impl DelayedOperation for DelayedFetch {
-    fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
-        let look = FetchView {
+    fn try_complete(
+        mut self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
+        let view = FetchView {
             broker: at.broker,
             node: at.broker.settings.load().node_id,
             image: &at.thread.image,
@@ -384,29 +398,29 @@ impl DelayedOperation for DelayedFetch {
         let (account, head) = (self.account.clone(), at.head);
         let deadline_ms = at.deadline_ms.unwrap_or_default();
         let wakes =
-            &mut Wakes { here: Some((at.thread.index, &mut at.thread.look)), waker: at.broker };
-        let seen = without_waiting(|| self.look(&look, is_late, wakes));
+            &mut Wakes { here: Some((at.thread.index, &mut at.thread.to_retry)), waker: at.broker };
+        let seen = without_waiting(|| self.read_partitions(&view, is_late, wakes));
         if seen.is_cold() {
             let image = (Arc::clone(&at.thread.image), at.thread.image_number);
             let run = Box::new(self.cold_read((head, image), deadline_ms));
-            return Progress::Works(Work { account, run });
+            return OperationProgress::Works(WorkerTask { account, run });
         }
-        if let Seen::Enough(mut found) = seen {
+        if let FetchReadiness::Enough(mut found) = seen {
             if convert::is_long(&found) {
                 let run = Box::new(self.conversion((head, found), deadline_ms));
-                return Progress::Works(Work { account, run });
+                return OperationProgress::Works(WorkerTask { account, run });
             }
             if self.convert(&mut found) || is_late {
                 self.forget();
                 let mut output = Output::default();
                 self.answer(at.broker, at.head, &mut output, found);
-                return Progress::Answered(output);
+                return OperationProgress::Answered(output);
             }
         }
         if !self.watch(at.thread.index, at.id) {
-            at.thread.look.push(at.id);
+            at.thread.to_retry.push(at.id);
         }
-        Progress::Waits(self)
+        OperationProgress::Waits(self)
     }
 
     fn begin(&mut self, thread: usize, id: DelayedId) -> bool {
@@ -486,13 +500,15 @@ mod tests {
                 rules,
                 min_bytes: 0,
                 account: None,
-                place: None,
+                location: None,
                 is_reported: false,
             };
             let wakes = &mut Wakes { here: None, waker: &*broker };
             let image = ClusterImage::default();
             let view = FetchView { broker: &broker, node: 0, image: &image, number: 0 };
-            let Seen::Enough(found) = delayed.look(&view, true, wakes) else { unreachable!() };
+            let FetchReadiness::Enough(found) = delayed.read_partitions(&view, true, wakes) else {
+                unreachable!()
+            };
             if forgets {
                 session.lock().forget("t", TopicId::default(), 0);
             }

@@ -1,8 +1,8 @@
-//! The replica that a consumer of some rack shall read (KIP-392), as `replica.selector.class` says.
+//! Chooses the replica that a consumer should read (KIP-392), as `replica.selector.class` says.
 //!
-//! Only a leader sends consumers on, and only to an in-sync follower that has their offset. The
-//! consumer asks the follower from then on, and the leader again when the follower fails or the
-//! consumer's metadata has aged (`metadata.max.age.ms`).
+//! Only a leader redirects consumers, and only to an in-sync follower that has their offset. From
+//! then on the consumer fetches from the follower. It returns to the leader when the follower
+//! fails, or when its metadata is old (`metadata.max.age.ms`).
 //! Cost: a consumer without a rack costs a comparison of lengths. One with a rack costs a short
 //! lock, and a copy of the rack's name where another broker may be nearer.
 
@@ -12,7 +12,7 @@ use crate::broker::requests::call::Call;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::Partition;
 use crate::broker::state::read_replicas::{
-    ConsumerPlace, ReplicaSelector, if_readable, may_be_nearer, most_caught_up,
+    ConsumerLocation, ReplicaSelector, if_readable, may_be_nearer, most_caught_up,
 };
 use crate::ids::Offset;
 use crate::protocol::fetch::FetchRequest;
@@ -21,15 +21,15 @@ use crate::protocol::fetch::FetchRequest;
 pub(crate) struct ReplicaChoice<'a> {
     pub(crate) broker: &'a Broker,
     pub(crate) image: &'a ClusterImage,
-    pub(crate) place: &'a ConsumerPlace,
+    pub(crate) location: &'a ConsumerLocation,
 }
 
-/// Where the consumer is, if it may be sent to another replica.
-pub(crate) fn place(
+/// The consumer's rack and listener, if another replica may be nearer.
+pub(crate) fn location(
     call: &Call<'_, '_>,
     request: &FetchRequest<'_>,
     reader: FetchReader,
-) -> Option<ConsumerPlace> {
+) -> Option<ConsumerLocation> {
     let rack = request.rack_id;
     if rack.is_empty() || reader != FetchReader::Consumer || call.version() < FOLLOWERS_FROM {
         return None;
@@ -40,13 +40,13 @@ pub(crate) fn place(
         ReplicaSelector::RackAware => may_be_nearer(rack, (settings.node_id, &call.thread.image)),
         ReplicaSelector::Policy => true,
     };
-    if is_worth_it { ConsumerPlace::of(rack, &call.session.peer.listener) } else { None }
+    if is_worth_it { ConsumerLocation::of(rack, &call.session.peer.listener) } else { None }
 }
 
 impl ReplicaChoice<'_> {
     /// The follower to read from instead of this broker; `None`: read here.
     pub(crate) fn preferred(&self, partition: &Partition, offset: Offset) -> Option<i32> {
-        let (broker, here) = (self.broker, (self.place, self.image));
+        let (broker, here) = (self.broker, (self.location, self.image));
         let mut is_asked = false;
         let selector = broker.settings.load().replica_selector;
         let preferred = partition.choose_follower(|leader| match selector {
@@ -54,7 +54,7 @@ impl ReplicaChoice<'_> {
             ReplicaSelector::RackAware => most_caught_up(leader.followers_with(offset), here),
             ReplicaSelector::Policy => {
                 let chosen;
-                let asked = (&partition.name, &*self.place.rack);
+                let asked = (&partition.name, &*self.location.rack);
                 let selected = &broker.selected_replicas;
                 (chosen, is_asked) =
                     selected.selected(asked, leader.leadership(), &self.image.brokers);

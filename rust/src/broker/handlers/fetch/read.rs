@@ -1,4 +1,4 @@
-//! Reads the partitions of a Fetch: which ranges each one returns within the limits.
+//! Reads the partitions of a Fetch: selects the ranges that each one returns within the limits.
 //!
 //! No bytes are read here: a partition's records are file ranges. Conversion for old versions comes
 //! later, when the reply is written. At most as many bytes are selected as one reply may convert.
@@ -33,12 +33,12 @@ pub(crate) struct ReadRules {
     max_bytes: usize,
     read_committed: bool,
     pub(crate) reader: FetchReader,
-    /// A follower's session: an answer is due as soon as it has something new to say of the high
-    /// watermark or the log start, so that the follower's own lag little.
+    /// The reader is a follower with a session. The reply leaves as soon as the high watermark or
+    /// the log start has moved, so that the follower's own values lag little.
     pub(crate) hurries: bool,
-    /// The reader is a follower, and throttled leaders have sent what they may for now (KIP-73).
+    /// The reader is a follower, and throttled leaders have used up their quota for now (KIP-73).
     pub(crate) is_over_quota: bool,
-    /// When the request came, in monotonic milliseconds.
+    /// When the request arrived, in monotonic milliseconds.
     pub(crate) arrived_ms: i64,
     /// The format of old versions.
     pub(crate) magic: Option<i8>,
@@ -54,15 +54,15 @@ pub(crate) struct ReadResult {
     pub(crate) log_start_offset: i64,
     pub(crate) aborted: Option<Vec<AbortedTxn>>,
     pub(crate) diverging: Option<(Epoch, Offset)>,
-    /// The replica that the consumer shall read instead.
+    /// The replica that the consumer should read instead.
     pub(crate) preferred: Option<i32>,
     pub(crate) slice: LogSlice,
     /// The read request, if the range is to be converted.
     pub(crate) read: Option<LogReadRequest>,
     /// Converted records for old versions, instead of the range.
     pub(crate) converted: Option<Vec<u8>>,
-    /// There are records, but the first batch did not fit beside those of others, or a quota holds
-    /// them back.
+    /// There are records, but the first batch did not fit beside those of other partitions, or a
+    /// quota withholds them.
     is_cut: bool,
     /// Its bytes count for the quota of throttled leaders.
     is_throttled: bool,
@@ -74,7 +74,7 @@ pub(crate) struct ReadResults {
     pub(crate) partitions: Vec<ReadResult>,
     bytes: usize,
     urgent: bool,
-    /// Some bytes are not in the page cache, and nothing else was found.
+    /// Some bytes are not in the page cache, and there is no other result.
     pub(super) is_cold: bool,
 }
 
@@ -97,14 +97,14 @@ impl ReadRules {
         }
     }
 
-    /// Whether the reader gets no records of the partition: it is throttled, and the reader not in
+    /// Whether a quota withholds the partition's records: it is throttled, and the reader is out of
     /// sync.
     fn hold_back(&self, partition: &Partition) -> bool {
         let FetchReader::Follower { replica, .. } = self.reader else { return false };
         self.is_over_quota && partition.is_leader_throttled() && !partition.has_in_sync(replica)
     }
 
-    /// The same, but no more than `max_bytes`.
+    /// The same rules with at most `max_bytes`.
     pub(crate) fn at_most(self, max_bytes: usize) -> Self {
         Self { max_bytes: self.max_bytes.min(max_bytes), ..self }
     }
@@ -117,13 +117,13 @@ impl ReadResults {
     }
 }
 
-/// The bytes of throttled leaders.
+/// The bytes of throttled partitions.
 pub(crate) fn throttled_bytes(found: &[ReadResult]) -> usize {
     found.iter().filter(|found| found.is_throttled).map(ReadResult::bytes).sum()
 }
 
 /// Reads the active partitions, or all. Those without news become inactive.
-pub(crate) fn look(
+pub(crate) fn read_partitions(
     context: &mut FetchContext,
     (rules, all): (&ReadRules, bool),
     mut role: ReaderRole<'_, '_>,
@@ -141,14 +141,14 @@ pub(crate) fn look(
     };
     if !all {
         numbers.sort_unstable();
-        // A number that was forgotten and given again is there twice.
+        // A number that was released and assigned again is in the list twice.
         numbers.dedup();
         let turn = numbers.partition_point(|number| *number < context.next);
         numbers.rotate_left(turn);
     }
     let mut results =
         ReadResults { partitions: Vec::with_capacity(numbers.len()), ..ReadResults::default() };
-    let mut budget = Budget {
+    let mut budget = ReplyBudget {
         left: rules.max_bytes,
         limit: convert::LIMIT,
         held: HELD_BYTES,
@@ -160,7 +160,7 @@ pub(crate) fn look(
         let Some(entry) = context.entry(number) else { continue };
         let found = result_of(number, entry, (rules, &mut budget, &mut role));
         if budget.is_cold {
-            // All that was active stays so: it is looked at again.
+            // All active partitions stay active: they are read again.
             context.set_active(numbers);
             return ReadResults { is_cold: true, ..ReadResults::default() };
         }
@@ -185,13 +185,13 @@ pub(crate) fn look(
     results
 }
 
-/// Reports the partitions that are not read, because the follower has all of their records. Its
-/// fetches say that anew.
+/// Reports a follower's progress to the partitions that are not read, because the follower has all
+/// of their records.
 fn report_inactive(context: &FetchContext, report: &mut FollowerReport<'_, '_>) {
     for entry in context.entries.iter().flatten().filter(|entry| !entry.is_active) {
         let Ok((_, epoch)) = &entry.local else { continue };
         if check_leader_epoch(entry.request.current_leader_epoch, *epoch).is_ok() {
-            // A partition that refuses has another role since; the next image makes it active.
+            // A partition that refuses has changed its role; the next image makes it active.
             let _ = report.report(entry);
         }
     }
@@ -208,19 +208,19 @@ pub(super) fn warm(found: &[ReadResult]) {
     for range in found.iter().flat_map(|found| &found.slice.ranges) {
         let range = FileRange { len: range.len.saturating_add(WARM_PIECE), ..range.clone() };
         if let Err(error) = range.warm(&mut piece) {
-            // Who sends the bytes meets the error again.
+            // The thread that sends the bytes gets the error again.
             tracing::debug!("cannot read ahead: {error}");
         }
     }
 }
 
-/// Whether the result has records, an error or news.
+/// Whether any result has records or an error.
 pub(crate) fn is_something(found: &[ReadResult]) -> bool {
     found.iter().any(|found| found.error != ErrorCode::None || found.bytes() > 0)
 }
 
 /// The bytes that may still be added.
-struct Budget {
+struct ReplyBudget {
     left: usize,
     /// Stored bytes that may still be converted.
     limit: usize,
@@ -232,8 +232,8 @@ struct Budget {
     is_cold: bool,
 }
 
-impl Budget {
-    /// Takes away what a partition's result uses.
+impl ReplyBudget {
+    /// Subtracts the bytes of a partition's result.
     fn spend(&mut self, found: &ReadResult) {
         let bytes = found.bytes();
         if found.slice.held.is_some() {
@@ -250,7 +250,7 @@ impl Budget {
 fn result_of(
     number: u32,
     entry: &CachedPartition,
-    reading: (&ReadRules, &mut Budget, &mut ReaderRole<'_, '_>),
+    reading: (&ReadRules, &mut ReplyBudget, &mut ReaderRole<'_, '_>),
 ) -> ReadResult {
     let mut found = ReadResult::empty(number);
     if let Err(error) = read_partition(&mut found, entry, reading) {
@@ -262,7 +262,7 @@ fn result_of(
 fn read_partition(
     found: &mut ReadResult,
     entry: &CachedPartition,
-    (rules, budget, role): (&ReadRules, &mut Budget, &mut ReaderRole<'_, '_>),
+    (rules, budget, role): (&ReadRules, &mut ReplyBudget, &mut ReaderRole<'_, '_>),
 ) -> Result<(), ErrorCode> {
     let (partition, epoch) = match &entry.local {
         Ok((partition, epoch)) => (partition, *epoch),
@@ -287,7 +287,7 @@ fn read_partition(
     if let ReaderRole::Reports(report) = role {
         report.report(entry)?;
     }
-    // The marks are read before the log: they are never ahead of what is read.
+    // The marks are read before the log, so that they are never ahead of the records.
     found.marks(log);
     let upper = match rules.reader.reads_to_log_end() {
         true => log.log_end_offset().0,
@@ -317,7 +317,7 @@ fn read_partition(
             errors::of_storage(&error)
         })?);
     }
-    // A first batch that is cut is of no use to anybody.
+    // No reader can use a first batch that is cut.
     found.is_cut = (slice.size as u64) < slice.first_size;
     if found.is_cut {
         return Ok(());
@@ -328,7 +328,7 @@ fn read_partition(
     Ok(())
 }
 
-/// Why a read is refused. A follower may get the records at the offset soon.
+/// The error code of a refused read. A follower may receive the records at the offset soon.
 fn refusal(error: &ReadError, partition: &Partition) -> ErrorCode {
     match error {
         ReadError::OutOfRange { offset, log_end, .. }
@@ -340,7 +340,7 @@ fn refusal(error: &ReadError, partition: &Partition) -> ErrorCode {
     }
 }
 
-/// Where the log diverged from the reader's, if it did (KIP-595).
+/// Where the log diverges from the reader's (KIP-595); `None` if it does not.
 fn diverging(
     log: &Log,
     last_epoch: i32,
@@ -386,12 +386,12 @@ impl ReadResult {
         self.high_watermark = log.high_watermark().0;
     }
 
-    /// Whether the reader has to ask another replica, or for another offset.
+    /// Whether the reader must use another replica or another offset.
     fn is_turned_away(&self) -> bool {
         self.preferred.is_some() || self.diverging.is_some()
     }
 
-    /// Whether the reader was last sent other marks.
+    /// Whether the marks differ from those that the reader was last sent.
     fn has_new_marks(&self, entry: &CachedPartition) -> bool {
         self.high_watermark != entry.sent_high_watermark
             || self.log_start_offset != entry.sent_log_start

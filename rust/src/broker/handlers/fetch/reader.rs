@@ -1,5 +1,5 @@
-//! Who reads: a consumer, a follower, or a tool that compares replicas. What a follower's Fetch
-//! says of its progress goes to the partitions.
+//! The reader of a Fetch: a consumer, a follower, or a tool that compares replicas. A follower's
+//! Fetch reports its progress to the partitions.
 
 use crate::broker::handlers::fetch::nearest::ReplicaChoice;
 use crate::broker::replica::leader::FollowerFetch;
@@ -24,7 +24,7 @@ pub(crate) enum FetchReader {
     Consumer,
     /// It reads any replica to the log end.
     Debugger,
-    /// It reads the leader's log to its end, and its fetch offset says what it has.
+    /// It reads the leader's log to its end. Its fetch offset is its log end offset.
     Follower {
         replica: i32,
         /// -1 before v15.
@@ -32,13 +32,13 @@ pub(crate) enum FetchReader {
     },
 }
 
-/// What a Fetch means beyond reading.
+/// What a Fetch does besides reading.
 pub(crate) enum ReaderRole<'a, 'w> {
     /// Nothing.
     Reads,
-    /// The progress of a follower, which was not reported yet.
+    /// It reports the progress of a follower.
     Reports(FollowerReport<'a, 'w>),
-    /// A consumer of some rack may read a nearer replica.
+    /// It chooses a nearer replica for a consumer with a rack.
     Chooses(ReplicaChoice<'a>),
 }
 
@@ -67,12 +67,12 @@ impl FetchReader {
         matches!(self, Self::Follower { .. })
     }
 
-    /// Whether it also reads what is above the high watermark.
+    /// Whether it also reads records above the high watermark.
     pub(crate) fn reads_to_log_end(self) -> bool {
         self != Self::Consumer
     }
 
-    /// Whether it reads replicas that do not lead. Consumers do since KIP-392.
+    /// Whether it reads followers too. Consumers do since KIP-392.
     pub(crate) fn reads_any_replica(self, version: i16) -> bool {
         match self {
             Self::Consumer => version >= FOLLOWERS_FROM,
@@ -83,8 +83,8 @@ impl FetchReader {
 }
 
 impl FollowerReport<'_, '_> {
-    /// The follower has what lies below its fetch offset. Its log was found to agree with this one
-    /// up to there.
+    /// Reports that the follower has all records below its fetch offset. Its log agrees with this
+    /// one up to there.
     pub(crate) fn report(&mut self, entry: &CachedPartition) -> Result<(), ErrorCode> {
         let Ok((partition, leader_epoch)) = &entry.local else { return Ok(()) };
         let fetch_offset = Offset(entry.request.fetch_offset);
@@ -102,8 +102,8 @@ impl FollowerReport<'_, '_> {
     }
 }
 
-/// The answer to a follower that came through a listener of clients: as Kafka answers one that may
-/// not act for the cluster.
+/// The reply to a follower on a listener for clients: Kafka's reply to a client without
+/// ClusterAction.
 pub(crate) fn refusal<'a>(request: &FetchRequest<'a>) -> FetchResponse<'a> {
     let partitions = |topic: &FetchTopic<'_>| {
         let refused = topic.partitions.iter().map(|partition| PartitionData {

@@ -1,4 +1,4 @@
-//! Writes the reply to a Fetch behind the replies before it. File ranges are inserted at the holes.
+//! Writes the reply to a Fetch after the replies before it. File ranges are inserted at the holes.
 
 use crate::broker::handlers::fetch::{ReadResult, convert};
 use crate::broker::requests::head::{FileParts, Head};
@@ -13,7 +13,7 @@ use crate::protocol::{ErrorCode, RecordsField};
 /// The approximate size of a partition in a reply, without records.
 const PARTITION_BYTES: usize = 64;
 
-/// Writes the reply, and stores what the client now knows.
+/// Writes the reply, and stores the marks that it sends.
 pub(crate) fn write(
     head: Head,
     output: &mut Output,

@@ -13,7 +13,7 @@ use crate::broker::state::fetch_sessions::{
     CachedPartition, FetchContext, FetchSession, ReadRequest, SessionUse, SharedSession,
 };
 use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::Named;
+use crate::broker::state::lookup::NamedTopic;
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
 use crate::protocol::fetch::{FetchPartition, FetchRequest};
@@ -28,9 +28,9 @@ const FINAL_EPOCH: i32 = -1;
 pub(super) enum FetchTarget {
     /// The partitions of this request; there is no session.
     Once(FetchContext),
-    /// A session's. `full`: all partitions are answered, not only those with news. `epoch`: the one
-    /// it has while this request is its last. `forgotten`: how many partitions it had forgotten
-    /// when they were read.
+    /// The partitions of a session. `full`: the reply has all partitions, not only those that
+    /// changed. `epoch`: the session's epoch while this is its last request. `forgotten`: how many
+    /// partitions the session had forgotten when they were read.
     Session { session: Arc<SharedSession>, id: i32, full: bool, epoch: i32, forgotten: u64 },
 }
 
@@ -132,7 +132,7 @@ fn named_topic<'i>(
     id: TopicId,
     by_id: bool,
 ) -> Result<&'i Arc<TopicImage>, ErrorCode> {
-    Named { topic, id: by_id.then_some(id) }.find(image)
+    NamedTopic { topic, id: by_id.then_some(id) }.find(image)
 }
 
 fn read_request(partition: &FetchPartition) -> ReadRequest {

@@ -8,20 +8,22 @@ use std::sync::Arc;
 
 use crate::broker::errors;
 use crate::broker::handlers::produce::faults::RecordErrors;
-use crate::broker::handlers::produce::parts::Part;
-use crate::broker::handlers::produce::share::WorkerShare;
+use crate::broker::handlers::produce::inflation_budget::InflationBudget;
+use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::state::image::TopicImage;
 use crate::broker::state::lookup::led;
 use crate::broker::state::partition::{CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
-use crate::record::batch::{self, Batch, TimestampBounds, ValidationResult, ValidationRules};
+use crate::record::batch::{
+    self, Batch, TimestampBounds, TimestampType, ValidationResult, ValidationRules,
+};
 use crate::record::compression::Codec;
 use crate::record::faults::RecordFaults;
 use crate::record::walk::NO_KEY;
 use crate::record::{RecordError, convert};
-use crate::storage::{AppendError, Appended, Log, LogConfig, TimestampType};
+use crate::storage::{AppendError, Appended, Log, LogConfig};
 use crate::work;
 
 /// The first version that must bring exactly one batch of magic 2.
@@ -32,67 +34,67 @@ const ZSTD_FROM: i16 = 7;
 const KEPT: usize = 1 << 20;
 
 /// The parameters of the request that apply to all its partitions.
-pub(crate) struct Append {
+pub(crate) struct AppendRules {
     pub(crate) node: i32,
     pub(crate) version: i16,
     pub(crate) now_ms: i64,
-    /// The whole request is refused with this.
+    /// The error of the whole request.
     pub(crate) refused: Option<ErrorCode>,
-    /// The acknowledgement is one of all in-sync replicas.
+    /// Acknowledgements wait for all in-sync replicas.
     pub(crate) needs_isr: bool,
     pub(crate) may_write_internal: bool,
-    /// What the request may still cost.
-    pub(crate) share: WorkerShare,
+    /// The bytes that the request may still inflate.
+    pub(crate) budget: InflationBudget,
 }
 
 /// Why records were not staged.
-enum Refused {
+enum Refusal {
     /// They take too long for a network thread; nothing was staged.
     TakesLong,
     Code(ErrorCode),
     /// The batch is refused.
     Record(RecordError),
     /// Some of its records are refused.
-    Records(Box<Part>),
+    Records(Box<PartitionResult>),
     Append(AppendError),
 }
 
-impl From<RecordError> for Refused {
+impl From<RecordError> for Refusal {
     fn from(error: RecordError) -> Self {
         Self::Record(error)
     }
 }
 
-impl From<AppendError> for Refused {
+impl From<AppendError> for Refusal {
     fn from(error: AppendError) -> Self {
         Self::Append(error)
     }
 }
 
-impl Append {
-    /// The same, for a worker.
+impl AppendRules {
+    /// The same rules on a worker.
     pub(crate) fn on_a_worker(self) -> Self {
-        Self { share: self.share.on_a_worker(), ..self }
+        Self { budget: self.budget.on_a_worker(), ..self }
     }
 
-    /// Stages the records for one partition of `topic`; `None` where that takes this thread too
-    /// long, and nothing was staged.
+    /// Stages the records for one partition of `topic`. `None`: that takes too long on this thread,
+    /// and nothing was staged.
     pub(crate) fn partition(
         &self,
         topic: &TopicImage,
         data: &PartitionProduceData<'_>,
         scratch: &mut Vec<u8>,
-    ) -> Option<Part> {
+    ) -> Option<PartitionResult> {
         let refused = match self.stage(topic, data, scratch) {
-            Ok(part) => return Some(part),
+            Ok(result) => return Some(result),
             Err(refused) => refused,
         };
         Some(match refused {
-            Refused::TakesLong => return None,
-            Refused::Code(error) => Part::refused(error),
-            Refused::Append(error) => Part::refused(errors::of_append(&error)),
-            Refused::Records(part) => *part,
-            Refused::Record(error) => {
+            Refusal::TakesLong => return None,
+            Refusal::Code(error) => PartitionResult::refused(error),
+            Refusal::Append(error) => PartitionResult::refused(errors::of_append(&error)),
+            Refusal::Records(result) => *result,
+            Refusal::Record(error) => {
                 let record_errors = match error {
                     RecordError::Invalid { index, reason } => {
                         Some(RecordErrors::one(index, reason))
@@ -103,9 +105,9 @@ impl Append {
                     RecordError::Corrupt(reason) => Some(RecordErrors::one(-1, reason)),
                     _ => None,
                 };
-                Part {
+                PartitionResult {
                     record_errors: record_errors.map(Box::new),
-                    ..Part::refused(errors::of_record(&error))
+                    ..PartitionResult::refused(errors::of_record(&error))
                 }
             }
         })
@@ -116,20 +118,20 @@ impl Append {
         topic: &TopicImage,
         data: &PartitionProduceData<'_>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Part, Refused> {
+    ) -> Result<PartitionResult, Refusal> {
         if let Some(error) = self.refused {
-            return Err(Refused::Code(error));
+            return Err(Refusal::Code(error));
         }
         if topic.internal && !self.may_write_internal {
-            return Err(Refused::Code(ErrorCode::InvalidTopicException));
+            return Err(Refusal::Code(ErrorCode::InvalidTopicException));
         }
-        let (_, partition) = led(topic, data.index, self.node).map_err(Refused::Code)?;
+        let (_, partition) = led(topic, data.index, self.node).map_err(Refusal::Code)?;
         match partition.commit_state() {
             CommitState::TooFewInSync if self.needs_isr => {
-                return Err(Refused::Code(ErrorCode::NotEnoughReplicas));
+                return Err(Refusal::Code(ErrorCode::NotEnoughReplicas));
             }
             CommitState::CutOff if self.needs_isr => {
-                return Err(Refused::Code(ErrorCode::NotLeaderOrFollower));
+                return Err(Refusal::Code(ErrorCode::NotLeaderOrFollower));
             }
             _ => {}
         }
@@ -144,7 +146,7 @@ impl Append {
     }
 
     /// Stages the one batch of v3 and later.
-    fn only_batch<'b>(&self, bytes: &'b [u8]) -> Result<Batch<'b>, Refused> {
+    fn only_batch<'b>(&self, bytes: &'b [u8]) -> Result<Batch<'b>, Refusal> {
         let batch = Batch::parse(bytes).map_err(|error| match error {
             RecordError::Truncated { .. } => {
                 RecordError::Invalid { index: -1, reason: "there must be exactly one whole batch" }
@@ -156,29 +158,29 @@ impl Append {
             return Err(RecordError::Invalid { index: -1, reason }.into());
         }
         if batch.codec() == Codec::Zstd && self.version < ZSTD_FROM {
-            return Err(Refused::Code(ErrorCode::UnsupportedCompressionType));
+            return Err(Refusal::Code(ErrorCode::UnsupportedCompressionType));
         }
         Ok(batch)
     }
 
-    /// Records of v0-v2: of any magic, converted where they are not of magic 2. All are checked
-    /// before the first is staged.
+    /// Stages the records of v0-v2. They may have any magic and are converted to magic 2. All are
+    /// checked before the first is staged.
     fn older(
         &self,
         (topic, partition): (&TopicImage, &Arc<Partition>),
         (bytes, scratch): (&[u8], &mut Vec<u8>),
-    ) -> Result<Part, Refused> {
+    ) -> Result<PartitionResult, Refusal> {
         let config = &topic.settings.log;
         let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
         let mut converted = Vec::new();
         let is_compressed = convert::check_single_compressed(bytes)?;
-        if self.share.is_long_to_convert(bytes, is_compressed) {
-            return Err(Refused::TakesLong);
+        if self.budget.is_long_to_convert(bytes, is_compressed) {
+            return Err(Refusal::TakesLong);
         }
         self.may_inflate()?;
         let before = work::done();
         convert::to_v2(bytes, limit, &mut converted)?;
-        self.share.inflated(work::since(before));
+        self.budget.inflated(work::since(before));
         let mut checked = Vec::new();
         for batch in batch::iter(&converted) {
             let batch = batch?;
@@ -186,21 +188,24 @@ impl Append {
             checked.push((batch, validated));
         }
         // A network thread may stage the first and not the second.
-        if checked.len() > 1 && self.share.is_here() {
-            return Err(Refused::TakesLong);
+        if checked.len() > 1 && self.budget.is_here() {
+            return Err(Refusal::TakesLong);
         }
-        let mut whole: Option<Part> = None;
+        let mut whole: Option<PartitionResult> = None;
         for (batch, validated) in &checked {
-            let part = self.keep(partition, config, (batch, validated, scratch))?;
+            let result = self.keep(partition, config, (batch, validated, scratch))?;
             whole = Some(match whole {
-                None => part,
-                Some(first) => {
-                    Part { stage: part.stage, term: part.term, wanted: part.wanted, ..first }
-                }
+                None => result,
+                Some(first) => PartitionResult {
+                    stage: result.stage,
+                    term: result.term,
+                    end: result.end,
+                    ..first
+                },
             });
         }
         let nothing = RecordError::Invalid { index: -1, reason: "there are no records" };
-        whole.ok_or(Refused::Record(nothing))
+        whole.ok_or(Refusal::Record(nothing))
     }
 
     /// Checks a batch against the topic's rules.
@@ -208,16 +213,16 @@ impl Append {
         &self,
         batch: &Batch<'_>,
         (topic, partition): (&TopicImage, &Partition),
-    ) -> Result<ValidationResult, Refused> {
+    ) -> Result<ValidationResult, Refusal> {
         let settings = &topic.settings;
         let config = &settings.log;
         if batch.is_transactional() {
-            return Err(Refused::Code(ErrorCode::TransactionalIdAuthorizationFailed));
+            return Err(Refusal::Code(ErrorCode::TransactionalIdAuthorizationFailed));
         }
         if batch.size() as u64 > config.max_message_bytes {
-            return Err(Refused::Code(ErrorCode::MessageTooLarge));
+            return Err(Refusal::Code(ErrorCode::MessageTooLarge));
         }
-        let create_time = config.timestamp_type == TimestampType::Create;
+        let create_time = config.timestamp_type == TimestampType::CreateTime;
         let rules = ValidationRules {
             need_keys: config.compact,
             bounds: create_time.then_some(TimestampBounds {
@@ -226,70 +231,74 @@ impl Append {
                 after_max_ms: config.after_max_ms,
             }),
             trusts_compressed: settings.trusts_compressed,
-            inflated_max: Some(self.share.inflatable()),
+            inflated_max: Some(self.budget.inflatable()),
         };
         if batch.codec() != Codec::None {
             self.may_inflate()?;
         }
-        if !settings.trusts_compressed && self.share.is_large(batch) {
-            return Err(Refused::TakesLong);
+        if !settings.trusts_compressed && self.budget.is_large(batch) {
+            return Err(Refusal::TakesLong);
         }
         let validated =
-            batch::check(batch, &rules).map_err(|error| match self.share.ended(&error) {
-                true => Refused::TakesLong,
+            batch::check(batch, &rules).map_err(|error| match self.budget.ended(&error) {
+                true => Refusal::TakesLong,
                 false => self.refuse(error, (batch, &rules), (&topic.name, partition)),
             })?;
-        self.share.inflated(validated.inflated);
+        self.budget.inflated(validated.inflated);
         let is_recompressed = recompressed(batch, config).is_some();
-        if is_recompressed && self.share.is_long_to_recompress(batch, validated.inflated) {
-            return Err(Refused::TakesLong);
+        if is_recompressed && self.budget.is_long_to_recompress(batch, validated.inflated) {
+            return Err(Refusal::TakesLong);
         }
         Ok(validated)
     }
 
-    /// The answer to a batch that was refused for one of its records: names all of them.
+    /// The refusal of a batch with bad records: it names all of them.
     #[cold]
     fn refuse(
         &self,
         error: RecordError,
         (batch, rules): (&Batch<'_>, &ValidationRules),
         (topic, partition): (&str, &Partition),
-    ) -> Refused {
+    ) -> Refusal {
         let is_of_record = match error {
             RecordError::Invalid { index, reason } => index >= 0 && reason == NO_KEY,
             RecordError::Timestamp { index, .. } => index >= 0,
             _ => false,
         };
         if !is_of_record {
-            return Refused::Record(error);
+            return Refusal::Record(error);
         }
-        if batch.codec() != Codec::None && self.share.is_here() {
-            return Refused::TakesLong;
+        if batch.codec() != Codec::None && self.budget.is_here() {
+            return Refusal::TakesLong;
         }
-        let faults = RecordFaults::of(batch, rules, self.share.nameable());
-        self.share.named(faults.listed.len());
+        let faults = RecordFaults::of(batch, rules, self.budget.nameable());
+        self.budget.named(faults.listed.len());
         let (error, record_errors) = RecordErrors::all(&faults, (topic, partition.name.partition));
         let log_start_offset = partition.log.log_start_offset().0;
         let record_errors = Some(Box::new(record_errors));
-        Refused::Records(Box::new(Part { record_errors, log_start_offset, ..Part::refused(error) }))
+        Refusal::Records(Box::new(PartitionResult {
+            record_errors,
+            log_start_offset,
+            ..PartitionResult::refused(error)
+        }))
     }
 
-    /// Refuses what comes when the request's batches have inflated to all that they may; producers
-    /// send smaller requests then.
-    fn may_inflate(&self) -> Result<(), Refused> {
-        match self.share.is_used_up() {
-            true => Err(Refused::Code(ErrorCode::MessageTooLarge)),
+    /// Refuses a batch if the request's batches have used up their inflation budget. Producers then
+    /// send smaller requests.
+    fn may_inflate(&self) -> Result<(), Refusal> {
+        match self.budget.is_used_up() {
+            true => Err(Refusal::Code(ErrorCode::MessageTooLarge)),
             false => Ok(()),
         }
     }
 
-    /// Stages a batch, compressed anew where the topic asks for another codec.
+    /// Stages a batch. It is recompressed if the topic requires another codec.
     fn keep(
         &self,
         partition: &Arc<Partition>,
         config: &LogConfig,
         (batch, validated, scratch): (&Batch<'_>, &ValidationResult, &mut Vec<u8>),
-    ) -> Result<Part, Refused> {
+    ) -> Result<PartitionResult, Refusal> {
         let term = partition.term();
         let appended = match recompressed(batch, config) {
             None => self.stage_in(&partition.log, batch, validated)?,
@@ -305,7 +314,7 @@ impl Append {
                 appended
             }
         };
-        Ok(Part {
+        Ok(PartitionResult {
             partition: Some(Arc::clone(partition)),
             stage: Some(appended.staged),
             error: ErrorCode::None,
@@ -314,7 +323,7 @@ impl Append {
             log_append_time: appended.log_append_time,
             log_start_offset: appended.log_start_offset.0,
             term,
-            wanted: Offset(appended.last_offset.0 + 1),
+            end: Offset(appended.last_offset.0 + 1),
         })
     }
 
@@ -324,15 +333,15 @@ impl Append {
         log: &Log,
         batch: &Batch<'_>,
         validated: &ValidationResult,
-    ) -> Result<Appended, Refused> {
-        match self.share.is_here() {
-            true => log.stage_at_once(batch, validated, self.now_ms)?.ok_or(Refused::TakesLong),
+    ) -> Result<Appended, Refusal> {
+        match self.budget.is_here() {
+            true => log.stage_at_once(batch, validated, self.now_ms)?.ok_or(Refusal::TakesLong),
             false => Ok(log.stage(batch, validated, self.now_ms)?),
         }
     }
 }
 
-/// The codec that a batch is to be compressed with anew.
+/// The codec with which a batch must be recompressed; `None`: it is stored as it is.
 fn recompressed(batch: &Batch<'_>, config: &LogConfig) -> Option<u8> {
     config.compression_type.filter(|codec| *codec != batch.codec() as u8)
 }

@@ -22,13 +22,13 @@ pub(crate) struct RecordErrors {
 }
 
 impl RecordErrors {
-    /// One reason, of a record or (-1) of all.
+    /// One reason, for a record or (-1) for the whole batch.
     pub(crate) fn one(index: i32, reason: &'static str) -> Self {
         let records = if index >= 0 { vec![(index, reason.to_owned())] } else { Vec::new() };
         Self { message: reason.into(), records }
     }
 
-    /// All that is wrong with the records for a partition, and the code for it.
+    /// All faults of the records for a partition, and their error code.
     pub(crate) fn all(faults: &RecordFaults, partition: (&str, i32)) -> (ErrorCode, Self) {
         let texts =
             faults.listed.iter().map(|(index, fault)| (*index, text((*index, fault), partition)));

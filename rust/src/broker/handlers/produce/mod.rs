@@ -20,24 +20,24 @@
 
 mod append;
 mod faults;
+mod inflation_budget;
 mod long;
-mod parts;
+mod partition_result;
 mod reply;
 mod scratch;
-mod share;
 
 use std::ops::Range;
 
-use crate::broker::handlers::produce::append::Append;
+use crate::broker::handlers::produce::append::AppendRules;
+use crate::broker::handlers::produce::inflation_budget::InflationBudget;
 use crate::broker::handlers::produce::long::LongProduce;
-use crate::broker::handlers::produce::parts::Part;
+use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::handlers::produce::reply::DelayedProduce;
-use crate::broker::handlers::produce::scratch::Answer;
-pub(crate) use crate::broker::handlers::produce::scratch::Scratch;
-use crate::broker::handlers::produce::share::WorkerShare;
+use crate::broker::handlers::produce::scratch::ProduceReply;
+pub(crate) use crate::broker::handlers::produce::scratch::ProduceScratch;
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::call::{Call, Outcome, POOL_WAIT_MS};
-use crate::broker::requests::connection::{Behind, ConnectionContext};
+use crate::broker::requests::call::{Call, HandlerResult, POOL_WAIT_MS};
+use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
 use crate::broker::requests::delayed::{DelayedOperation, DelayedRequest, ThreadState};
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::reply::Replies;
@@ -48,81 +48,85 @@ use crate::protocol::ErrorCode;
 use crate::protocol::produce::ProduceRequest;
 use crate::wire::DecodeError;
 
-/// A request may name so many partitions without records for them ...
+/// A request may name this many partitions without records ...
 const MANY_PARTITIONS: usize = 10_000;
-/// ... and more only with so many bytes for each: a batch has 61 and a message 26 at least.
+/// ... and more only with this many bytes for each: a batch has at least 61 bytes, a message 26.
 const LEAST_RECORDS: usize = 24;
-/// The most parts that a thread keeps memory for.
-const KEPT_PARTS: usize = 4096;
+/// The most results that a thread keeps memory for.
+const KEPT_RESULTS: usize = 4096;
 /// The Produce requests of one event.
-pub(crate) struct Staging<'e, 's> {
+pub(crate) struct StagedRequests<'e, 's> {
     image: &'e ClusterImage,
     now_ms: i64,
-    scratch: &'s mut Scratch,
-    requests: Vec<Staged<'e>>,
+    scratch: &'s mut ProduceScratch,
+    requests: Vec<StagedRequest<'e>>,
 }
 
 /// A request whose batches are staged.
-struct Staged<'e> {
+struct StagedRequest<'e> {
     head: Head,
     message: ProduceRequest<'e>,
-    parts: Range<usize>,
+    results: Range<usize>,
 }
 
-impl<'e, 's> Staging<'e, 's> {
-    /// Nothing is staged yet.
-    pub(crate) fn new(image: &'e ClusterImage, now_ms: i64, scratch: &'s mut Scratch) -> Self {
+impl<'e, 's> StagedRequests<'e, 's> {
+    /// No request is staged yet.
+    pub(crate) fn new(
+        image: &'e ClusterImage,
+        now_ms: i64,
+        scratch: &'s mut ProduceScratch,
+    ) -> Self {
         Self { image, now_ms, scratch, requests: Vec::new() }
     }
 
-    /// Stages the batches of a request, or hands it to a worker where that takes long.
-    pub(crate) fn stage(&mut self, call: &mut Call<'_, 'e>) -> Outcome {
+    /// Stages the batches of a request, or passes it to a worker if that takes long.
+    pub(crate) fn stage(&mut self, call: &mut Call<'_, 'e>) -> HandlerResult {
         let message = ProduceRequest::decode(&mut call.reader(), call.version())?;
         let Request { head, client_id, size, .. } = call.request;
         let count: usize = message.topic_data.iter().map(|topic| topic.partition_data.len()).sum();
         if count > MANY_PARTITIONS && size / count < LEAST_RECORDS {
             return Err(DecodeError::Memory);
         }
-        let start = self.scratch.parts.len();
-        let append = Append {
+        let start = self.scratch.results.len();
+        let rules = AppendRules {
             node: call.broker.settings.load().node_id,
             version: head.version,
             now_ms: self.now_ms,
             refused: refusal(&message, head.version),
             needs_isr: !matches!(message.acks, 0 | 1),
             may_write_internal: client_id == Some("__admin_client"),
-            share: WorkerShare::of(size),
+            budget: InflationBudget::of(size),
         };
-        if !self.scratch.stage(self.image, (&append, &message, 0)) {
-            return Ok(self.hand_over(call, append, (&message, start)));
+        if !self.scratch.stage(self.image, (&rules, &message, 0)) {
+            return Ok(self.hand_over(call, rules, (&message, start)));
         }
         throttle(call, &message);
         let head = call.request.head;
-        let parts = start..self.scratch.parts.len();
-        self.requests.push(Staged { head, message, parts });
+        let results = start..self.scratch.results.len();
+        self.requests.push(StagedRequest { head, message, results });
         Ok(Flow::Go)
     }
 
-    /// Has a worker go on with a request, of which the parts from `start` on are staged. Batches
-    /// keep their order: what is staged is committed before, and what follows waits.
+    /// Passes a request to a worker; its results from `start` on are staged. Batches keep their
+    /// order: those that are staged are committed first, and later requests wait.
     fn hand_over(
         &mut self,
         call: &mut Call<'_, 'e>,
-        append: Append,
+        rules: AppendRules,
         (message, start): (&ProduceRequest<'_>, usize),
     ) -> Flow {
         let lease = call.broker.memory.lease(call.request.size);
-        if lease.is_none() && self.scratch.parts.len() == start {
-            call.session.behind = Behind::WaitsWithIt;
+        if lease.is_none() && self.scratch.results.len() == start {
+            call.session.following_frames = FollowingFrames::WaitForRetry;
             call.replies.mute(POOL_WAIT_MS);
             return Flow::Go;
         }
         throttle(call, message);
         self.scratch.commit(&mut Wakes {
-            here: Some((call.thread.index, &mut call.thread.look)),
+            here: Some((call.thread.index, &mut call.thread.to_retry)),
             waker: call.broker,
         });
-        let parts = self.scratch.parts.split_off(start);
+        let results = self.scratch.results.split_off(start);
         if self.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
             return Flow::Close;
         }
@@ -130,15 +134,15 @@ impl<'e, 's> Staging<'e, 's> {
         let long = LongProduce {
             head: call.request.head,
             body: call.request.body.to_vec(),
-            append: append.on_a_worker(),
-            parts,
+            rules: rules.on_a_worker(),
+            results,
             deadline_ms: call.broker.clock.monotonic_ms() + timeout_ms,
         };
         call.hand_over(lease, move |broker| long.run(broker));
         Flow::Hold
     }
 
-    /// Commits what is staged and answers. `Close` where an unanswered request failed.
+    /// Commits the staged batches and replies. `Close` if a request without a reply failed.
     pub(crate) fn finish(
         &mut self,
         broker: &Broker,
@@ -149,24 +153,24 @@ impl<'e, 's> Staging<'e, 's> {
             return Flow::Go;
         }
         self.scratch
-            .commit(&mut Wakes { here: Some((thread.index, &mut thread.look)), waker: broker });
+            .commit(&mut Wakes { here: Some((thread.index, &mut thread.to_retry)), waker: broker });
         let mut flow = Flow::Go;
         for request in self.requests.drain(..) {
-            let parts = self.scratch.parts.get_mut(request.parts.clone()).unwrap_or_default();
-            match Answer::of(&request.message, (request.head.version, parts)) {
-                Answer::None => {}
-                Answer::Close => flow = Flow::Close,
-                Answer::Now => {
+            let results = self.scratch.results.get_mut(request.results.clone()).unwrap_or_default();
+            match ProduceReply::of(&request.message, (request.head.version, results)) {
+                ProduceReply::None => {}
+                ProduceReply::Close => flow = Flow::Close,
+                ProduceReply::Now => {
                     let output = replies.ready();
-                    reply::write(request.head, output, (self.image, &request.message, parts));
+                    reply::write(request.head, output, (self.image, &request.message, results));
                 }
-                Answer::Later(waiting) => {
+                ProduceReply::Later(waiting) => {
                     let deadline_ms =
                         broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
                     let conn = session.peer.conn;
                     let delayed = |operation| DelayedRequest {
                         conn,
-                        slot: replies.reserve_holding(size_of_val::<[Part]>(parts)),
+                        slot: replies.reserve_holding(size_of_val::<[PartitionResult]>(results)),
                         head: request.head,
                         deadline_ms: Some(deadline_ms),
                         operation,
@@ -176,14 +180,13 @@ impl<'e, 's> Staging<'e, 's> {
                 }
             }
         }
-        self.scratch.parts.clear();
-        self.scratch.parts.shrink_to(KEPT_PARTS);
+        self.scratch.results.clear();
+        self.scratch.results.shrink_to(KEPT_RESULTS);
         flow
     }
 }
 
-/// Tells a client to wait whose requests or their bytes are more than they may be.
-/// Keeps a request that waits, and looks once more.
+/// Delays a request, and retries it if its watermarks have moved meanwhile.
 fn delay(
     thread: &mut ThreadState,
     (mut operation, delayed): (
@@ -194,7 +197,7 @@ fn delay(
 ) {
     let id = thread.delayed.name();
     if operation.begin(thread.index, id) {
-        thread.look.push(id);
+        thread.to_retry.push(id);
     }
     thread.delayed.begin(id, delayed(Box::new(operation)), session);
 }
@@ -206,7 +209,7 @@ fn throttle(call: &mut Call<'_, '_>, message: &ProduceRequest<'_>) {
     call.throttle_for_bytes();
 }
 
-/// Why a request is refused as a whole.
+/// The error of the whole request, if it has one.
 fn refusal(message: &ProduceRequest<'_>, version: i16) -> Option<ErrorCode> {
     let known_acks = matches!(message.acks, -1..=1) || version < 2 && message.acks > 1;
     if !known_acks {

@@ -1,11 +1,11 @@
-//! Replies to Produce: at once, or after waiting for watermarks.
+//! Writes the replies to Produce, at once or after their watermarks have moved.
 //!
 //! A delayed request keeps a copy of the names in it, because the connection's buffer is reused.
-//! Threads: the connection's reactor thread.
+//! Threads: the connection's network thread.
 
-use crate::broker::handlers::produce::parts::{IDS_FROM, Part, named};
+use crate::broker::handlers::produce::partition_result::{IDS_FROM, PartitionResult, named};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::delayed::{Delayed, DelayedOperation, Progress};
+use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::image::ClusterImage;
@@ -18,10 +18,10 @@ use crate::protocol::produce::{
     ProduceResponse, TopicProduceResponse,
 };
 
-/// The first version that says what is wrong with which record.
+/// The first version with record errors.
 const RECORD_ERRORS_FROM: i16 = 8;
 
-/// A request whose acknowledgements are awaited.
+/// A request that waits for its acknowledgements.
 #[derive(Debug)]
 pub(crate) struct DelayedProduce {
     acks: Acks,
@@ -32,23 +32,23 @@ pub(crate) struct DelayedProduce {
 struct DelayedTopic {
     name: String,
     id: TopicId,
-    parts: Vec<(i32, Part)>,
+    results: Vec<(i32, PartitionResult)>,
 }
 
-/// Writes the reply to a request that waits for nothing.
+/// Writes the reply to a request that does not wait.
 pub(crate) fn write(
     head: Head,
     output: &mut Output,
-    (image, message, parts): (&ClusterImage, &ProduceRequest<'_>, &[Part]),
+    (image, message, results): (&ClusterImage, &ProduceRequest<'_>, &[PartitionResult]),
 ) {
-    let mut parts = parts.iter();
+    let mut results = results.iter();
     let mut responses = Vec::with_capacity(message.topic_data.len());
     for topic in &message.topic_data {
         let found = named(topic, head.version).find(image).ok();
         let mut list = Vec::with_capacity(topic.partition_data.len());
-        for (data, part) in topic.partition_data.iter().zip(parts.by_ref()) {
-            let mut response = respond(data.index, part, head.version);
-            if part.error == ErrorCode::NotLeaderOrFollower
+        for (data, result) in topic.partition_data.iter().zip(results.by_ref()) {
+            let mut response = respond(data.index, result, head.version);
+            if result.error == ErrorCode::NotLeaderOrFollower
                 && let Some(leader) = found.and_then(|topic| topic.partition(data.index))
             {
                 response.current_leader = LeaderIdAndEpoch {
@@ -69,16 +69,16 @@ pub(crate) fn write(
     head.reply(output, |writer, version| response.encode(writer, version));
 }
 
-fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'_> {
+fn respond(index: i32, result: &PartitionResult, version: i16) -> PartitionProduceResponse<'_> {
     let mut response = PartitionProduceResponse {
         index,
-        error_code: part.error.code(),
-        base_offset: part.base_offset,
-        log_append_time_ms: part.log_append_time,
-        log_start_offset: part.log_start_offset,
+        error_code: result.error.code(),
+        base_offset: result.base_offset,
+        log_append_time_ms: result.log_append_time,
+        log_start_offset: result.log_start_offset,
         ..Default::default()
     };
-    if let (Some(record_errors), true) = (&part.record_errors, version >= RECORD_ERRORS_FROM) {
+    if let (Some(record_errors), true) = (&result.record_errors, version >= RECORD_ERRORS_FROM) {
         response.error_message = Some(&record_errors.message);
         let each = record_errors.records.iter().map(|(index, text)| BatchIndexAndErrorMessage {
             batch_index: *index,
@@ -90,51 +90,54 @@ fn respond(index: i32, part: &Part, version: i16) -> PartitionProduceResponse<'_
 }
 
 impl DelayedProduce {
-    /// What `message` waits for; `parts` are its partitions in order, and are moved out.
+    /// A delayed `message`. `results` are those of its partitions in order; they are moved out.
     pub(crate) fn new(
         acks: Acks,
         message: &ProduceRequest<'_>,
-        (version, parts): (i16, &mut [Part]),
+        (version, results): (i16, &mut [PartitionResult]),
     ) -> Self {
-        let mut parts = parts.iter_mut();
+        let mut results = results.iter_mut();
         let topics = message.topic_data.iter().map(|topic| {
-            let taken = topic.partition_data.iter().zip(parts.by_ref()).map(|(data, part)| {
-                (data.index, std::mem::replace(part, Part::refused(ErrorCode::None)))
+            let taken = topic.partition_data.iter().zip(results.by_ref()).map(|(data, result)| {
+                (data.index, std::mem::replace(result, PartitionResult::refused(ErrorCode::None)))
             });
-            let parts = taken.collect();
+            let results = taken.collect();
             let name = if version >= IDS_FROM { "" } else { topic.name };
-            DelayedTopic { name: name.to_owned(), id: topic.topic_id, parts }
+            DelayedTopic { name: name.to_owned(), id: topic.topic_id, results }
         });
         Self { acks, topics: topics.collect() }
     }
 
-    fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.topics.iter().flat_map(|topic| topic.parts.iter().map(|(_, part)| part))
+    fn results(&self) -> impl Iterator<Item = &PartitionResult> {
+        self.topics.iter().flat_map(|topic| topic.results.iter().map(|(_, result)| result))
     }
 
     /// Whether all partitions are complete.
     fn is_over(&self) -> bool {
-        self.parts().all(|part| part.is_acknowledged(self.acks) || part.failed(self.acks).is_some())
+        self.results()
+            .all(|result| result.is_acknowledged(self.acks) || result.failed(self.acks).is_some())
     }
 
-    /// The reply now. Partitions that are not committed have failed or timed out.
+    /// The reply. A partition that is not committed has failed or timed out.
     fn reply(&mut self, head: Head, (thread, id): (usize, DelayedId)) -> Output {
         let acks = self.acks;
-        for (_, part) in self.topics.iter_mut().flat_map(|topic| topic.parts.iter_mut()) {
-            if !part.is_acknowledged(acks) {
-                if let Some(partition) = &part.partition {
+        for (_, result) in self.topics.iter_mut().flat_map(|topic| topic.results.iter_mut()) {
+            if !result.is_acknowledged(acks) {
+                if let Some(partition) = &result.partition {
                     partition.forget(thread, id);
                 }
-                *part = Part::refused(part.failed(acks).unwrap_or(ErrorCode::RequestTimedOut));
+                *result = PartitionResult::refused(
+                    result.failed(acks).unwrap_or(ErrorCode::RequestTimedOut),
+                );
             }
         }
         let responses = self.topics.iter().map(|topic| {
-            let parts = topic.parts.iter();
+            let results = topic.results.iter();
             TopicProduceResponse {
                 name: &topic.name,
                 topic_id: topic.id,
-                partition_responses: parts
-                    .map(|(index, part)| respond(*index, part, head.version))
+                partition_responses: results
+                    .map(|(index, result)| respond(*index, result, head.version))
                     .collect(),
             }
         });
@@ -148,19 +151,23 @@ impl DelayedProduce {
 }
 
 impl DelayedOperation for DelayedProduce {
-    fn try_complete(mut self: Box<Self>, at: &mut Delayed<'_>, is_late: bool) -> Progress {
+    fn try_complete(
+        mut self: Box<Self>,
+        at: &mut DelayedContext<'_>,
+        is_late: bool,
+    ) -> OperationProgress {
         match self.is_over() || is_late {
-            true => Progress::Answered(self.reply(at.head, (at.thread.index, at.id))),
-            false => Progress::Waits(self),
+            true => OperationProgress::Answered(self.reply(at.head, (at.thread.index, at.id))),
+            false => OperationProgress::Waits(self),
         }
     }
 
-    /// Begins to wait at each partition that has not got so far. True where all got so far
-    /// meanwhile, or never will.
+    /// Begins to wait at each partition that is not committed. True if all are committed by now, or
+    /// never will be.
     fn begin(&mut self, thread: usize, id: DelayedId) -> bool {
-        for part in self.parts().filter(|part| !part.is_acknowledged(self.acks)) {
-            if let Some(partition) = &part.partition {
-                let wanted = part.wanted;
+        for result in self.results().filter(|result| !result.is_acknowledged(self.acks)) {
+            if let Some(partition) = &result.partition {
+                let wanted = result.end;
                 partition.wait(Waiter { acks: self.acks, wanted, thread, delayed: id });
             }
         }
@@ -168,7 +175,7 @@ impl DelayedOperation for DelayedProduce {
     }
 
     fn cancel(&self, _: &Broker, thread: usize, id: DelayedId) {
-        for partition in self.parts().filter_map(|part| part.partition.as_ref()) {
+        for partition in self.results().filter_map(|result| result.partition.as_ref()) {
             partition.forget(thread, id);
         }
     }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::broker::handlers::produce::append::Append;
-use crate::broker::handlers::produce::parts::{Part, named};
+use crate::broker::handlers::produce::append::AppendRules;
+use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
 use crate::broker::handlers::produce::reply::DelayedProduce;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::{Acks, Partition};
@@ -18,87 +18,93 @@ use crate::storage::Stage;
 /// How many of the last partitions to commit are searched for a repeated one.
 const LOOK_BACK: usize = 4;
 
-/// Buffers that one reactor thread reuses from event to event.
+/// Buffers that one network thread reuses from event to event.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    pub(crate) parts: Vec<Part>,
+pub(crate) struct ProduceScratch {
+    pub(crate) results: Vec<PartitionResult>,
     pub(crate) commits: Vec<(Arc<Partition>, Stage)>,
     pub(crate) converted: Vec<u8>,
 }
 
 /// How a request is answered after its batches are committed.
-pub(crate) enum Answer {
+pub(crate) enum ProduceReply {
     /// No reply: acks=0.
     None,
-    /// No reply (acks=0), and it failed: the connection is closed.
+    /// No reply (acks=0), but the request failed: the connection is closed.
     Close,
     Now,
-    /// When watermarks have passed its records.
+    /// After the watermarks have passed its records.
     Later(DelayedProduce),
 }
 
-impl Answer {
-    /// Of a request of some version whose parts are these. They are moved out where it is late.
-    pub(crate) fn of(message: &ProduceRequest<'_>, (version, parts): (i16, &mut [Part])) -> Self {
+impl ProduceReply {
+    /// How the request `message` with these results is answered. They are moved out if it is
+    /// delayed.
+    pub(crate) fn of(
+        message: &ProduceRequest<'_>,
+        (version, results): (i16, &mut [PartitionResult]),
+    ) -> Self {
         let acks = match message.acks {
-            0 if parts.iter().any(|part| part.error != ErrorCode::None) => return Self::Close,
+            0 if results.iter().any(|result| result.error != ErrorCode::None) => {
+                return Self::Close;
+            }
             0 => return Self::None,
             1 => Acks::Leader,
             _ => Acks::All,
         };
-        match parts.iter().all(|part| part.is_acknowledged(acks)) {
+        match results.iter().all(|result| result.is_acknowledged(acks)) {
             true => Self::Now,
-            false => Self::Later(DelayedProduce::new(acks, message, (version, parts))),
+            false => Self::Later(DelayedProduce::new(acks, message, (version, results))),
         }
     }
 }
 
-impl Scratch {
-    /// Stages the parts of a request from number `from` on. False where one of them takes this
-    /// thread too long: those before it are staged.
+impl ProduceScratch {
+    /// Stages the partitions of a request from number `from` on. False if one of them takes too
+    /// long on this thread: those before it are staged.
     pub(crate) fn stage(
         &mut self,
         image: &ClusterImage,
-        (append, message, from): (&Append, &ProduceRequest<'_>, usize),
+        (rules, message, from): (&AppendRules, &ProduceRequest<'_>, usize),
     ) -> bool {
         let mut skip = from;
         for topic in &message.topic_data {
-            let found = named(topic, append.version).find(image);
+            let found = named(topic, rules.version).find(image);
             for data in &topic.partition_data {
                 if skip > 0 {
                     skip -= 1;
                     continue;
                 }
-                let part = match found {
-                    Ok(found) => append.partition(found, data, &mut self.converted),
-                    Err(error) => Some(Part::refused(error)),
+                let result = match found {
+                    Ok(found) => rules.partition(found, data, &mut self.converted),
+                    Err(error) => Some(PartitionResult::refused(error)),
                 };
-                let Some(part) = part else { return false };
-                self.commit_later(&part);
-                self.parts.push(part);
+                let Some(result) = result else { return false };
+                self.commit_later(&result);
+                self.results.push(result);
             }
         }
         true
     }
 
-    /// Writes what is staged, moves watermarks, and puts failures into the parts.
+    /// Writes the staged batches, moves watermarks, and stores failures in the results.
     pub(crate) fn commit(&mut self, wakes: &mut Wakes<'_>) {
         for (partition, stage) in self.commits.drain(..) {
             if partition.log.commit(stage).is_err() {
-                // Part of it may have been written before the failure: each stage knows.
-                let parts = self.parts.iter_mut().filter(|part| {
-                    part.partition.as_ref().is_some_and(|other| Arc::ptr_eq(other, &partition))
+                // Some stages may have been written before the failure: each knows its own result.
+                let results = self.results.iter_mut().filter(|result| {
+                    result.partition.as_ref().is_some_and(|other| Arc::ptr_eq(other, &partition))
                 });
-                parts.for_each(Part::settle);
+                results.for_each(PartitionResult::settle);
             }
             partition.advance(wakes);
         }
     }
 
-    /// Notes what a part needs committed. A partition that several batches of the event went to is
-    /// noted once, with the last of them.
-    pub(crate) fn commit_later(&mut self, part: &Part) {
-        let (Some(partition), Some(stage)) = (&part.partition, part.stage) else { return };
+    /// Notes that a result's stage must be committed. A partition with several batches in the event
+    /// is noted once, with the last of them.
+    pub(crate) fn commit_later(&mut self, result: &PartitionResult) {
+        let (Some(partition), Some(stage)) = (&result.partition, result.stage) else { return };
         let recent = self.commits.iter_mut().rev().take(LOOK_BACK);
         match recent.into_iter().find(|(other, _)| Arc::ptr_eq(other, partition)) {
             Some((_, last)) => *last = stage,

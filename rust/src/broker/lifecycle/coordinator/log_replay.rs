@@ -1,4 +1,4 @@
-//! Reads a coordinator's log in order and yields the records that count.
+//! Reads a coordinator's log in order and yields the records that take effect.
 //!
 //! Records are read in place, in chunks; compressed batches are inflated. Records of a transaction
 //! wait for its marker. They are yielded if it was committed, and dropped if it was aborted or
@@ -82,7 +82,7 @@ impl<R: ShardReplay> LogReplay<R> {
         }
     }
 
-    /// Takes over the batches of a chunk, whose last one may be cut. Returns the offset after them.
+    /// Replays the batches of a chunk. The last one may be cut. Returns the offset after them.
     fn chunk(&mut self, bytes: &[u8]) -> Result<Option<Offset>, ReplayError> {
         let mut next = None;
         for batch in batch::iter(bytes) {
@@ -97,7 +97,7 @@ impl<R: ShardReplay> LogReplay<R> {
                 }
                 Err(RecordError::Truncated { .. }) => break,
                 Err(RecordError::Magic(_)) if next.is_none() => return self.older(bytes),
-                // Read again from here, as the first of a chunk.
+                // The next chunk begins here.
                 Err(RecordError::Magic(_)) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -105,7 +105,7 @@ impl<R: ShardReplay> LogReplay<R> {
         Ok(next)
     }
 
-    /// The same for the old formats.
+    /// Replays messages of the old formats.
     fn older(&mut self, bytes: &[u8]) -> Result<Option<Offset>, ReplayError> {
         let (mut next, mut rest, mut held) = (None, bytes, Vec::new());
         loop {

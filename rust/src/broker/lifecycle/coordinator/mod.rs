@@ -22,11 +22,11 @@ pub(crate) trait ShardReplay: Default {
     /// The name of the loading thread.
     const THREAD: &'static str;
 
-    /// Applies the next record. Records of open or aborted transactions are left out.
+    /// Applies the next record. It is not called for records of open or aborted transactions.
     fn record(&mut self, key: Option<&[u8]>, value: Option<&[u8]>);
 
-    /// Installs the state in the shard at the end of the log. Called under the shard's lock;
-    /// requests are served afterwards.
+    /// Installs the replayed state in the shard. It is called at the end of the log, under the
+    /// shard's lock; requests are served afterwards.
     fn take_over(
         self,
         broker: &Broker,

@@ -4,9 +4,9 @@
 //! A reply is sent when the logs of its groups are committed up to the log end at the time of the
 //! decision. No client learns of state that a crash could undo. A reply without records waits for
 //! the records before it. A reply that belongs to no group waits until all appends of the same call
-//! have succeeded or failed. If an append fails, nothing of its group in this call takes effect:
-//! neither the snapshot nor any reply that waits for it, even if that names other groups too. Its
-//! tickets stay open, and the policy is told.
+//! have succeeded or failed. If an append fails, this call publishes no snapshot of its group and
+//! sends no reply that waits for the group, even if the reply waits for other groups too. The
+//! tickets of those replies stay open, and the policy learns of the failure.
 //! Threads: the policy's. Replies are sent by the thread that moves the high watermark.
 //! Not promised: that every reply is sent. If the log is lost, the connection is closed.
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::broker::policy::{Event, Ticket};
 use crate::broker::requests::broker::Broker;
-use crate::broker::requests::decisions::{Answered, Question, TicketHolder};
+use crate::broker::requests::decisions::{PolicyAnswer, PolicyRequest, TicketHolder};
 use crate::broker::requests::delayed::Wake;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Mailbox;
@@ -27,7 +27,7 @@ use crate::protocol::value::{Value, ValueError};
 
 /// The policy's decisions on the events of one turn.
 #[derive(Clone, Debug, Default)]
-pub struct Decided {
+pub struct PolicyDecisions {
     /// The records to append, by group, in order.
     pub records: Vec<(String, GroupRecord)>,
     /// The new snapshot of each group. `None`: the group is gone. If a group has two, a member that
@@ -37,7 +37,7 @@ pub struct Decided {
     pub replies: Vec<(Ticket, Value, Vec<String>)>,
 }
 
-/// An answer that is no valid response of its API. The whole call has no effect.
+/// An answer that is no valid response of its API. Then the whole call has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("replies.{index}: {error}")]
 pub struct WrongReply {
@@ -47,31 +47,31 @@ pub struct WrongReply {
     pub error: ValueError,
 }
 
-/// A reply that is ready to leave, or a slice of a request that may be asked for.
+/// A reply that is ready to be sent, or the next slice of a request.
 struct PendingResponse {
     thread: usize,
     delayed: DelayedId,
-    content: Content,
+    content: ResponseContent,
 }
 
-enum Content {
+enum ResponseContent {
     Reply(Output),
     Next(Box<Event>),
 }
 
 /// An encoded answer and its request.
-struct Encoded {
+struct EncodedAnswer {
     ticket: Ticket,
     groups: Vec<String>,
     thread: usize,
     delayed: DelayedId,
-    question: Arc<Question>,
-    answered: Answered,
+    question: Arc<PolicyRequest>,
+    answered: PolicyAnswer,
 }
 
 /// Replies that wait for logs.
 struct PendingResponses {
-    /// How many logs are neither committed nor lost yet.
+    /// The number of logs that are not yet committed or lost.
     left: usize,
     /// Whether a required log is lost.
     lost: bool,
@@ -79,10 +79,10 @@ struct PendingResponses {
 }
 
 impl Broker {
-    /// Applies the policy's decisions in the order of [`Decided`]. Returns the groups whose append
-    /// failed.
-    pub fn coordinate(&self, decided: Decided) -> Result<Vec<String>, WrongReply> {
-        let Decided { records, snapshots, replies } = decided;
+    /// Applies the policy's decisions in the order of [`PolicyDecisions`]. Returns the groups whose
+    /// append failed.
+    pub fn coordinate(&self, decided: PolicyDecisions) -> Result<Vec<String>, WrongReply> {
+        let PolicyDecisions { records, snapshots, replies } = decided;
         let answers = self.encode(replies)?;
         let mut places: HashMap<String, AppendedAt> = HashMap::new();
         let mut failed: HashSet<String> = HashSet::new();
@@ -149,39 +149,39 @@ impl Broker {
     fn encode(
         &self,
         replies: Vec<(Ticket, Value, Vec<String>)>,
-    ) -> Result<Vec<Encoded>, WrongReply> {
+    ) -> Result<Vec<EncodedAnswer>, WrongReply> {
         let mut answers = Vec::with_capacity(replies.len());
         for (index, (ticket, response, groups)) in replies.into_iter().enumerate() {
             let Some(TicketHolder::Request { thread, delayed, question }) =
-                self.tickets.look(ticket)
+                self.tickets.purpose(ticket)
             else {
                 continue;
             };
             let answered = question.answered(&response);
             let answered = answered.map_err(|error| WrongReply { index, error })?;
-            answers.push(Encoded { ticket, groups, thread, delayed, question, answered });
+            answers.push(EncodedAnswer { ticket, groups, thread, delayed, question, answered });
         }
         Ok(answers)
     }
 
-    /// The reply or slice that an answer becomes, and the groups whose logs it waits for. The last
+    /// The reply or the next slice for an answer, and the groups whose logs it waits for. The last
     /// answer closes its ticket. `None` if no request waits for it.
-    fn pending_response(&self, answer: Encoded) -> Option<(Vec<String>, PendingResponse)> {
-        let Encoded { ticket, groups, thread, delayed, question, answered } = answer;
+    fn pending_response(&self, answer: EncodedAnswer) -> Option<(Vec<String>, PendingResponse)> {
+        let EncodedAnswer { ticket, groups, thread, delayed, question, answered } = answer;
         let output = match answered {
-            Answered::Whole(output) => output,
-            Answered::Slice(part) => match question.proceed(ticket, part) {
+            PolicyAnswer::Whole(output) => output,
+            PolicyAnswer::Slice(part) => match question.proceed(ticket, part) {
                 Ok(next) => {
                     return Some((
                         groups,
-                        PendingResponse { thread, delayed, content: Content::Next(next) },
+                        PendingResponse { thread, delayed, content: ResponseContent::Next(next) },
                     ));
                 }
                 Err(output) => output,
             },
         };
         self.tickets.close(ticket)?;
-        Some((groups, PendingResponse { thread, delayed, content: Content::Reply(output) }))
+        Some((groups, PendingResponse { thread, delayed, content: ResponseContent::Reply(output) }))
     }
 
     /// Publishes the snapshots in order, except those of groups whose append failed.
@@ -194,8 +194,8 @@ impl Broker {
         }
     }
 
-    /// Sends once it is known of each log whether it is committed that far. Where one is lost, the
-    /// connections are closed instead if that `matters`.
+    /// Sends the responses once each log is committed that far or lost. If one is lost and that
+    /// `matters`, the connections are closed instead.
     fn send_after(&self, logs: &[AppendedAt], matters: bool, responses: Vec<PendingResponse>) {
         if logs.is_empty() {
             return self.send(responses, false);
@@ -222,16 +222,16 @@ impl Broker {
     fn send(&self, responses: Vec<PendingResponse>, lost: bool) {
         for PendingResponse { thread, delayed, content } in responses {
             let wake = match content {
-                Content::Reply(output) if !lost => Wake::Answer(delayed, output),
-                Content::Next(event) if !lost => {
+                ResponseContent::Reply(output) if !lost => Wake::Answer(delayed, output),
+                ResponseContent::Next(event) if !lost => {
                     self.policy.submit(*event);
                     continue;
                 }
-                Content::Next(event) => {
+                ResponseContent::Next(event) => {
                     self.tickets.close(event.ticket);
                     Wake::Fail(delayed)
                 }
-                Content::Reply(_) => Wake::Fail(delayed),
+                ResponseContent::Reply(_) => Wake::Fail(delayed),
             };
             Mailbox::post(self, thread, wake);
         }

@@ -9,8 +9,9 @@
 //! is a consumer group (KIP-848)    from its commit, if no member subscribes to the topic
 //! otherwise                        not at all
 //! ```
-//! An offset with its own expiry timestamp expires by that only. The policy is told of empty groups
-//! without offsets (`OffsetsExpired`). Offsets of deleted topics are removed at once.
+//! An offset with its own expiry timestamp expires by that only. The policy gets the event
+//! `OffsetsExpired` for an empty group without offsets. Offsets of deleted topics are removed at
+//! once.
 //! Threads: the log scheduler's, and that of a delta. A shard's lock is held for a slice of
 //!     [`SLICE`] offsets; requests that wait for it come between two slices.
 //! Not promised: that an offset is removed before the next round.
@@ -23,13 +24,13 @@ use parking_lot::MutexGuard;
 use crate::broker::policy::Event;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::groups::offset_scan::OffsetScan;
-use crate::broker::state::groups::offsets::{GroupOffsets, Key, StoredOffset};
+use crate::broker::state::groups::offsets::{GroupOffsets, OffsetKey, StoredOffset};
 use crate::broker::state::groups::records::RecordBuilder;
 use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory};
 use crate::broker::state::waking::Wakes;
 use crate::protocol::value::Value;
 
-/// How many offsets are looked at under one hold of a shard's lock, or groups without offsets.
+/// How many offsets, or groups without offsets, are checked under one hold of a shard's lock.
 const SLICE: usize = 512;
 
 impl Broker {
@@ -115,7 +116,12 @@ impl Broker {
 
 impl GroupShard {
     /// Appends tombstones for `keys`, as many as possible. Returns the groups without offsets.
-    fn forget(&self, memory: &mut GroupShardMemory, keys: Vec<Key>, now_ms: i64) -> Vec<Arc<str>> {
+    fn forget(
+        &self,
+        memory: &mut GroupShardMemory,
+        keys: Vec<OffsetKey>,
+        now_ms: i64,
+    ) -> Vec<Arc<str>> {
         if keys.is_empty() {
             return Vec::new();
         }

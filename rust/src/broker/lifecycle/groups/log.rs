@@ -107,8 +107,8 @@ impl Broker {
         self.groups.shards.is_loading()
     }
 
-    /// Whether a request must wait: it concerns groups, and the groups of this start are still
-    /// being loaded.
+    /// Whether a request must wait: it concerns groups, and the groups are still being loaded after
+    /// the start.
     pub(crate) fn waits_for_groups(&self, api: &Api) -> bool {
         let until_ms = self.groups.wait_until_ms.load(Ordering::Relaxed);
         if until_ms == 0 || !is_on_groups(api.key) {
@@ -121,8 +121,8 @@ impl Broker {
         self.groups_loading()
     }
 
-    /// Reads groups again that the policy lost: `GroupsLoaded` names each of them, with null where
-    /// the log has nothing. Those that live elsewhere are named by `GroupsUnloaded`.
+    /// Reads groups again that the policy lost. `GroupsLoaded` names each of them, with null if the
+    /// log has no record of it. `GroupsUnloaded` names those that another broker coordinates.
     pub fn reload_groups(&self, group_ids: &[String]) {
         let mut elsewhere = Vec::new();
         for group_id in group_ids {
@@ -139,7 +139,8 @@ impl Broker {
         self.unloaded(elsewhere.into_iter());
     }
 
-    /// Tells the policy of groups that are not on this broker or must be replayed.
+    /// Sends the policy the event `GroupsUnloaded` for groups that are not on this broker or must
+    /// be replayed.
     pub(crate) fn unloaded<'g>(&self, groups: impl ExactSizeIterator<Item = &'g str>) {
         if groups.len() > 0 {
             let names = groups.map(|group_id| Value::Str(group_id.to_owned())).collect();

@@ -4,7 +4,7 @@
 //!
 //! A group that the policy has lost is read again in the same way, without its offsets. Other
 //! groups are not delayed by that.
-//! Not promised: that every record is understood. A malformed one is skipped with a warning.
+//! A malformed record is skipped with a warning.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use crate::broker::policy::Event;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::kinds;
-use crate::broker::state::groups::offsets::Offsets;
-use crate::broker::state::groups::records::{self, Read as Record};
+use crate::broker::state::groups::offsets::ShardOffsets;
+use crate::broker::state::groups::records::{self, GroupRecordView as Record};
 use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory, ShardGroups};
 use crate::protocol::value::Value;
 
 /// The records of a partition of the offsets topic.
 #[derive(Debug, Default)]
 pub(crate) struct GroupReplay {
-    offsets: Offsets,
+    offsets: ShardOffsets,
     /// The newest metadata of each classic group.
     groups: HashMap<Box<str>, Box<[u8]>>,
     /// The newest record of each key of each consumer group.
@@ -81,7 +81,7 @@ impl ShardReplay for GroupReplay {
         }
         let records = broker.records(&self.consumers);
         if !loaded.is_empty() || !records.is_empty() {
-            // Before anybody can ask for these groups.
+            // This precedes all requests for these groups.
             let fields = vec![
                 ("partition".into(), Value::Int(i64::from(shard.index))),
                 ("groups".into(), Value::List(loaded)),

@@ -1,6 +1,6 @@
 //! The state of a coordinator in memory and its log: the part that group and transaction
-//! coordinators share, like Kafka's `CoordinatorRuntime`. Nothing here decides or knows the meaning
-//! of a record.
+//! coordinators share, like Kafka's `CoordinatorRuntime`. It makes no decision and does not know
+//! the meaning of a record.
 //!
 //! ```text
 //! shard   one partition of the coordinator's topic: its state, its lock, appends

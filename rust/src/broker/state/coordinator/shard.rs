@@ -56,7 +56,7 @@ pub(crate) struct ShardMemory<S> {
     pub(crate) end: Offset,
     /// A replay that ends before this offset reads on.
     pub(crate) replay_until: Offset,
-    /// Whether a thread replays it, or will.
+    /// Whether a thread replays it or will replay it.
     pub(crate) is_replaying: bool,
 }
 
@@ -74,9 +74,9 @@ pub struct AppendedAt {
 /// Why a batch of a coordinator was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotAppended {
-    /// It is larger than the topic's `max.message.bytes`, or no batch at all.
+    /// It is larger than the topic's `max.message.bytes`, or it cannot be encoded.
     TooLarge,
-    /// The log takes nothing: the disk failed, or another broker leads it.
+    /// The log refuses appends: the disk failed, or another broker leads it.
     NotCoordinator,
     /// Too few replicas are in sync.
     NotEnoughReplicas,
@@ -93,7 +93,7 @@ impl AppendedAt {
         !self.partition.can_commit() && !self.is_committed()
     }
 
-    /// Whether it never will be committed: this broker ceased to lead, or the disk failed.
+    /// Whether it will never be committed: this broker ceased to lead, or the disk failed.
     pub(crate) fn is_lost(&self) -> bool {
         let is_over = self.partition.term() != self.term || self.partition.log.is_offline();
         is_over && !self.is_committed()
@@ -101,7 +101,7 @@ impl AppendedAt {
 }
 
 impl<S: Default> CoordinatorShard<S> {
-    /// A shard that is ready if its log is empty, else to be replayed.
+    /// A shard. It is ready if its log is empty, else it must be replayed.
     pub(crate) fn new(index: i32, partition: Arc<Partition>) -> Self {
         let end = partition.log.log_end_offset();
         let is_replaying = partition.log.log_start_offset() != end;
@@ -131,7 +131,7 @@ impl<S: Default> CoordinatorShard<S> {
         *memory = ShardMemory::default();
     }
 
-    /// Errors: why requests are not served.
+    /// Whether requests are served. Errors: the code that they get otherwise.
     pub(crate) fn check_ready(&self) -> Result<(), ErrorCode> {
         match self.state() {
             CoordinatorState::Loading => Err(ErrorCode::CoordinatorLoadInProgress),
@@ -151,7 +151,7 @@ impl<S: Default> CoordinatorShard<S> {
         self.check_ready().map(|()| memory)
     }
 
-    /// Where the coordinator's records end now.
+    /// The present end of the coordinator's records.
     pub(crate) fn end(&self, memory: &ShardMemory<S>) -> AppendedAt {
         let partition = Arc::clone(&self.partition);
         AppendedAt { partition, term: self.term, end: memory.end }

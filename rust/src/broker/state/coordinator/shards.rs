@@ -27,7 +27,8 @@ pub(crate) struct CoordinatorShards<S> {
 pub(crate) struct ShardChanges<S> {
     /// Shards with records to replay.
     pub(crate) to_load: Vec<Arc<CoordinatorShard<S>>>,
-    /// Partitions that this broker coordinates no more, or under another number of partitions.
+    /// Partitions that this broker no longer coordinates; all of its partitions if the number of
+    /// partitions changed.
     pub(crate) unloaded: Vec<i32>,
     /// How many partitions the topic had before.
     pub(crate) partitions_before: usize,
@@ -54,7 +55,7 @@ impl<S: Default> CoordinatorShards<S> {
     pub(crate) fn follow(&self, topic: Option<&TopicImage>, node: i32) -> ShardChanges<S> {
         let before = self.all.load_full();
         let partitions = topic.map(|topic| topic.partitions.as_slice()).unwrap_or_default();
-        // With another number of partitions each key lives elsewhere.
+        // If the number of partitions changed, each key belongs to another partition.
         let kept = if partitions.len() == before.len() { before.as_slice() } else { &[] };
         let mut to_load = Vec::new();
         let shard = |(index, image): (i32, &PartitionImage)| {
@@ -87,7 +88,7 @@ impl<S: Default> CoordinatorShards<S> {
         all.get(partition_for(key, all.len()))?.clone()
     }
 
-    /// The shard of a key. Errors: why requests for it are not served.
+    /// The shard of a key. Errors: the code that requests for it get.
     pub(crate) fn ready_of(&self, key: &str) -> Result<Arc<CoordinatorShard<S>>, ErrorCode> {
         let shard = self.of(key).ok_or(ErrorCode::NotCoordinator)?;
         shard.check_ready().map(|()| shard)

@@ -1,11 +1,11 @@
-//! What a Fetch reads: its partitions, each with the client's request and its place on this broker.
+//! The partitions that a Fetch reads, each with the client's request and the local partition.
 //!
 //! Threads: a context belongs to one request, or to a session under that session's lock.
 
 use std::sync::Arc;
 
 use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::{Named, hosted, led};
+use crate::broker::state::lookup::{NamedTopic, hosted, led};
 use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
@@ -21,11 +21,11 @@ pub(crate) struct FetchContext {
     pub(crate) reads_any_replica: bool,
     /// By number; `None` where a partition was forgotten.
     pub(crate) entries: Vec<Option<CachedPartition>>,
-    /// Numbers of the entries to look at, each once.
+    /// The numbers of the entries to read, each once.
     pub(crate) active: Vec<u32>,
     /// When a follower's progress was last reported to the partitions that are not active.
     pub(crate) reported_ms: i64,
-    /// Where to begin, so that all partitions get their turn.
+    /// The entry to begin with, so that all partitions get their turn.
     pub(crate) next: u32,
     /// The image that the entries were resolved with.
     pub(crate) image_number: u64,
@@ -40,7 +40,7 @@ pub(crate) struct CachedPartition {
     pub(crate) id: TopicId,
     pub(crate) partition: i32,
     pub(crate) request: ReadRequest,
-    /// The partition and its leader epoch, or why it cannot be read here.
+    /// The partition and its leader epoch, or the error if it cannot be read here.
     pub(crate) local: Result<(Arc<Partition>, Epoch), ErrorCode>,
     /// The leader, for clients that ask the wrong broker.
     pub(crate) leader: (i32, Epoch),
@@ -168,7 +168,7 @@ impl FetchContext {
         }
     }
 
-    /// Collects changes no more.
+    /// Ends the collection of changes.
     pub(crate) fn end_watch(&mut self) {
         let Some(watch) = self.watch.take() else { return };
         for partition in self.entries.iter().flatten().filter_map(CachedPartition::partition) {
@@ -192,12 +192,12 @@ impl CachedPartition {
     /// Looks the partition up in `image`.
     fn resolve(&mut self, by_id: bool, (image, node, any): (&ClusterImage, i32, bool)) {
         let id = by_id.then_some(self.id);
-        let topic = Named { topic: &self.topic, id }.find(image);
+        let topic = NamedTopic { topic: &self.topic, id }.find(image);
         self.resolve_in(topic, (node, any));
     }
 
-    /// Looks the partition up in its topic, or notes why there is none. `any`: its replica here
-    /// need not be the leader.
+    /// Looks the partition up in its topic, or notes the error. `any`: a follower on this broker
+    /// will do.
     pub(crate) fn resolve_in(
         &mut self,
         topic: Result<&Arc<TopicImage>, ErrorCode>,

@@ -1,26 +1,27 @@
-//! What clients said they read (KIP-227): so that a Fetch names only what changed, and its answer
-//! too.
+//! Fetch sessions (KIP-227): the broker remembers the partitions that a client reads, so that
+//! requests and replies name only those that changed.
 //!
-//! A session is a [`FetchContext`] under an id. Its partitions are numbered; those that may have
-//! something to say are *active*: changed since they were looked at, named by the request, or with
-//! records or an error at the last look. An idle poll looks at the active ones only, and there are
-//! none.
-//! Limits: `max.incremental.fetch.session.cache.slots` sessions. When full, the one unused longest
-//! goes if that is two minutes; else one smaller than the newcomer that has lived two minutes; else
-//! the newcomer gets none (id 0) and goes on with full fetches. So does who names more than
-//! `krust.fetch.session.max.partitions`, or what would make all sessions together larger than
-//! `krust.fetch.session.cache.max.partitions`; a session that grows beyond ends (70).
-//! A session ends with the connection that it was used through last.
+//! A session is a [`FetchContext`] with an id. Its partitions are numbered. A partition is *active*
+//! if the next Fetch must read it: it changed since the last read, the request names it, or the
+//! last read returned records or an error. An idle poll has no active partition to read.
+//! Limits: `max.incremental.fetch.session.cache.slots` sessions. If the cache is full, a new
+//! session evicts the one that was unused longest, if for two minutes; else a smaller one that
+//! is two minutes old; else the client gets no session (id 0) and continues with full fetches.
+//! A client also gets none for more than `krust.fetch.session.max.partitions`, or if all
+//! sessions together would exceed `krust.fetch.session.cache.max.partitions`. A session that
+//! grows beyond these limits ends (70). A session ends when the connection closes that used it
+//! last.
 //! Memory: a partition of a session takes about 153 bytes: 112 as an [`CachedPartition`], 4 in
-//! `active`, 16 and 5 in lists of watches, about 14 in the map of numbers. Of its newest records
-//! the log keeps up to 2 KiB (`storage/log/recent`).
-//! Epochs: a new session answers epoch 0 and expects 1, 2, ..; after 2^31-1 comes 1.
-//! Files: `context` is what a Fetch reads, `session` finds its partitions, all sessions are here.
+//! `active`, 16 and 5 in lists of watches, about 14 in the map of numbers. The log keeps up to 2
+//! KiB of the partition's newest records in memory (`storage/log/recent`).
+//! Epochs: a request with epoch 0 creates a session; the next ones have 1, 2, ..; 1 follows 2^31-1.
+//! Files: `context` has the partitions of a Fetch, `session` finds them by name or id, and this
+//! file has all sessions.
 //! Threads: the cache has one lock, each session its own. A session's lock is taken before the
 //! cache's, never after. A connection remembers the sessions it uses ([`ConnectionSessions`]), so
-//! a Fetch takes the cache's lock only if it creates, resizes or ends a session. What takes longer
-//! the more partitions a session has is done without the cache's lock.
-//! Not promised: privileged places for followers.
+//! a Fetch takes the cache's lock only if it creates, resizes or ends a session. Work that grows
+//! with the partitions of a session is done without the cache's lock.
+//! Not promised: priority for the sessions of followers.
 
 mod context;
 mod session;
@@ -37,7 +38,7 @@ pub(crate) use crate::broker::state::fetch_sessions::context::{
 pub(crate) use crate::broker::state::fetch_sessions::session::FetchSession;
 use crate::protocol::ErrorCode;
 
-/// A session in use less than this ago keeps its place.
+/// A session that was used less than this long ago is not evicted.
 const EVICTION_MS: i64 = 120_000;
 
 /// A session as the cache, its connections and its delayed fetches share it.
@@ -56,7 +57,7 @@ pub(crate) struct ConnectionSessions {
     by_id: Vec<(i32, Weak<SharedSession>)>,
 }
 
-/// Which session a request resumes, and who asks.
+/// The session that a request resumes, and the connection of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionUse {
     pub(crate) id: i32,
@@ -68,7 +69,7 @@ pub(crate) struct SessionUse {
     pub(crate) now_ms: i64,
 }
 
-/// How much sessions may hold.
+/// The limits of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
     /// `max.incremental.fetch.session.cache.slots`.
@@ -87,25 +88,25 @@ impl Default for SessionLimits {
 
 /// All sessions.
 pub(crate) struct FetchSessions {
-    cache: Mutex<Cache>,
+    cache: Mutex<SessionCache>,
 }
 
 /// Invariant: partitions = sum of the sizes of all sessions.
-struct Cache {
+struct SessionCache {
     limits: SessionLimits,
     next_id: i32,
-    sessions: HashMap<i32, Cached>,
+    sessions: HashMap<i32, CachedSession>,
     partitions: usize,
 }
 
-struct Cached {
+struct CachedSession {
     session: Arc<SharedSession>,
     created_ms: i64,
     size: usize,
 }
 
 impl SharedSession {
-    /// What the session reads.
+    /// Locks the session.
     pub(crate) fn lock(&self) -> MutexGuard<'_, FetchSession> {
         self.session.lock()
     }
@@ -137,10 +138,10 @@ impl ConnectionSessions {
     }
 }
 
-impl Cache {
-    /// Makes room for a session of `size` partitions. Returns its id and the session evicted for
-    /// it; `None` if there is no room.
-    fn place(&mut self, size: usize, now_ms: i64) -> Option<(i32, Option<Cached>)> {
+impl SessionCache {
+    /// Reserves an id for a session of `size` partitions. Returns the id and the session that was
+    /// evicted for it; `None` if the cache has no room.
+    fn place(&mut self, size: usize, now_ms: i64) -> Option<(i32, Option<CachedSession>)> {
         if size > self.limits.session_partitions {
             return None;
         }
@@ -163,7 +164,7 @@ impl Cache {
         }
     }
 
-    fn take(&mut self, id: i32) -> Option<Cached> {
+    fn take(&mut self, id: i32) -> Option<CachedSession> {
         let cached = self.sessions.remove(&id)?;
         self.partitions -= cached.size;
         Some(cached)
@@ -174,7 +175,7 @@ impl FetchSessions {
     /// A cache without sessions.
     pub(crate) fn new(limits: SessionLimits) -> Self {
         let sessions = HashMap::default();
-        Self { cache: Mutex::new(Cache { limits, next_id: 0, sessions, partitions: 0 }) }
+        Self { cache: Mutex::new(SessionCache { limits, next_id: 0, sessions, partitions: 0 }) }
     }
 
     /// Replaces the limits. Sessions beyond them stay until they are evicted.
@@ -226,9 +227,9 @@ impl FetchSessions {
         Ok((session, next_epoch))
     }
 
-    /// Says how many partitions a session has from now on. An error: they are more than it may
-    /// have, and it has left the cache.
-    fn resize(&self, id: i32, size: usize) -> Result<(), TooLarge> {
+    /// Notes the new size of a session. Error: the size exceeds a limit, and the session was
+    /// removed from the cache.
+    fn resize(&self, id: i32, size: usize) -> Result<(), SessionTooLarge> {
         let mut cache = self.cache.lock();
         let limits = cache.limits;
         let Some(cached) = cache.sessions.get_mut(&id) else { return Ok(()) };
@@ -238,13 +239,13 @@ impl FetchSessions {
             size > limits.session_partitions || cache.partitions > limits.all_partitions;
         if size > before && is_too_large {
             cache.take(id);
-            return Err(TooLarge);
+            return Err(SessionTooLarge);
         }
         Ok(())
     }
 
-    /// Makes a session of `context`, if there is room or room can be made, and ends the session
-    /// `replaced`; 0: none.
+    /// Creates a session of `context` if the cache has room or can evict one, and ends the session
+    /// `replaced` (0: none). Returns the new id; 0: no session.
     pub(crate) fn create(
         &self,
         context: FetchContext,
@@ -263,7 +264,8 @@ impl FetchSessions {
             let ended = cache.take(replaced);
             let placed = cache.place(size, now_ms);
             if let Some((id, _)) = &placed {
-                let cached = Cached { session: Arc::clone(&fresh), created_ms: now_ms, size };
+                let cached =
+                    CachedSession { session: Arc::clone(&fresh), created_ms: now_ms, size };
                 cache.sessions.insert(*id, cached);
                 cache.partitions += size;
             }
@@ -288,7 +290,7 @@ impl FetchSessions {
         close(cached);
     }
 
-    /// Ends the sessions of a closed connection that it used last.
+    /// Ends the sessions that a closed connection used last.
     pub(crate) fn closed(&self, connection: u64, sessions: &ConnectionSessions) {
         for (id, session) in &sessions.by_id {
             let Some(session) = session.upgrade() else { continue };
@@ -300,17 +302,17 @@ impl FetchSessions {
 }
 
 /// A session has more partitions than it may have.
-struct TooLarge;
+struct SessionTooLarge;
 
-/// Ends a session that has left the cache; the caller holds neither its lock nor the cache's.
-fn close(cached: Option<Cached>) {
+/// Ends a session that was removed from the cache. The caller holds no lock.
+fn close(cached: Option<CachedSession>) {
     if let Some(cached) = cached {
         cached.session.lock().close();
     }
 }
 
 /// The session that a new one of `size` partitions may evict.
-fn evictable(sessions: &HashMap<i32, Cached>, size: usize, now_ms: i64) -> Option<i32> {
+fn evictable(sessions: &HashMap<i32, CachedSession>, size: usize, now_ms: i64) -> Option<i32> {
     let (oldest, cached) = sessions.iter().min_by_key(|(_, cached)| cached.session.used_ms())?;
     if now_ms - cached.session.used_ms() > EVICTION_MS {
         return Some(*oldest);

@@ -10,24 +10,24 @@ use ahash::HashMap;
 use crate::broker::state::fetch_sessions::context::{CachedPartition, FetchContext};
 use crate::ids::TopicId;
 
-/// What a session's lock guards.
+/// The partitions and the epoch of a session; its lock guards them.
 #[derive(Debug)]
 pub(crate) struct FetchSession {
     /// The epoch that the next request must have.
     pub(crate) epoch: i32,
     pub(crate) context: FetchContext,
-    names: HashMap<Arc<str>, Numbers>,
-    ids: HashMap<TopicId, Numbers>,
+    names: HashMap<Arc<str>, PartitionNumbers>,
+    ids: HashMap<TopicId, PartitionNumbers>,
     free: Vec<u32>,
     /// How many partitions were taken out so far.
     forgotten: u64,
     is_closed: bool,
 }
 
-type Numbers = HashMap<i32, u32>;
+type PartitionNumbers = HashMap<i32, u32>;
 
 impl FetchSession {
-    /// A session that nobody has used yet.
+    /// A new session.
     pub(crate) fn new(context: FetchContext) -> Self {
         Self {
             epoch: 1,
@@ -52,13 +52,13 @@ impl FetchSession {
         self.context.start_watch();
     }
 
-    /// The number of a partition, where the session has it.
+    /// The number of a partition; `None` if the session does not have it.
     pub(crate) fn number(&self, topic: &str, id: TopicId, partition: i32) -> Option<u32> {
         let numbers = if self.context.by_id { self.ids.get(&id) } else { self.names.get(topic) };
         numbers?.get(&partition).copied()
     }
 
-    /// Adds a partition that the session has not.
+    /// Adds a partition that the session does not have yet.
     pub(crate) fn add(&mut self, entry: CachedPartition) {
         let (topic, id, partition) = (Arc::clone(&entry.topic), entry.id, entry.partition);
         let local = entry.partition().cloned();
@@ -87,7 +87,7 @@ impl FetchSession {
         numbers.insert(partition, number);
     }
 
-    /// Takes a partition out.
+    /// Removes a partition.
     pub(crate) fn forget(&mut self, topic: &str, id: TopicId, partition: i32) {
         let Some(number) = self.number(topic, id, partition) else { return };
         let numbers =
@@ -105,23 +105,23 @@ impl FetchSession {
         self.forgotten += 1;
     }
 
-    /// How many partitions were taken out so far. While it stays the same, each number means the
-    /// same partition.
+    /// The number of partitions that were removed so far. While it stays the same, each number
+    /// means the same partition.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// How many partitions it has.
+    /// The number of its partitions.
     pub(crate) fn size(&self) -> usize {
         self.context.entries.len() - self.free.len()
     }
 
-    /// Whether it has left the cache.
+    /// Whether it was removed from the cache.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Says that it has left the cache.
+    /// Notes that it was removed from the cache.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         self.context.end_watch();

@@ -6,8 +6,8 @@
 //! generation, and a wrong one is ILLEGAL_GENERATION (22) instead of STALE_MEMBER_EPOCH (113).
 //! Threads: as in `snapshots`.
 
-use crate::broker::state::groups::published::{Member, MemberIdentity, PublishedGroup};
-use crate::broker::state::groups::snapshot::{GroupKind, Role};
+use crate::broker::state::groups::published::{MemberIdentity, PublishedGroup, PublishedMember};
+use crate::broker::state::groups::snapshot::{GroupKind, MemberRole};
 use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::protocol::ErrorCode;
 
@@ -28,10 +28,11 @@ impl GroupSnapshots {
         let GroupKind::Consumer { heartbeat_interval_ms } = snapshot.kind else { return None };
         let member = snapshot.named(identity).ok()?;
         match member.role {
-            Role::Consumer { epoch, quiet: true } if epoch == identity.generation && epoch > 0 => {}
+            MemberRole::Consumer { epoch, quiet: true }
+                if epoch == identity.generation && epoch > 0 => {}
             _ => return None,
         }
-        self.heard_of(member, connection, now_ms);
+        self.refresh_member(member, connection, now_ms);
         Some(heartbeat_interval_ms)
     }
 
@@ -57,7 +58,7 @@ impl GroupSnapshots {
 }
 
 impl PublishedGroup {
-    /// Whether its members have epochs.
+    /// Whether it is a consumer group.
     pub(crate) fn is_of_consumers(&self) -> bool {
         self.kind != GroupKind::Classic
     }
@@ -73,7 +74,9 @@ impl PublishedGroup {
         }
         match self.members.get(identity.member_id) {
             None => ErrorCode::UnknownMemberId,
-            Some(Member { role: Role::Consumer { .. }, .. }) if version < EPOCHS_FROM => {
+            Some(PublishedMember { role: MemberRole::Consumer { .. }, .. })
+                if version < EPOCHS_FROM =>
+            {
                 ErrorCode::UnsupportedVersion
             }
             Some(member) => match member.check_epoch(identity.generation) {
@@ -84,13 +87,13 @@ impl PublishedGroup {
     }
 }
 
-impl Member {
+impl PublishedMember {
     fn check_epoch(&self, epoch: i32) -> Result<(), ErrorCode> {
         match self.role {
-            Role::Consumer { epoch: wanted, .. } if epoch != wanted => {
+            MemberRole::Consumer { epoch: wanted, .. } if epoch != wanted => {
                 Err(ErrorCode::StaleMemberEpoch)
             }
-            Role::ClassicMember { generation, .. } if epoch != generation => {
+            MemberRole::ClassicMember { generation, .. } if epoch != generation => {
                 Err(ErrorCode::IllegalGeneration)
             }
             _ => Ok(()),

@@ -1,9 +1,11 @@
-//! The published groups by id. A group's snapshot is swapped whole, so a reader never waits for
-//! the thread that builds the next one.
+//! The newest snapshot of each group, by group id. A snapshot is swapped whole, so a reader never
+//! waits for the thread that builds the next one.
 //!
 //! Invariant: a group that is in the table is not marked as removed.
-//! Threads: any. A part's lock is held to look a group up, to add it or to remove it. A group's
-//!     own lock is taken before the lock of a part, and only by who changes the group.
+//! Threads: any. A part's lock is held to look a group up, to add it or to remove it. A group's own
+//!     lock is taken before the lock of a part, and only by the thread that changes the group.
+//! Errors: none here. [`GroupSnapshots`](super::snapshots::GroupSnapshots) turns a missing
+//!     group into a code.
 
 use std::sync::Arc;
 
@@ -24,16 +26,16 @@ pub(crate) struct GroupTable {
 }
 
 /// A group's newest snapshot; `None`: it was replayed, and its snapshot is expected.
-type Newest = Option<Arc<PublishedGroup>>;
+type NewestSnapshot = Option<Arc<PublishedGroup>>;
 
 #[derive(Debug, Default)]
 struct PublishedCell {
     newest: ArcSwapOption<PublishedGroup>,
-    /// Held by who changes the group. True: the group was removed from the table.
+    /// The thread that changes the group holds it. True: the group was removed from the table.
     removed: Mutex<bool>,
 }
 
-/// A group that one thread changes.
+/// Changes a group. One thread at a time has it.
 pub(crate) struct GroupChange<'t> {
     name: &'t Arc<str>,
     cell: &'t PublishedCell,
@@ -50,7 +52,7 @@ impl Default for GroupTable {
 impl GroupTable {
     /// A group's newest snapshot. `None`: there is no such group.
     #[inline]
-    pub(crate) fn find(&self, group_id: &str) -> Option<Guard<Newest>> {
+    pub(crate) fn find(&self, group_id: &str) -> Option<Guard<NewestSnapshot>> {
         self.part(group_id).read().get(group_id).map(|cell| cell.newest.load())
     }
 
@@ -72,7 +74,7 @@ impl GroupTable {
     }
 
     /// Removes a group. Returns its newest snapshot.
-    pub(crate) fn remove(&self, group_id: &str) -> Newest {
+    pub(crate) fn remove(&self, group_id: &str) -> NewestSnapshot {
         let cell = self.part(group_id).read().get(group_id).cloned()?;
         let mut removed = cell.removed.lock();
         if std::mem::replace(&mut *removed, true) {
@@ -99,7 +101,7 @@ impl GroupTable {
     #[inline]
     fn part(&self, group_id: &str) -> &RwLock<HashMap<Arc<str>, Arc<PublishedCell>>> {
         let at = self.hasher.hash_one(group_id) as usize % PARTS;
-        // The index is below the length; the first part stands for what cannot be.
+        // The index is always below the length; the first part satisfies the compiler.
         self.parts.get(at).unwrap_or(&self.parts[0])
     }
 }
@@ -111,12 +113,12 @@ impl GroupChange<'_> {
     }
 
     /// The snapshot that the next one replaces.
-    pub(crate) fn before(&self) -> Newest {
+    pub(crate) fn before(&self) -> NewestSnapshot {
         self.cell.newest.load_full()
     }
 
     /// Replaces the snapshot.
-    pub(crate) fn publish(self, next: Newest) {
+    pub(crate) fn publish(self, next: NewestSnapshot) {
         self.cell.newest.store(next);
     }
 }

@@ -37,29 +37,33 @@ const GROUP_ID: &str = "group_id";
 
 /// One kind of record.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct ConsumerRecordKind {
     /// The number with which its keys begin.
     number: i16,
     key: &'static AnyCodec,
     value: &'static AnyCodec,
 }
 
-static KINDS: [Kind; 7] = [
-    Kind { number: GROUP_EPOCH, key: &group_key::CODEC, value: &group_value::CODEC },
-    Kind { number: 4, key: &partition_key::CODEC, value: &partition_value::CODEC },
-    Kind { number: 5, key: &member_key::CODEC, value: &member_value::CODEC },
-    Kind { number: 6, key: &target_key::CODEC, value: &target_value::CODEC },
-    Kind { number: 7, key: &target_member_key::CODEC, value: &target_member_value::CODEC },
-    Kind { number: 8, key: &current_key::CODEC, value: &current_value::CODEC },
-    Kind { number: 16, key: &pattern_key::CODEC, value: &pattern_value::CODEC },
+static KINDS: [ConsumerRecordKind; 7] = [
+    ConsumerRecordKind { number: GROUP_EPOCH, key: &group_key::CODEC, value: &group_value::CODEC },
+    ConsumerRecordKind { number: 4, key: &partition_key::CODEC, value: &partition_value::CODEC },
+    ConsumerRecordKind { number: 5, key: &member_key::CODEC, value: &member_value::CODEC },
+    ConsumerRecordKind { number: 6, key: &target_key::CODEC, value: &target_value::CODEC },
+    ConsumerRecordKind {
+        number: 7,
+        key: &target_member_key::CODEC,
+        value: &target_member_value::CODEC,
+    },
+    ConsumerRecordKind { number: 8, key: &current_key::CODEC, value: &current_value::CODEC },
+    ConsumerRecordKind { number: 16, key: &pattern_key::CODEC, value: &pattern_value::CODEC },
 ];
 
 /// The kind with this number.
-pub(crate) fn find(number: i16) -> Option<&'static Kind> {
+pub(crate) fn find(number: i16) -> Option<&'static ConsumerRecordKind> {
     KINDS.iter().find(|kind| kind.number == number)
 }
 
-/// The group that a key of such a kind names; `None`: it is of no such kind.
+/// The group that a key names; `None`: the key is of no kind of consumer groups.
 pub(crate) fn group_of(key: &[u8]) -> Result<Option<&str>, DecodeError> {
     let mut reader = Reader::new(key);
     match find(reader.i16()?) {
@@ -68,7 +72,7 @@ pub(crate) fn group_of(key: &[u8]) -> Result<Option<&str>, DecodeError> {
     }
 }
 
-/// A record as the policy sees it: kind, key, value. `None`: its value is of a version not known.
+/// A record as the policy sees it: kind, key, value. `None`: the version of its value is unknown.
 pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Option<(i16, Value, Value)>, DecodeError> {
     let (mut key, mut value) = (Reader::new(key), Reader::new(value));
     let (Some(kind), VALUE) = (find(key.i16()?), value.i16()?) else { return Ok(None) };
@@ -79,7 +83,7 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Option<(i16, Value, Value
     Ok(Some((kind.number, fields, (kind.value.decode)(value.rest(), VALUE)?)))
 }
 
-impl Kind {
+impl ConsumerRecordKind {
     /// Appends the key of a record of a group.
     pub(crate) fn write_key(
         &self,

@@ -1,5 +1,5 @@
-//! What a group's members mean for its offsets: whether they may be deleted, and when they expire.
-//! The rules are Kafka's.
+//! Whether a group's offsets may be deleted, and when they expire. Both depend on its members. The
+//! rules are Kafka's.
 //!
 //! Threads: pure.
 
@@ -54,7 +54,7 @@ impl GroupMembership {
         }
     }
 
-    /// Whether an offset has lived `retention_ms` by now.
+    /// Whether `retention_ms` have passed for an offset.
     pub(crate) fn expired(
         &self,
         (topic, stored): (&str, &StoredOffset),

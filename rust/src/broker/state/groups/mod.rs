@@ -1,5 +1,5 @@
 //! The group coordinator's state for the partitions of `__consumer_offsets` that this broker leads.
-//! Nothing here decides.
+//! It makes no decision about a group; the policy does.
 //!
 //! ```text
 //! shard      one partition and its groups            records       keys and values, as bytes
@@ -12,7 +12,8 @@
 //! ```
 //! Invariant: a shard's lock is taken before a lock of the snapshots, never after.
 //! Threads: network threads (commits, fetches), the policy thread, the loader.
-//! Not promised: anything before a shard is loaded (`CoordinatorState::Loading`).
+//! Before a shard is loaded (`CoordinatorState::Loading`), its state is incomplete and no request
+//! reads it.
 
 pub(crate) mod appending;
 pub(crate) mod epochs;
@@ -46,12 +47,12 @@ pub struct Groups {
     /// The group snapshots.
     pub(crate) snapshots: GroupSnapshots,
     pub(crate) shards: CoordinatorShards<ShardGroups>,
-    /// Until when (monotonic) requests wait for groups that are being loaded since the start; 0:
-    /// they do not wait.
+    /// Requests wait until this monotonic time for the groups that are loaded at the start; 0: they
+    /// do not wait.
     pub(crate) wait_until_ms: AtomicI64,
 }
 
-/// Buffers that one reactor thread reuses from request to request.
+/// Buffers that one network thread reuses from request to request.
 #[derive(Debug, Default)]
 pub(crate) struct GroupScratch {
     pub(crate) record_builder: RecordBuilder,
@@ -59,8 +60,8 @@ pub(crate) struct GroupScratch {
 }
 
 impl Groups {
-    /// Takes over the topic's partitions. Returns the shards that have something to replay, and the
-    /// groups that this broker coordinates no more.
+    /// Follows the topic's partitions. Returns the shards that must be replayed, and the groups
+    /// that this broker no longer coordinates.
     pub(crate) fn follow(
         &self,
         topic: Option<&TopicImage>,
@@ -73,7 +74,7 @@ impl Groups {
         (changes.to_load, unloaded)
     }
 
-    /// From now until then (monotonic) requests on groups wait while groups are being read.
+    /// Until this monotonic time, requests on groups wait for groups that are being loaded.
     pub(crate) fn have_requests_wait(&self, until_ms: i64) {
         self.wait_until_ms.store(until_ms, Ordering::Relaxed);
     }

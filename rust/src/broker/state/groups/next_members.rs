@@ -1,19 +1,19 @@
-//! The members of a group's next snapshot: what the snapshot before shares with it stays, the rest
-//! is built. Sessions begin and are timed here.
+//! Builds the members of a group's next snapshot. Members that did not change are taken from the
+//! snapshot before. Sessions begin and get their timeouts here.
 //!
-//! Invariant: the result is that of a publishing from nothing, except that the sessions of members
-//!     that stay go on.
-//! Threads: the one that publishes. Nobody else sees the result before it is swapped in.
+//! Invariant: the result is the same as without a snapshot before, except that the sessions of
+//!     remaining members continue.
+//! Threads: the one that publishes. No other thread sees the result before it is swapped in.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::broker::state::groups::published::{Member, PublishedGroup};
+use crate::broker::state::groups::published::{PublishedGroup, PublishedMember};
 use crate::broker::state::groups::sessions::{MemberSession, MemberSessions, NewMember};
 use crate::broker::state::groups::shared_map::SharedMap;
 use crate::broker::state::groups::snapshot::MemberSnapshot;
 
-/// What the members are built from.
+/// The inputs for the next members.
 pub(crate) struct NextSource<'s> {
     pub(crate) group_id: &'s Arc<str>,
     pub(crate) before: Option<&'s PublishedGroup>,
@@ -22,14 +22,14 @@ pub(crate) struct NextSource<'s> {
 
 /// The members of the next snapshot.
 pub(crate) struct NextMembers {
-    pub(crate) members: SharedMap<Member>,
+    pub(crate) members: SharedMap<PublishedMember>,
     pub(crate) instances: SharedMap<Arc<str>>,
-    /// The sessions that end with the snapshot before.
+    /// The sessions of the snapshot before that end.
     pub(crate) ended: Vec<Arc<MemberSession>>,
 }
 
 impl NextSource<'_> {
-    /// The members of the next snapshot: those before, with what changed.
+    /// The members of the next snapshot: the members before, with the changes.
     pub(crate) fn members(
         &self,
         rows: &[MemberSnapshot],
@@ -61,14 +61,14 @@ impl NextSource<'_> {
         next
     }
 
-    /// A member that is new or changed. Its session goes on, unless it became static or is static
-    /// no more.
+    /// A member that is new or changed. Its session continues, unless it became static or ceased to
+    /// be.
     fn member(
         &self,
         (member_id, row): (&Arc<str>, &MemberSnapshot),
-        old: Option<&Member>,
+        old: Option<&PublishedMember>,
         sessions: &MemberSessions,
-    ) -> Member {
+    ) -> PublishedMember {
         let MemberSnapshot { session_timeout_ms, timed, connection, role, .. } = *row;
         let is_static = row.instance_id.is_some();
         let old = old.filter(|old| old.instance_id.is_some() == is_static);
@@ -86,12 +86,12 @@ impl NextSource<'_> {
         sessions.time(&session, timed.then_some(session_timeout_ms));
         if let Some(connection) = connection
             && old.is_none_or(|old| old.connection != Some(connection))
-            && session.is_elsewhere(connection)
+            && session.is_on_other_connection(connection)
         {
-            sessions.speaks(&session, connection, self.now_ms);
+            sessions.bind_connection(&session, connection, self.now_ms);
         }
         let instance_id = row.instance_id.as_deref().map(Arc::from);
-        Member { role, session, session_timeout_ms, timed, instance_id, connection }
+        PublishedMember { role, session, session_timeout_ms, timed, instance_id, connection }
     }
 }
 
@@ -109,7 +109,7 @@ impl NextMembers {
     }
 
     /// Puts a new or changed member.
-    fn put(&mut self, member: Member, member_id: Arc<str>) {
+    fn put(&mut self, member: PublishedMember, member_id: Arc<str>) {
         let instance_id = member.instance_id.clone();
         let session = Arc::clone(&member.session);
         if let Some(old) = self.members.insert(Arc::clone(&member_id), member) {
@@ -123,7 +123,7 @@ impl NextMembers {
         }
     }
 
-    /// Says that an instance id is this member's no more.
+    /// Removes an instance id from a member.
     fn give_up(&mut self, instance_id: Option<&str>, member_id: &str) {
         if let Some(instance_id) = instance_id
             && self.instances.get(instance_id).is_some_and(|owner| **owner == *member_id)

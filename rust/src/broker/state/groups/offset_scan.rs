@@ -1,16 +1,16 @@
 //! A scan of a shard's committed offsets in slices, so that the shard's lock is released between
 //! them.
 //!
-//! Invariant: a slice looks at no more than its limit of offsets and groups. An offset that is
-//!     there from the first slice to the last is looked at once.
+//! Invariant: a slice checks at most its limit of offsets and groups. An offset that exists from
+//!     the first slice to the last is checked once.
 //! Threads: each slice is under the shard's lock, the scan belongs to one thread.
 //! Not promised: offsets that are committed between two slices. The next scan finds them.
 
 use std::sync::Arc;
 
-use crate::broker::state::groups::offsets::{GroupOffsets, Key, Offsets, StoredOffset};
+use crate::broker::state::groups::offsets::{GroupOffsets, OffsetKey, ShardOffsets, StoredOffset};
 
-/// How far a scan has come.
+/// The progress of a scan.
 #[derive(Debug)]
 pub(crate) struct OffsetScan {
     /// Groups to scan, the last first.
@@ -24,13 +24,13 @@ struct CurrentGroup {
     group: Arc<str>,
     /// Topics to scan, the last first.
     topics: Vec<Arc<str>>,
-    /// The first partition to look at in the last of `topics`.
+    /// The first partition to check in the last of `topics`.
     from: i32,
 }
 
 impl OffsetScan {
     /// A scan of all groups.
-    pub(crate) fn of(offsets: &Offsets) -> Self {
+    pub(crate) fn of(offsets: &ShardOffsets) -> Self {
         Self { groups: offsets.groups.keys().cloned().collect(), current: None }
     }
 
@@ -40,10 +40,10 @@ impl OffsetScan {
     /// of its offsets.
     pub(crate) fn next<F: Fn(&str, &StoredOffset) -> bool>(
         &mut self,
-        offsets: &Offsets,
+        offsets: &ShardOffsets,
         limit: usize,
         (topics, is_due): (impl Fn(&GroupOffsets) -> Vec<Arc<str>>, impl Fn(&str) -> F),
-    ) -> Option<Vec<Key>> {
+    ) -> Option<Vec<OffsetKey>> {
         let mut keys = Vec::new();
         let mut left = limit.max(1);
         while left > 0 {
@@ -66,14 +66,14 @@ impl OffsetScan {
 }
 
 impl CurrentGroup {
-    /// Looks at no more than `limit` offsets of one topic. Returns how many; `None`: there is no
-    /// topic left.
+    /// Checks at most `limit` offsets of one topic. Returns how many; `None`: there is no topic
+    /// left.
     fn scan<F: Fn(&str, &StoredOffset) -> bool>(
         &mut self,
-        offsets: &Offsets,
+        offsets: &ShardOffsets,
         limit: usize,
         is_due: impl Fn(&str) -> F,
-        keys: &mut Vec<Key>,
+        keys: &mut Vec<OffsetKey>,
     ) -> Option<usize> {
         let topic = self.topics.last()?;
         let partitions = offsets.of(&self.group).and_then(|group| group.topics.get(topic));
@@ -103,8 +103,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    fn offsets(sizes: &[Vec<i32>]) -> Offsets {
-        let mut offsets = Offsets::default();
+    fn offsets(sizes: &[Vec<i32>]) -> ShardOffsets {
+        let mut offsets = ShardOffsets::default();
         for (group, topics) in sizes.iter().enumerate() {
             for (topic, partitions) in topics.iter().enumerate() {
                 for partition in 0..*partitions {
@@ -136,7 +136,7 @@ mod tests {
                 prop_assert!(keys.len() <= limit);
                 found.extend(keys);
             }
-            let mut wanted: Vec<Key> =
+            let mut wanted: Vec<OffsetKey> =
                 offsets.groups.keys().flat_map(|group| offsets.keys_of(group)).collect();
             found.sort_unstable();
             wanted.sort_unstable();

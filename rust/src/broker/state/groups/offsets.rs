@@ -1,5 +1,5 @@
-//! Committed offsets in memory: group -> topic -> partition -> offset. Every OffsetFetch is
-//! answered from here.
+//! Committed offsets in memory: group -> topic -> partition -> offset. Every OffsetFetch reads
+//! them.
 //!
 //! Invariant: each offset here is in the log. The newest record of a key wins.
 //! Threads: under the lock of the group's shard.
@@ -15,12 +15,12 @@ use crate::protocol::offset_commit_value::OffsetCommitValue;
 pub(crate) const METADATA_MAX: usize = 0x7fff;
 
 /// Group, topic and partition of an offset.
-pub(crate) type Key = (Arc<str>, Arc<str>, i32);
+pub(crate) type OffsetKey = (Arc<str>, Arc<str>, i32);
 
 /// A committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredOffset {
-    /// The next record to be read.
+    /// The offset of the next record to read.
     pub(crate) offset: i64,
     /// The leader epoch of the last record read; -1: not known.
     pub(crate) leader_epoch: i32,
@@ -28,22 +28,22 @@ pub(crate) struct StoredOffset {
     metadata: Option<Box<str>>,
     /// When it was committed, wall clock.
     pub(crate) commit_timestamp: i64,
-    /// When it expires whatever the settings say; -1: it does not.
+    /// Its own expiry time, whatever the settings say; -1: none.
     pub(crate) expire_timestamp: i64,
 }
 
 /// The offsets of one topic by partition.
-pub(crate) type Partitions = BTreeMap<i32, StoredOffset>;
+pub(crate) type TopicOffsets = BTreeMap<i32, StoredOffset>;
 
 /// The offsets of one group. No topic is empty.
 #[derive(Debug, Default)]
 pub(crate) struct GroupOffsets {
-    pub(crate) topics: ahash::HashMap<Arc<str>, Partitions>,
+    pub(crate) topics: ahash::HashMap<Arc<str>, TopicOffsets>,
 }
 
 /// The offsets of the groups of one shard. No group is empty.
 #[derive(Debug, Default)]
-pub(crate) struct Offsets {
+pub(crate) struct ShardOffsets {
     pub(crate) groups: HashMap<Arc<str>, GroupOffsets>,
 }
 
@@ -71,12 +71,12 @@ impl GroupOffsets {
     }
 
     /// Everything, by topic.
-    pub(crate) fn topics(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Partitions)> {
+    pub(crate) fn topics(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &TopicOffsets)> {
         self.topics.iter()
     }
 }
 
-impl Offsets {
+impl ShardOffsets {
     /// The offsets of a group, if it has any.
     pub(crate) fn of(&self, group: &str) -> Option<&GroupOffsets> {
         self.groups.get(group)
@@ -97,7 +97,7 @@ impl Offsets {
         match of_group.topics.get_mut(topic.as_ref()) {
             Some(partitions) => drop(partitions.insert(partition, stored)),
             None => {
-                let partitions = Partitions::from([(partition, stored)]);
+                let partitions = TopicOffsets::from([(partition, stored)]);
                 of_group.topics.insert(topic.clone().into(), partitions);
             }
         }
@@ -118,14 +118,14 @@ impl Offsets {
     }
 
     /// Removes offsets.
-    pub(crate) fn remove_all(&mut self, keys: &[Key]) {
+    pub(crate) fn remove_all(&mut self, keys: &[OffsetKey]) {
         for (group, topic, partition) in keys {
             self.remove((group, topic, *partition));
         }
     }
 
     /// All offsets of a group.
-    pub(crate) fn keys_of(&self, group: &str) -> Vec<Key> {
+    pub(crate) fn keys_of(&self, group: &str) -> Vec<OffsetKey> {
         let Some((group, offsets)) = self.groups.get_key_value(group) else { return Vec::new() };
         let mut keys = Vec::new();
         for (topic, partitions) in offsets.topics() {

@@ -1,14 +1,14 @@
-//! A published group: what requests are checked against.
+//! A published group. Requests are checked against it.
 //!
 //! Invariant: each instance id maps to its member.
-//! Threads: immutable but for the members' sessions, whose times are atomics.
+//! Threads: immutable, except for the members' sessions, whose times are atomics.
 //! Memory: a snapshot shares the members that did not change with the one before it.
 
 use std::sync::Arc;
 
 use crate::broker::state::groups::sessions::MemberSession;
 use crate::broker::state::groups::shared_map::SharedMap;
-use crate::broker::state::groups::snapshot::{GroupKind, GroupState, MemberSnapshot, Role};
+use crate::broker::state::groups::snapshot::{GroupKind, GroupState, MemberRole, MemberSnapshot};
 use crate::protocol::ErrorCode;
 
 /// The member that a request claims to come from.
@@ -29,15 +29,15 @@ pub(crate) struct PublishedGroup {
     pub(crate) protocol_type: String,
     pub(crate) since_ms: i64,
     pub(crate) subscribed: Option<Vec<String>>,
-    pub(crate) members: SharedMap<Member>,
+    pub(crate) members: SharedMap<PublishedMember>,
     /// The member of each instance id.
     pub(crate) instances: SharedMap<Arc<str>>,
 }
 
 /// A member as it was published.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
-    pub(crate) role: Role,
+pub(crate) struct PublishedMember {
+    pub(crate) role: MemberRole,
     pub(crate) session: Arc<MemberSession>,
     pub(crate) session_timeout_ms: i64,
     pub(crate) timed: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Member {
     pub(crate) connection: Option<u64>,
 }
 
-impl Member {
+impl PublishedMember {
     /// Whether nothing changed since it was published.
     pub(crate) fn is(&self, snapshot: &MemberSnapshot) -> bool {
         self.role == snapshot.role
@@ -59,15 +59,18 @@ impl Member {
 
 impl PublishedGroup {
     /// The classic member with this identity, or the error.
-    pub(crate) fn member(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
+    pub(crate) fn member(
+        &self,
+        identity: &MemberIdentity<'_>,
+    ) -> Result<&PublishedMember, ErrorCode> {
         if self.state == GroupState::Dead {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
         let member = self.named(identity)?;
         let generation = match member.role {
-            Role::Classic => self.generation,
-            Role::ClassicMember { generation, .. } => generation,
-            Role::Consumer { .. } => return Err(ErrorCode::UnknownMemberId),
+            MemberRole::Classic => self.generation,
+            MemberRole::ClassicMember { generation, .. } => generation,
+            MemberRole::Consumer { .. } => return Err(ErrorCode::UnknownMemberId),
         };
         if identity.generation != generation {
             return Err(ErrorCode::IllegalGeneration);
@@ -76,7 +79,10 @@ impl PublishedGroup {
     }
 
     /// The member with this id, if its instance id belongs to it.
-    pub(crate) fn named(&self, identity: &MemberIdentity<'_>) -> Result<&Member, ErrorCode> {
+    pub(crate) fn named(
+        &self,
+        identity: &MemberIdentity<'_>,
+    ) -> Result<&PublishedMember, ErrorCode> {
         if let Some(instance_id) = identity.instance_id {
             match self.instances.get(instance_id) {
                 None => return Err(ErrorCode::UnknownMemberId),

@@ -30,9 +30,9 @@ const GROUP_VALUE: i16 = 3;
 /// The first version of a group's metadata that has a rebalance timeout of its own.
 const REBALANCE_TIMEOUT_FROM: i16 = 1;
 
-/// A record that was read.
+/// A record of the topic, decoded as far as the broker needs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Read<'a> {
+pub(crate) enum GroupRecordView<'a> {
     /// An offset, or its tombstone.
     Offset(OffsetCommitKey<'a>, Option<OffsetCommitValue<'a>>),
     /// A group's metadata as bytes, or its tombstone.
@@ -43,33 +43,36 @@ pub(crate) enum Read<'a> {
     Other,
 }
 
-/// Reads a record. Errors: key or value are not what their version says.
+/// Reads a record. Errors: the key or the value does not have the layout of its version.
 pub(crate) fn read<'a>(
     key: Option<&'a [u8]>,
     value: Option<&'a [u8]>,
-) -> Result<Read<'a>, DecodeError> {
+) -> Result<GroupRecordView<'a>, DecodeError> {
     let key = key.unwrap_or_default();
     match key {
         [0, 0 | 1, ..] => {
-            let Some(key) = OffsetCommitKey::read(key)? else { return Ok(Read::Other) };
-            let Some(value) = value else { return Ok(Read::Offset(key, None)) };
+            let Some(key) = OffsetCommitKey::read(key)? else { return Ok(GroupRecordView::Other) };
+            let Some(value) = value else { return Ok(GroupRecordView::Offset(key, None)) };
             let value = OffsetCommitValue::read(value)?;
-            Ok(value.map_or(Read::Other, |value| Read::Offset(key, Some(value))))
+            Ok(value
+                .map_or(GroupRecordView::Other, |value| GroupRecordView::Offset(key, Some(value))))
         }
         [0, 2, ..] => {
             let key = GroupMetadataKey::read(key)?;
-            Ok(key.map_or(Read::Other, |key| Read::Group(key.group, value)))
+            Ok(key.map_or(GroupRecordView::Other, |key| GroupRecordView::Group(key.group, value)))
         }
         [_, _, ..] => {
             let group = kinds::group_of(key)?;
-            Ok(group.map_or(Read::Other, |group| Read::Consumer(group, key, value)))
+            Ok(group.map_or(GroupRecordView::Other, |group| {
+                GroupRecordView::Consumer(group, key, value)
+            }))
         }
-        _ => Ok(Read::Other),
+        _ => Ok(GroupRecordView::Other),
     }
 }
 
-/// A group's metadata as the policy sees it: the fields of the newest version, whatever the
-/// record's. `None`: of a version not known.
+/// A group's metadata as the policy sees it: the fields of the newest version, whatever version the
+/// record has. `None`: the version is unknown.
 pub(crate) fn metadata(value: &[u8]) -> Result<Option<Value>, DecodeError> {
     let Some(mut metadata) = GroupMetadataValue::read(value)? else { return Ok(None) };
     if matches!(value, [0, version, ..] if i16::from(*version) < REBALANCE_TIMEOUT_FROM) {
@@ -80,7 +83,7 @@ pub(crate) fn metadata(value: &[u8]) -> Result<Option<Value>, DecodeError> {
     Ok(Some(metadata.to_value(GROUP_VALUE)))
 }
 
-/// Writes the records of one group as one batch; keeps its buffers for the next.
+/// Writes the records of one group as one batch. It keeps its buffers for the next batch.
 #[derive(Debug, Default)]
 pub(crate) struct RecordBuilder {
     builder: BatchBuilder,
@@ -92,11 +95,11 @@ pub(crate) struct RecordBuilder {
     bytes: Vec<u8>,
 }
 
-/// What a buffer may keep of its memory between batches.
+/// The most memory that a buffer keeps between batches.
 const KEPT: usize = 64 << 10;
 
 impl RecordBuilder {
-    /// Begins a batch of this time.
+    /// Begins a batch with this timestamp.
     pub(crate) fn begin(&mut self, now_ms: i64) {
         self.builder.clear();
         self.now_ms = now_ms;
@@ -108,7 +111,7 @@ impl RecordBuilder {
         self.builder.is_empty()
     }
 
-    /// Bytes of the batch as it is.
+    /// The present size of the batch in bytes.
     pub(crate) fn size(&self) -> usize {
         self.builder.size()
     }
@@ -128,22 +131,22 @@ impl RecordBuilder {
         self.add(value.is_some());
     }
 
-    /// Adds a group's metadata, or its tombstone. Errors: the value is not what it should be.
+    /// Adds a group's metadata, or its tombstone. Errors: the value is malformed.
     pub(crate) fn group(&mut self, group: &str, value: Option<&Value>) -> Result<(), ErrorCode> {
         self.key.buf.clear();
         GroupMetadataKey { group }.write(GROUP_KEY, &mut self.key);
         self.value.buf.clear();
         if let Some(value) = value {
             let metadata = GroupMetadataValue::from_value(value);
-            let metadata = metadata.map_err(|error| nonsense(group, &error))?;
+            let metadata = metadata.map_err(|error| malformed_record(group, &error))?;
             metadata.write(GROUP_VALUE, &mut self.value);
         }
         self.add(value.is_some());
         Ok(())
     }
 
-    /// Adds a record of a consumer group, or its tombstone. Errors: there is no such kind, or key
-    /// or value are not what they should be.
+    /// Adds a record of a consumer group, or its tombstone. Errors: the kind is unknown, or the key
+    /// or the value is malformed.
     pub(crate) fn consumer(
         &mut self,
         group: &str,
@@ -155,11 +158,11 @@ impl RecordBuilder {
         };
         self.key.buf.clear();
         let key = kind.write_key((group, key), &mut self.key);
-        key.map_err(|error| nonsense(group, &error))?;
+        key.map_err(|error| malformed_record(group, &error))?;
         self.value.buf.clear();
         if let Some(value) = value {
             let value = kind.write_value(value, &mut self.value);
-            value.map_err(|error| nonsense(group, &error))?;
+            value.map_err(|error| malformed_record(group, &error))?;
         }
         self.counted = true;
         self.add(value.is_some());
@@ -175,8 +178,8 @@ impl RecordBuilder {
         });
     }
 
-    /// The batch. Kafka counts the offsets of a commit and all that consumer groups write; only the
-    /// metadata of classic groups it does not.
+    /// The finished batch. Kafka numbers the records of commits and of consumer groups in sequence,
+    /// but not the metadata of classic groups.
     pub(crate) fn finish(&mut self) -> Result<&[u8], RecordError> {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
@@ -188,7 +191,7 @@ impl RecordBuilder {
 }
 
 /// The policy's record is malformed.
-fn nonsense(group: &str, error: &ValueError) -> ErrorCode {
+fn malformed_record(group: &str, error: &ValueError) -> ErrorCode {
     tracing::error!(group, "the policy's record of a group: {error}");
     ErrorCode::UnknownServerError
 }

@@ -1,14 +1,14 @@
 //! Session deadlines of members, without a timer for each heartbeat.
 //!
 //! A heartbeat stores the time in its [`MemberSession`] and does nothing else. An ordered list has
-//! one entry for each session, at a deadline that may have moved since. When the entry comes up,
-//! the session's real deadline is read, and the entry is queued again if it has not passed. So a
-//! member is looked at once in each session timeout, however often it sends heartbeats.
+//! one entry for each session, at a deadline that may have moved since. When the entry is due, the
+//! session's real deadline is read, and the entry is queued again if that has not passed. So each
+//! member is checked once in a session timeout, however often it sends heartbeats.
 //! Grace: when the connection of a member that is not static closes, its deadline moves to at most
-//! the grace period from now, even while it joins. Its next request removes that limit.
+//!     the grace period from now, even while it joins. Its next request removes that limit.
 //! Invariant: a session is in `due` at `queued_ms`, or `queued_ms` is `i64::MAX` and it is not.
-//!     `queued_ms` is at most its real deadline. A session with a `connection` is in `speakers`
-//!     under it.
+//!     `queued_ms` is at most its real deadline. A session with a `connection` is listed under it
+//!     in `by_connection`.
 //! Threads: shared. Times are atomics; the lists have one short lock that heartbeats do not take.
 //!     Times are monotonic milliseconds, passed in.
 //! Not promised: that a heartbeat saves a member whose session is expiring at that moment.
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 /// Never.
 const NEVER: i64 = i64::MAX;
 /// No connection has this number.
-const NOWHERE: u64 = 0;
+const NO_CONNECTION: u64 = 0;
 
 /// When a member last sent a request, and its session timeout.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct SessionTable {
     due: BTreeMap<(i64, u64), Arc<MemberSession>>,
     /// The open connections that members have used.
     open: HashSet<u64>,
-    speakers: HashMap<u64, Vec<Arc<MemberSession>>>,
+    by_connection: HashMap<u64, Vec<Arc<MemberSession>>>,
 }
 
 /// A member whose session begins.
@@ -68,7 +68,7 @@ pub(crate) struct NewMember {
     pub(crate) is_static: bool,
 }
 
-/// Members whose sessions have expired, by group.
+/// The members whose sessions have expired, by group.
 pub(crate) type ExpiredMembers = Vec<(Arc<str>, Vec<Arc<str>>)>;
 
 impl MemberSession {
@@ -88,7 +88,7 @@ impl MemberSession {
 
     /// Whether its last request came through another connection.
     #[inline]
-    pub(crate) fn is_elsewhere(&self, connection: u64) -> bool {
+    pub(crate) fn is_on_other_connection(&self, connection: u64) -> bool {
         self.connection.load(Ordering::Relaxed) != connection
     }
 
@@ -116,7 +116,7 @@ impl MemberSessions {
             seen_ms: AtomicI64::new(0),
             timeout_ms: AtomicI64::new(NEVER),
             grace_ms: AtomicI64::new(NEVER),
-            connection: AtomicU64::new(NOWHERE),
+            connection: AtomicU64::new(NO_CONNECTION),
             is_static: entry.is_static,
             queued_ms: AtomicI64::new(NEVER),
             is_over: AtomicBool::new(false),
@@ -156,7 +156,7 @@ impl MemberSessions {
 
     /// Binds a member to a connection. If that is closed already, the grace period begins. True: a
     /// deadline moved forward.
-    pub(crate) fn speaks(
+    pub(crate) fn bind_connection(
         &self,
         session: &Arc<MemberSession>,
         connection: u64,
@@ -173,7 +173,7 @@ impl MemberSessions {
             return state.begin_grace(session, (now_ms, grace_ms));
         }
         session.connection.store(connection, Ordering::Relaxed);
-        state.speakers.entry(connection).or_default().push(Arc::clone(session));
+        state.by_connection.entry(connection).or_default().push(Arc::clone(session));
         false
     }
 
@@ -183,8 +183,8 @@ impl MemberSessions {
         let mut state = self.state.lock();
         state.open.remove(&connection);
         let mut earlier = false;
-        for session in state.speakers.remove(&connection).unwrap_or_default() {
-            session.connection.store(NOWHERE, Ordering::Relaxed);
+        for session in state.by_connection.remove(&connection).unwrap_or_default() {
+            session.connection.store(NO_CONNECTION, Ordering::Relaxed);
             earlier |= state.begin_grace(&session, (now_ms, grace_ms));
         }
         earlier
@@ -241,11 +241,11 @@ impl SessionTable {
 
     /// Unbinds the session from its connection.
     fn part(&mut self, session: &Arc<MemberSession>) {
-        let connection = session.connection.swap(NOWHERE, Ordering::Relaxed);
-        if let Some(speakers) = self.speakers.get_mut(&connection) {
-            speakers.retain(|other| other.number != session.number);
-            if speakers.is_empty() {
-                self.speakers.remove(&connection);
+        let connection = session.connection.swap(NO_CONNECTION, Ordering::Relaxed);
+        if let Some(by_connection) = self.by_connection.get_mut(&connection) {
+            by_connection.retain(|other| other.number != session.number);
+            if by_connection.is_empty() {
+                self.by_connection.remove(&connection);
             }
         }
     }
@@ -322,15 +322,15 @@ mod tests {
         for connection in 1..=2 {
             sessions.opened(connection);
         }
-        assert!(!sessions.speaks(&a, 1, 0) && !sessions.speaks(&b, 1, 0));
+        assert!(!sessions.bind_connection(&a, 1, 0) && !sessions.bind_connection(&b, 1, 0));
         assert!(sessions.closed(1, 100));
         assert_eq!(sessions.next_deadline(), Some(600));
         a.refresh(300);
-        assert!(a.is_elsewhere(2) && !sessions.speaks(&a, 2, 300));
+        assert!(a.is_on_other_connection(2) && !sessions.bind_connection(&a, 2, 300));
         assert_eq!(expired(&sessions, 600), ["b"], "even while it joins");
         assert_eq!(sessions.next_deadline(), Some(45_300));
         assert!(!sessions.closed(1, 700), "it spoke elsewhere since");
-        assert!(sessions.speaks(&a, 1, 700), "closed before it was heard of");
+        assert!(sessions.bind_connection(&a, 1, 700), "closed before it was heard of");
         assert_eq!(expired(&sessions, 1200), ["a"]);
     }
 
@@ -341,7 +341,7 @@ mod tests {
         let session = add(&sessions, "a", Some(1000));
         sessions.remove(&session);
         session.refresh(10);
-        assert!(!sessions.speaks(&session, 1, 10));
+        assert!(!sessions.bind_connection(&session, 1, 10));
         assert!(!sessions.closed(1, 20));
         assert_eq!((expired(&sessions, 9999).len(), sessions.next_deadline()), (0, None));
     }
@@ -352,15 +352,15 @@ mod tests {
         sessions.opened(1);
         let entry = NewMember { group_id: "g".into(), member_id: "s".into(), is_static: true };
         let session = sessions.add(entry);
-        sessions.speaks(&session, 1, 0);
+        sessions.bind_connection(&session, 1, 0);
         assert!(!sessions.closed(1, 0));
         sessions.set_grace(-1);
         let session = add(&sessions, "a", Some(1000));
         sessions.opened(2);
-        sessions.speaks(&session, 2, 0);
+        sessions.bind_connection(&session, 2, 0);
         assert!(!sessions.closed(2, 0));
         assert_eq!((expired(&sessions, 999).len(), expired(&sessions, 1000).len()), (0, 1));
         let state = sessions.state.lock();
-        assert!(state.due.is_empty() && state.speakers.is_empty() && state.open.is_empty());
+        assert!(state.due.is_empty() && state.by_connection.is_empty() && state.open.is_empty());
     }
 }

@@ -2,15 +2,15 @@
 //! their records are written. `state::coordinator` has what all coordinators share.
 //!
 //! Invariant: a commit is checked, appended and applied under one hold of the shard's lock. So a
-//!     commit that was checked against a group's snapshot is in the log before anybody can read the
-//!     log behind a newer snapshot.
+//!     commit that was checked against a group's snapshot is in the log before any thread can read
+//!     the log after a newer snapshot.
 //! Limits: a batch that may be split has at most half of the topic's `max.message.bytes`.
 
 use crate::broker::state::coordinator::shard::{
     AppendedAt, CoordinatorShard, NotAppended, ShardMemory,
 };
 use crate::broker::state::groups::appending::GroupRecord;
-use crate::broker::state::groups::offsets::{Key, Offsets};
+use crate::broker::state::groups::offsets::{OffsetKey, ShardOffsets};
 use crate::broker::state::groups::records::RecordBuilder;
 use crate::protocol::ErrorCode;
 
@@ -21,13 +21,13 @@ pub(crate) const GROUP_ID_MAX: usize = 0x7fff;
 
 /// A shard of the group coordinator.
 pub(crate) type GroupShard = CoordinatorShard<ShardGroups>;
-/// What its lock guards.
+/// The state that a shard's lock guards.
 pub(crate) type GroupShardMemory = ShardMemory<ShardGroups>;
 
 /// The state of a shard's groups.
 #[derive(Debug, Default)]
 pub(crate) struct ShardGroups {
-    pub(crate) offsets: Offsets,
+    pub(crate) offsets: ShardOffsets,
     /// Groups that the policy has lost, for example after a failed append. They are replayed.
     pub(crate) lost: Vec<Box<str>>,
 }
@@ -77,14 +77,15 @@ impl GroupShard {
         Ok(self.end(memory))
     }
 
-    /// Writes tombstones. Batches that are full are appended and their offsets forgotten; those
-    /// that are still in `record_builder` are returned, to be forgotten once they are appended.
+    /// Writes tombstones. Full batches are appended, and their offsets are removed from memory.
+    /// Returns the keys that are still in `record_builder`; the caller removes them after it has
+    /// appended them.
     pub(crate) fn write_tombstones(
         &self,
         memory: &mut GroupShardMemory,
         record_builder: &mut RecordBuilder,
-        (keys, now_ms): (Vec<Key>, i64),
-    ) -> Result<Vec<Key>, ErrorCode> {
+        (keys, now_ms): (Vec<OffsetKey>, i64),
+    ) -> Result<Vec<OffsetKey>, ErrorCode> {
         let mut written = Vec::new();
         for key in keys {
             let (group, topic, partition) = &key;
@@ -99,7 +100,7 @@ impl GroupShard {
         Ok(written)
     }
 
-    /// Appends what `record_builder` wrote where little more would fit into a batch.
+    /// Appends the batch of `record_builder` if it is nearly full.
     fn append_if_full(
         &self,
         memory: &mut GroupShardMemory,

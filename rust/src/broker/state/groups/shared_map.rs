@@ -5,8 +5,8 @@
 //!     A name is in the part that its hash says.
 //! Cost: a copy clones one pointer for each part, of about `FULL / 2` entries; a change of a shared
 //!     part clones that part.
-//! Threads: a value like any other.
-//! Not promised: any order. A map never has fewer parts than before.
+//! Threads: a plain value.
+//! Not promised: an order. The number of parts never falls.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ const FULL: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct SharedMap<V> {
     hasher: RandomState,
-    parts: Vec<Part<V>>,
+    parts: Vec<MapPart<V>>,
     len: usize,
 }
 
-type Part<V> = Arc<HashMap<Arc<str>, V>>;
+type MapPart<V> = Arc<HashMap<Arc<str>, V>>;
 
 impl<V> Default for SharedMap<V> {
     fn default() -> Self {

@@ -1,6 +1,6 @@
 //! A group and its members as the policy publishes them.
 //!
-//! Not promised: that the values are consistent. The policy sees to that.
+//! Not promised: that the values are consistent. The policy makes sure of that.
 
 /// A group as the policy publishes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub struct GroupSnapshot {
     pub since_ms: i64,
     /// The topics that any member subscribes to; `None`: unknown.
     pub subscribed: Option<Vec<String>>,
-    /// Its members, including those whose join waits.
+    /// Its members, including those whose JoinGroup is delayed.
     pub members: Vec<MemberSnapshot>,
 }
 
@@ -30,12 +30,12 @@ pub struct MemberSnapshot {
     pub instance_id: Option<String>,
     /// Its session timeout.
     pub session_timeout_ms: i64,
-    /// Whether its session is timed. It is not while its join waits.
+    /// Whether its session is timed. It is not timed while its JoinGroup is delayed.
     pub timed: bool,
     /// The connection it joined through.
     pub connection: Option<u64>,
     /// Its role in the protocol.
-    pub role: Role,
+    pub role: MemberRole,
 }
 
 /// The protocol of a group.
@@ -53,7 +53,7 @@ pub enum GroupKind {
 
 /// A member's protocol, and its state as it was last sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
+pub enum MemberRole {
     /// A member of a classic group.
     #[default]
     Classic,

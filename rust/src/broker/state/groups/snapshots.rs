@@ -4,22 +4,25 @@
 //! A new snapshot replaces the one before; the sessions of remaining members are kept. Between the
 //! replay of a group and its first snapshot the group is *expected* and counts as being loaded. The
 //! errors are those of Apache Kafka 3.9 (`validateHeartbeat`, `validateOffsetCommit`); for consumer
-//! groups see `epochs`.
+//! groups see `epochs`. A missing group is UNKNOWN_MEMBER_ID (25) for a heartbeat, and
+//! ILLEGAL_GENERATION (22) for a commit with a generation. An expected group accepts heartbeats; a
+//! commit gets COORDINATOR_LOAD_IN_PROGRESS (14). Whether this broker coordinates the group at all
+//! is checked before (`handlers/group.rs`).
 //! Invariant: a session is in one group only.
-//! Threads: shared. A check reads a snapshot that nobody changes. The thread that publishes builds
-//!     the next one beside it, from what changed, and swaps it in (`group_table`). So a check waits
-//!     for no publishing, of whatever group. A check may extend a session that has just ended.
-//! Not promised: that a snapshot is the policy's newest state. It is the state that the log and the
-//!     members have seen.
+//! Threads: shared. A check reads an immutable snapshot. The thread that publishes builds the next
+//!     one from the changes and swaps it in (`group_table`), so a check never waits for it. A check
+//!     may extend a session that has just ended.
+//! Not promised: that a snapshot is the policy's newest state. It is the state that is in the log
+//!     and that members have received.
 
 use std::sync::Arc;
 
 use crate::broker::state::groups::group_table::GroupTable;
 use crate::broker::state::groups::membership::GroupMembership;
 use crate::broker::state::groups::next_members::{NextMembers, NextSource};
-use crate::broker::state::groups::published::{Member, MemberIdentity, PublishedGroup};
+use crate::broker::state::groups::published::{MemberIdentity, PublishedGroup, PublishedMember};
 use crate::broker::state::groups::sessions::{ExpiredMembers, MemberSession, MemberSessions};
-use crate::broker::state::groups::snapshot::{GroupSnapshot, GroupState, Role};
+use crate::broker::state::groups::snapshot::{GroupSnapshot, GroupState, MemberRole};
 use crate::protocol::ErrorCode;
 
 /// All group snapshots.
@@ -46,14 +49,16 @@ impl GroupSnapshots {
         let Some(newest) = self.groups.find(identity.group_id) else {
             return ErrorCode::UnknownMemberId;
         };
-        // As Kafka: a group that is being loaded takes every heartbeat.
+        // As in Kafka, a group that is being loaded accepts every heartbeat.
         let Some(snapshot) = &*newest else { return ErrorCode::None };
         match snapshot.member(identity) {
             Err(error) => error,
             Ok(member) => {
-                self.heard(&member.session, connection, now_ms);
+                self.refresh_session(&member.session, connection, now_ms);
                 match member.role {
-                    Role::ClassicMember { rejoin: true, .. } => ErrorCode::RebalanceInProgress,
+                    MemberRole::ClassicMember { rejoin: true, .. } => {
+                        ErrorCode::RebalanceInProgress
+                    }
                     _ if snapshot.state == GroupState::PreparingRebalance => {
                         ErrorCode::RebalanceInProgress
                     }
@@ -105,25 +110,30 @@ impl GroupSnapshots {
     }
 
     /// Extends the session of a member whose request the policy decides.
-    pub(crate) fn touch(&self, identity: &MemberIdentity<'_>, connection: u64, now_ms: i64) {
+    pub(crate) fn refresh_member_of(
+        &self,
+        identity: &MemberIdentity<'_>,
+        connection: u64,
+        now_ms: i64,
+    ) {
         if let Some(snapshot) = self.of(identity.group_id)
             && let Some(member) = snapshot.members.get(identity.member_id)
         {
-            self.heard(&member.session, connection, now_ms);
+            self.refresh_session(&member.session, connection, now_ms);
         }
     }
 
     /// Extends the session of a consumer group's member.
     #[inline]
-    pub(crate) fn heard_of(&self, member: &Member, connection: u64, now_ms: i64) {
-        self.heard(&member.session, connection, now_ms);
+    pub(crate) fn refresh_member(&self, member: &PublishedMember, connection: u64, now_ms: i64) {
+        self.refresh_session(&member.session, connection, now_ms);
     }
 
     #[inline]
-    fn heard(&self, session: &Arc<MemberSession>, connection: u64, now_ms: i64) {
+    fn refresh_session(&self, session: &Arc<MemberSession>, connection: u64, now_ms: i64) {
         session.refresh(now_ms);
-        if session.is_elsewhere(connection) {
-            self.sessions.speaks(session, connection, now_ms);
+        if session.is_on_other_connection(connection) {
+            self.sessions.bind_connection(session, connection, now_ms);
         }
     }
 
@@ -200,7 +210,7 @@ impl GroupSnapshots {
         }
     }
 
-    /// All groups, also those whose snapshots are expected.
+    /// All groups, including those whose snapshots are expected.
     pub(crate) fn groups(&self) -> Vec<Arc<str>> {
         self.groups.names()
     }
@@ -212,7 +222,7 @@ impl GroupSnapshots {
         names
     }
 
-    /// Ends the sessions of a snapshot that no other follows.
+    /// Ends the sessions of a group's last snapshot.
     fn end_all(&self, last: Option<&PublishedGroup>) {
         let members = last.into_iter().flat_map(|last| last.members.iter());
         members.for_each(|(_, member)| self.sessions.remove(&member.session));
@@ -378,7 +388,7 @@ mod tests {
                         session_timeout_ms: seconds * 1000,
                         timed,
                         connection: (connection > 0).then_some(connection),
-                        role: Role::ClassicMember { generation, rejoin: false },
+                        role: MemberRole::ClassicMember { generation, rejoin: false },
                     })
                 });
                 some.collect()

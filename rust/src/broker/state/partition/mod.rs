@@ -125,7 +125,7 @@ pub struct Waiter {
     pub acks: Acks,
     /// One past the last record.
     pub wanted: Offset,
-    /// Its reactor thread.
+    /// Its network thread.
     pub thread: usize,
     /// Its name there.
     pub delayed: DelayedId,

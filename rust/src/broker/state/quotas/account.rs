@@ -1,17 +1,18 @@
 //! The quota account of a connection: its quotas and the buckets that they use.
 //!
 //! While there are quotas, the first request of a client id opens an account; a new table opens it
-//! again. The buckets keep what was used. A throttled client receives its replies at once, with
+//! again. The buckets keep the use. A throttled client receives its replies at once, with
 //! `throttle_time_ms`, and its connection is not read for that time (KIP-219).
-//! Threads: the connection's reactor thread. Delayed fetches keep the account they came with.
-//! Not promised: that the time for sending replies is counted. It is not.
+//! Threads: the connection's network thread. A delayed Fetch keeps the account that it arrived
+//!     with.
+//! The time for sending replies is not counted.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::broker::state::quotas::bucket::{Bucket, Windows};
+use crate::broker::state::quotas::bucket::{Bucket, QuotaWindows};
 use crate::broker::state::quotas::buckets::Buckets;
-use crate::broker::state::quotas::{Kind, Table};
+use crate::broker::state::quotas::{QuotaTable, QuotaType};
 
 /// The principal of every client without authentication.
 pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
@@ -19,31 +20,31 @@ pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
 /// The quota state of a broker: all buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
-    windows: Windows,
+    windows: QuotaWindows,
     buckets: Buckets,
 }
 
 /// The quotas of a client.
 #[derive(Debug)]
-pub(crate) struct Account {
-    table: Arc<Table>,
+pub(crate) struct QuotaAccount {
+    table: Arc<QuotaTable>,
     client_id: Box<str>,
-    windows: Windows,
-    produce: Option<Share>,
-    fetch: Option<Share>,
-    request: Option<Share>,
+    windows: QuotaWindows,
+    produce: Option<AccountQuota>,
+    fetch: Option<AccountQuota>,
+    request: Option<AccountQuota>,
 }
 
 /// A quota and its bucket.
 #[derive(Debug)]
-struct Share {
+struct AccountQuota {
     limit: f64,
     bucket: Arc<Bucket>,
 }
 
 /// The effect of quotas on a reply to Fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct FetchThrottle {
     /// The throttle time.
     pub(crate) throttle_time_ms: i32,
     /// The reply is sent without records.
@@ -51,32 +52,37 @@ pub(crate) struct Verdict {
 }
 
 impl Quotas {
-    pub(crate) fn new(windows: Windows) -> Self {
+    pub(crate) fn new(windows: QuotaWindows) -> Self {
         Self { windows, buckets: Buckets::default() }
     }
 
     /// Opens the account of `client_id`.
-    pub(crate) fn account(&self, table: &Arc<Table>, client_id: &str, now_ms: i64) -> Account {
+    pub(crate) fn account(
+        &self,
+        table: &Arc<QuotaTable>,
+        client_id: &str,
+        now_ms: i64,
+    ) -> QuotaAccount {
         let now = (self.windows, now_ms);
         let who = (ANONYMOUS, client_id);
         let share = |kind| {
             let allowance = table.allowance(kind, who)?;
             let bucket = self.buckets.of_client((kind, allowance), who, now);
-            Some(Share { limit: allowance.limit, bucket })
+            Some(AccountQuota { limit: allowance.limit, bucket })
         };
-        Account {
+        QuotaAccount {
             table: Arc::clone(table),
             client_id: client_id.into(),
             windows: self.windows,
-            produce: share(Kind::Produce),
-            fetch: share(Kind::Fetch),
-            request: share(Kind::Request),
+            produce: share(QuotaType::Produce),
+            fetch: share(QuotaType::Fetch),
+            request: share(QuotaType::Request),
         }
     }
 
-    /// Counts a new connection from `ip`: `Some` where it is one too many, and for how many
-    /// milliseconds it is left without a word before it is closed; such a one is not counted.
-    pub(crate) fn refuses(&self, table: &Table, ip: IpAddr, now_ms: i64) -> Option<i64> {
+    /// Counts a new connection from `ip`. `Some`: it exceeds the quota, is not counted, and must be
+    /// closed after this many milliseconds.
+    pub(crate) fn refuses(&self, table: &QuotaTable, ip: IpAddr, now_ms: i64) -> Option<i64> {
         let limit = table.connection_rate(ip)?;
         let now = (self.windows, now_ms);
         let bucket = self.buckets.of_address(ip, now);
@@ -89,16 +95,16 @@ impl Quotas {
     }
 }
 
-impl Account {
+impl QuotaAccount {
     /// Whether this is the account of `client_id` by `table`.
     #[inline]
-    pub(crate) fn is_of(&self, table: &Arc<Table>, client_id: &str) -> bool {
+    pub(crate) fn is_of(&self, table: &Arc<QuotaTable>, client_id: &str) -> bool {
         Arc::ptr_eq(&self.table, table) && *self.client_id == *client_id
     }
 
     /// Counts a Produce request of `bytes`. Returns the throttle time.
     pub(crate) fn produced(&self, bytes: usize, now_ms: i64) -> i32 {
-        let Some(Share { limit, bucket }) = &self.produce else { return 0 };
+        let Some(AccountQuota { limit, bucket }) = &self.produce else { return 0 };
         let now = (self.windows, now_ms);
         bucket.add(bytes as f64, now);
         millis(bucket.wait_ms(*limit, now))
@@ -106,7 +112,7 @@ impl Account {
 
     /// The throttle time for the time that its requests took; at most one window.
     pub(crate) fn requests_wait_ms(&self, now_ms: i64) -> i32 {
-        let Some(Share { limit, bucket }) = &self.request else { return 0 };
+        let Some(AccountQuota { limit, bucket }) = &self.request else { return 0 };
         millis(bucket.wait_ms(*limit, (self.windows, now_ms)).min(self.windows.size_ms))
     }
 
@@ -117,7 +123,7 @@ impl Account {
 
     /// Counts time that its requests took.
     pub(crate) fn took(&self, nanos: i64, now_ms: i64) {
-        if let Some(Share { bucket, .. }) = &self.request {
+        if let Some(AccountQuota { bucket, .. }) = &self.request {
             // In percent of a second.
             bucket.add(nanos as f64 * 100.0 / 1e9, (self.windows, now_ms));
         }
@@ -125,7 +131,7 @@ impl Account {
 
     /// The largest reply to Fetch. A larger one could never be sent within the quota.
     pub(crate) fn fetch_max_bytes(&self) -> usize {
-        let at_once = |share: &Share| self.windows.at_once(share.limit) as usize;
+        let at_once = |share: &AccountQuota| self.windows.at_once(share.limit) as usize;
         self.fetch.as_ref().map_or(usize::MAX, at_once)
     }
 
@@ -134,14 +140,14 @@ impl Account {
         self.fetch.is_some()
     }
 
-    /// Counts an answer to Fetch of `bytes`. One that is over the limit goes empty and counts
-    /// nothing; but whoever has read nothing lately gets it, and waits afterwards, because one
-    /// batch may be larger than what a limit ever allows.
-    pub(crate) fn fetched(&self, bytes: usize, now_ms: i64) -> Verdict {
+    /// Counts a reply to Fetch of `bytes`. A reply over the limit is sent empty and not counted. A
+    /// client that has read nothing lately gets it all the same and waits afterwards, because a
+    /// single batch may exceed the limit.
+    pub(crate) fn fetched(&self, bytes: usize, now_ms: i64) -> FetchThrottle {
         let requests = self.requests_wait_ms(now_ms);
         let mut throttle_time_ms = requests;
         let mut is_empty = requests > 0;
-        if let Some(Share { limit, bucket }) = &self.fetch {
+        if let Some(AccountQuota { limit, bucket }) = &self.fetch {
             let now = (self.windows, now_ms);
             let is_first = bucket.is_empty(now);
             bucket.add(bytes as f64, now);
@@ -152,7 +158,7 @@ impl Account {
                 bucket.add(-(bytes as f64), now);
             }
         }
-        Verdict { throttle_time_ms, is_empty }
+        FetchThrottle { throttle_time_ms, is_empty }
     }
 }
 

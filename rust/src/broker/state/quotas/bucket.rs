@@ -1,45 +1,44 @@
-//! What was recently used of one quota, as sums over time windows like Kafka's rates.
+//! The recent use of one quota, as sums over time windows like Kafka's rates.
 //!
 //! Invariant: at most `windows` samples. Each begins at least `size_ms` after the one before. A
 //!     sample counts until `windows * size_ms` after its beginning.
 //! Rate: the sum divided by the time since the oldest sample began, but by at least `windows - 1`
-//! windows, so that a burst after a pause is averaged over them.
-//! Threads: shared by the connections of all reactor threads; locked for one addition.
-//! Not promised: that two threads that exceed the quota at the same moment are both, or only one,
-//!     throttled.
+//!     windows, so that a burst after a pause is averaged over them.
+//! Threads: shared by the connections of all network threads; locked for one addition.
+//! If two threads exceed the quota at the same moment, either one or both are throttled.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// How rates are taken: `quota.window.num`, `quota.window.size.seconds`.
+/// The time windows of a rate: `quota.window.num`, `quota.window.size.seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Windows {
-    /// How many samples count.
+pub struct QuotaWindows {
+    /// The number of samples that count.
     pub number: u32,
-    /// How long each is filled.
+    /// The length of each.
     pub size_ms: i64,
 }
 
-impl Default for Windows {
+impl Default for QuotaWindows {
     fn default() -> Self {
         Self { number: 11, size_ms: 1000 }
     }
 }
 
-impl Windows {
-    /// After this long nothing of what was used counts.
+impl QuotaWindows {
+    /// After this long no use counts any more.
     pub(crate) fn whole_ms(self) -> i64 {
         self.size_ms.saturating_mul(i64::from(self.number))
     }
 
-    /// What a client that has used nothing recently may use at once.
+    /// The amount that a client without recent use may use at once.
     pub(crate) fn at_once(self, limit: f64) -> f64 {
         limit * f64::from(self.number.saturating_sub(1).max(1)) * self.size_ms as f64 / 1000.0
     }
 }
 
-/// What was used of a quota.
+/// The recent use of a quota.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     samples: Mutex<VecDeque<Sample>>,
@@ -52,8 +51,8 @@ struct Sample {
 }
 
 impl Bucket {
-    /// Notes that `amount` was used (less than 0: was not, after all).
-    pub(crate) fn add(&self, amount: f64, (windows, now_ms): (Windows, i64)) {
+    /// Adds a use of `amount`; a negative one takes an earlier use back.
+    pub(crate) fn add(&self, amount: f64, (windows, now_ms): (QuotaWindows, i64)) {
         let mut samples = self.samples.lock();
         forget(&mut samples, windows, now_ms);
         match samples.back_mut().filter(|last| now_ms - last.start_ms < windows.size_ms) {
@@ -66,7 +65,7 @@ impl Bucket {
     }
 
     /// Milliseconds until the rate falls to `limit`; 0 if more may be used now.
-    pub(crate) fn wait_ms(&self, limit: f64, (windows, now_ms): (Windows, i64)) -> i64 {
+    pub(crate) fn wait_ms(&self, limit: f64, (windows, now_ms): (QuotaWindows, i64)) -> i64 {
         let mut samples = self.samples.lock();
         forget(&mut samples, windows, now_ms);
         let Some(oldest) = samples.front() else { return 0 };
@@ -80,14 +79,14 @@ impl Bucket {
     }
 
     /// Whether no sample counts any more.
-    pub(crate) fn is_empty(&self, (windows, now_ms): (Windows, i64)) -> bool {
+    pub(crate) fn is_empty(&self, (windows, now_ms): (QuotaWindows, i64)) -> bool {
         let mut samples = self.samples.lock();
         forget(&mut samples, windows, now_ms);
         samples.iter().all(|sample| sample.sum <= 0.0)
     }
 }
 
-fn forget(samples: &mut VecDeque<Sample>, windows: Windows, now_ms: i64) {
+fn forget(samples: &mut VecDeque<Sample>, windows: QuotaWindows, now_ms: i64) {
     while samples.front().is_some_and(|oldest| now_ms - oldest.start_ms >= windows.whole_ms()) {
         samples.pop_front();
     }
@@ -97,7 +96,7 @@ fn forget(samples: &mut VecDeque<Sample>, windows: Windows, now_ms: i64) {
 mod tests {
     use super::*;
 
-    const WINDOWS: Windows = Windows { number: 11, size_ms: 1000 };
+    const WINDOWS: QuotaWindows = QuotaWindows { number: 11, size_ms: 1000 };
 
     #[test]
     fn a_burst_after_a_silence_is_averaged_over_ten_windows() {

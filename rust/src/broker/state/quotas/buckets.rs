@@ -2,9 +2,9 @@
 //!
 //! Invariant: a bucket that a connection holds stays under its name, so that all clients of a quota
 //!     share it. Other buckets are removed when their samples no longer count, and all of them when
-//!     names and buckets exceed [`MOST_BYTES`]. A client that invents millions of client ids gets a
-//!     fresh quota for each, as it would anyway, but no memory.
-//! Threads: asked once for each connection and client id, under a lock.
+//!     names and buckets exceed [`MOST_BYTES`]. So a client that invents millions of client ids
+//!     cannot make the broker use more memory.
+//! Threads: any, under one lock. A connection calls it once for each client id.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::broker::state::quotas::bucket::{Bucket, Windows};
-use crate::broker::state::quotas::{Allowance, Kind};
+use crate::broker::state::quotas::bucket::{Bucket, QuotaWindows};
+use crate::broker::state::quotas::{ClientQuota, QuotaType};
 
 /// Names and buckets that no connection holds take at most this.
 const MOST_BYTES: usize = 4 << 20;
@@ -24,8 +24,8 @@ const COST: usize = 256;
 
 /// The quota entity of a bucket.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Owner {
-    Client { kind: Kind, user: Option<Box<str>>, client_id: Option<Box<str>> },
+enum BucketOwner {
+    Client { kind: QuotaType, user: Option<Box<str>>, client_id: Option<Box<str>> },
     Address(IpAddr),
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Buckets {
 
 #[derive(Debug, Default)]
 struct BucketState {
-    all: HashMap<Owner, Arc<Bucket>>,
+    all: HashMap<BucketOwner, Arc<Bucket>>,
     bytes: usize,
     /// The size at which unused buckets are searched for again.
     look_at: usize,
@@ -47,28 +47,28 @@ impl Buckets {
     /// The bucket of `user` and `client_id` under `allowance`.
     pub(crate) fn of_client(
         &self,
-        (kind, allowance): (Kind, Allowance),
+        (kind, allowance): (QuotaType, ClientQuota),
         (user, client_id): (&str, &str),
-        now: (Windows, i64),
+        now: (QuotaWindows, i64),
     ) -> Arc<Bucket> {
         let part = |is_shared_by: bool, name: &str| is_shared_by.then(|| name.into());
         let user = part(allowance.by_user, user);
         let client_id = part(allowance.by_client_id, client_id);
-        self.of(Owner::Client { kind, user, client_id }, now)
+        self.of(BucketOwner::Client { kind, user, client_id }, now)
     }
 
     /// The bucket of connections from `ip`.
-    pub(crate) fn of_address(&self, ip: IpAddr, now: (Windows, i64)) -> Arc<Bucket> {
-        self.of(Owner::Address(ip.to_canonical()), now)
+    pub(crate) fn of_address(&self, ip: IpAddr, now: (QuotaWindows, i64)) -> Arc<Bucket> {
+        self.of(BucketOwner::Address(ip.to_canonical()), now)
     }
 
-    fn of(&self, owner: Owner, now: (Windows, i64)) -> Arc<Bucket> {
+    fn of(&self, owner: BucketOwner, now: (QuotaWindows, i64)) -> Arc<Bucket> {
         let mut state = self.state.lock();
         if let Some(bucket) = state.all.get(&owner) {
             return Arc::clone(bucket);
         }
         if state.bytes >= state.look_at {
-            state.tidy(now);
+            state.remove_unused(now);
         }
         state.bytes += owner.cost();
         Arc::clone(state.all.entry(owner).or_default())
@@ -81,7 +81,7 @@ impl Buckets {
 }
 
 impl BucketState {
-    fn tidy(&mut self, now: (Windows, i64)) {
+    fn remove_unused(&mut self, now: (QuotaWindows, i64)) {
         let is_held = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) > 1;
         self.all.retain(|_, bucket| is_held(bucket) || !bucket.is_empty(now));
         self.count();
@@ -94,11 +94,11 @@ impl BucketState {
     }
 
     fn count(&mut self) {
-        self.bytes = self.all.keys().map(Owner::cost).sum();
+        self.bytes = self.all.keys().map(BucketOwner::cost).sum();
     }
 }
 
-impl Owner {
+impl BucketOwner {
     fn cost(&self) -> usize {
         let names = match self {
             Self::Client { user, client_id, .. } => {
@@ -114,17 +114,17 @@ impl Owner {
 mod tests {
     use super::*;
 
-    const WINDOWS: Windows = Windows { number: 11, size_ms: 1000 };
+    const WINDOWS: QuotaWindows = QuotaWindows { number: 11, size_ms: 1000 };
 
-    fn allowance(by_user: bool, by_client_id: bool) -> (Kind, Allowance) {
-        (Kind::Produce, Allowance { limit: 1.0, by_user, by_client_id })
+    fn allowance(by_user: bool, by_client_id: bool) -> (QuotaType, ClientQuota) {
+        (QuotaType::Produce, ClientQuota { limit: 1.0, by_user, by_client_id })
     }
 
     #[test]
     fn a_bucket_is_shared_as_its_level_says() {
         let buckets = Buckets::default();
         let now = (WINDOWS, 0);
-        let same = |kind: (Kind, Allowance), one, other| {
+        let same = |kind: (QuotaType, ClientQuota), one, other| {
             let (one, other) =
                 (buckets.of_client(kind, one, now), buckets.of_client(kind, other, now));
             Arc::ptr_eq(&one, &other)
@@ -135,7 +135,7 @@ mod tests {
         assert!(!same(allowance(false, true), ("ann", "app"), ("ann", "web")));
         assert!(!same(allowance(true, true), ("ann", "app"), ("ann", "web")));
         assert!(!same(allowance(true, true), ("ann", "app"), ("bob", "app")));
-        let fetch = (Kind::Fetch, allowance(true, true).1);
+        let fetch = (QuotaType::Fetch, allowance(true, true).1);
         let produced = buckets.of_client(allowance(true, true), ("ann", "app"), now);
         assert!(!Arc::ptr_eq(&produced, &buckets.of_client(fetch, ("ann", "app"), now)));
     }

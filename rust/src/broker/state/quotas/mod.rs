@@ -23,29 +23,29 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// One part of an entity.
+/// The user, client id or address of an entity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Name {
+pub enum EntityName {
     /// The default entity.
     Default,
     /// The entity with this name.
     Is(Arc<str>),
 }
 
-/// The entity of a row. An absent part does not matter.
+/// The entity of a row. A part that is absent matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Entity {
+pub struct QuotaEntity {
     /// The principal's name.
-    pub user: Option<Name>,
+    pub user: Option<EntityName>,
     /// The client id.
-    pub client_id: Option<Name>,
+    pub client_id: Option<EntityName>,
     /// The address it comes from.
-    pub ip: Option<Name>,
+    pub ip: Option<EntityName>,
 }
 
-/// The quotas of a row. For an absent one other rows apply, or there is no limit.
+/// The quotas of a row. For a quota that is absent other rows apply, or there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Limits {
+pub struct QuotaLimits {
     /// Bytes of Produce requests a second.
     pub producer_byte_rate: Option<f64>,
     /// Bytes of answers to Fetch a second.
@@ -58,7 +58,7 @@ pub struct Limits {
 
 /// The kind of quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum QuotaType {
     /// Bytes it sends to be appended.
     Produce,
     /// Bytes it reads.
@@ -69,27 +69,27 @@ pub enum Kind {
 
 /// How a level of the table names a user or a client id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum EntityMatch {
     Name,
     Default,
     Nothing,
 }
 
-/// How user and client id are named in the rows that may fit, the strongest first.
-const LEVELS: [(By, By); 8] = [
-    (By::Name, By::Name),
-    (By::Name, By::Default),
-    (By::Name, By::Nothing),
-    (By::Default, By::Name),
-    (By::Default, By::Default),
-    (By::Default, By::Nothing),
-    (By::Nothing, By::Name),
-    (By::Nothing, By::Default),
+/// How rows name the user and the client id, in the order in which rows apply.
+const LEVELS: [(EntityMatch, EntityMatch); 8] = [
+    (EntityMatch::Name, EntityMatch::Name),
+    (EntityMatch::Name, EntityMatch::Default),
+    (EntityMatch::Name, EntityMatch::Nothing),
+    (EntityMatch::Default, EntityMatch::Name),
+    (EntityMatch::Default, EntityMatch::Default),
+    (EntityMatch::Default, EntityMatch::Nothing),
+    (EntityMatch::Nothing, EntityMatch::Name),
+    (EntityMatch::Nothing, EntityMatch::Default),
 ];
 
 /// A client's quota, and which clients share it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Allowance {
+pub struct ClientQuota {
     /// The quota per second.
     pub limit: f64,
     /// Each user has its own.
@@ -100,44 +100,44 @@ pub struct Allowance {
 
 /// All rows of the quota table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
-    rows: HashMap<(Option<Name>, Option<Name>), Limits>,
+pub struct QuotaTable {
+    rows: HashMap<(Option<EntityName>, Option<EntityName>), QuotaLimits>,
     by_ip: HashMap<IpAddr, f64>,
     default_ip: Option<f64>,
 }
 
-impl Limits {
-    fn of(&self, kind: Kind) -> Option<f64> {
+impl QuotaLimits {
+    fn of(&self, kind: QuotaType) -> Option<f64> {
         match kind {
-            Kind::Produce => self.producer_byte_rate,
-            Kind::Fetch => self.consumer_byte_rate,
-            Kind::Request => self.request_percentage,
+            QuotaType::Produce => self.producer_byte_rate,
+            QuotaType::Fetch => self.consumer_byte_rate,
+            QuotaType::Request => self.request_percentage,
         }
     }
 }
 
-impl By {
-    fn name(self, name: &str) -> Option<Name> {
+impl EntityMatch {
+    fn name(self, name: &str) -> Option<EntityName> {
         match self {
-            Self::Name => Some(Name::Is(name.into())),
-            Self::Default => Some(Name::Default),
+            Self::Name => Some(EntityName::Is(name.into())),
+            Self::Default => Some(EntityName::Default),
             Self::Nothing => None,
         }
     }
 }
 
-impl Table {
-    /// The table of these rows; `None` where they limit nothing. A row for an address that is none
-    /// is passed over with a warning.
-    pub fn of(rows: Vec<(Entity, Limits)>) -> Option<Self> {
+impl QuotaTable {
+    /// The table of these rows; `None` if they limit nothing. A row whose address is malformed is
+    /// ignored with a warning.
+    pub fn of(rows: Vec<(QuotaEntity, QuotaLimits)>) -> Option<Self> {
         let mut table = Self::default();
         for (entity, limits) in rows {
-            let Entity { user, client_id, ip } = entity;
+            let QuotaEntity { user, client_id, ip } = entity;
             match (ip, limits.connection_creation_rate) {
                 (None, _) => drop(table.rows.insert((user, client_id), limits)),
                 (Some(_), None) => {}
-                (Some(Name::Default), Some(rate)) => table.default_ip = Some(rate),
-                (Some(Name::Is(ip)), Some(rate)) => match ip.parse::<IpAddr>() {
+                (Some(EntityName::Default), Some(rate)) => table.default_ip = Some(rate),
+                (Some(EntityName::Is(ip)), Some(rate)) => match ip.parse::<IpAddr>() {
                     Ok(ip) => drop(table.by_ip.insert(ip.to_canonical(), rate)),
                     Err(_) => tracing::warn!(%ip, "a quota is for no IP address: passed over"),
                 },
@@ -146,17 +146,21 @@ impl Table {
         (table != Self::default()).then_some(table)
     }
 
-    /// The quota of a client. A client without an id has its user's only.
-    pub fn allowance(&self, kind: Kind, (user, client_id): (&str, &str)) -> Option<Allowance> {
+    /// The quota of a client. A client without an id has only its user's quotas.
+    pub fn allowance(
+        &self,
+        kind: QuotaType,
+        (user, client_id): (&str, &str),
+    ) -> Option<ClientQuota> {
         LEVELS.iter().find_map(|&(by_user, by_client_id)| {
-            if client_id.is_empty() && by_client_id != By::Nothing {
+            if client_id.is_empty() && by_client_id != EntityMatch::Nothing {
                 return None;
             }
             let row = self.rows.get(&(by_user.name(user), by_client_id.name(client_id)))?;
-            Some(Allowance {
+            Some(ClientQuota {
                 limit: row.of(kind)?,
-                by_user: by_user != By::Nothing,
-                by_client_id: by_client_id != By::Nothing,
+                by_user: by_user != EntityMatch::Nothing,
+                by_client_id: by_client_id != EntityMatch::Nothing,
             })
         })
     }
@@ -171,17 +175,17 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Option<Name> {
+    fn name(text: &str) -> Option<EntityName> {
         match text {
             "" => None,
-            "*" => Some(Name::Default),
-            name => Some(Name::Is(name.into())),
+            "*" => Some(EntityName::Default),
+            name => Some(EntityName::Is(name.into())),
         }
     }
 
-    fn row(user: &str, client_id: &str, rate: f64) -> (Entity, Limits) {
-        let entity = Entity { user: name(user), client_id: name(client_id), ip: None };
-        (entity, Limits { producer_byte_rate: Some(rate), ..Limits::default() })
+    fn row(user: &str, client_id: &str, rate: f64) -> (QuotaEntity, QuotaLimits) {
+        let entity = QuotaEntity { user: name(user), client_id: name(client_id), ip: None };
+        (entity, QuotaLimits { producer_byte_rate: Some(rate), ..QuotaLimits::default() })
     }
 
     #[test]
@@ -200,61 +204,61 @@ mod tests {
         ];
         for first in 0..levels.len() {
             let rows = levels[first..].iter().map(|(row, _)| row.clone()).collect();
-            let table = Table::of(rows).unwrap();
+            let table = QuotaTable::of(rows).unwrap();
             let (limit, (by_user, by_client_id)) =
                 (levels[first].0.1.producer_byte_rate.unwrap(), levels[first].1);
             assert_eq!(
-                table.allowance(Kind::Produce, ("ann", "app")),
-                Some(Allowance { limit, by_user, by_client_id }),
+                table.allowance(QuotaType::Produce, ("ann", "app")),
+                Some(ClientQuota { limit, by_user, by_client_id }),
                 "level {first}"
             );
-            assert_eq!(table.allowance(Kind::Fetch, ("ann", "app")), None);
+            assert_eq!(table.allowance(QuotaType::Fetch, ("ann", "app")), None);
         }
     }
 
     #[test]
     fn rows_of_others_do_not_hold() {
-        let table = Table::of(vec![row("bob", "", 1.0), row("ann", "web", 2.0)]).unwrap();
-        assert_eq!(table.allowance(Kind::Produce, ("ann", "app")), None);
-        assert_eq!(table.allowance(Kind::Produce, ("ann", "web")).unwrap().limit, 2.0);
-        assert_eq!(table.allowance(Kind::Produce, ("bob", "web")).unwrap().limit, 1.0);
+        let table = QuotaTable::of(vec![row("bob", "", 1.0), row("ann", "web", 2.0)]).unwrap();
+        assert_eq!(table.allowance(QuotaType::Produce, ("ann", "app")), None);
+        assert_eq!(table.allowance(QuotaType::Produce, ("ann", "web")).unwrap().limit, 2.0);
+        assert_eq!(table.allowance(QuotaType::Produce, ("bob", "web")).unwrap().limit, 1.0);
     }
 
     #[test]
     fn a_row_without_the_kind_leaves_it_to_a_weaker_one() {
-        let entity = Entity { user: name("ann"), ..Entity::default() };
-        let reads = Limits { consumer_byte_rate: Some(9.0), ..Limits::default() };
-        let table = Table::of(vec![(entity, reads), row("", "app", 7.0)]).unwrap();
-        assert_eq!(table.allowance(Kind::Produce, ("ann", "app")).unwrap().limit, 7.0);
-        assert_eq!(table.allowance(Kind::Fetch, ("ann", "app")).unwrap().limit, 9.0);
+        let entity = QuotaEntity { user: name("ann"), ..QuotaEntity::default() };
+        let reads = QuotaLimits { consumer_byte_rate: Some(9.0), ..QuotaLimits::default() };
+        let table = QuotaTable::of(vec![(entity, reads), row("", "app", 7.0)]).unwrap();
+        assert_eq!(table.allowance(QuotaType::Produce, ("ann", "app")).unwrap().limit, 7.0);
+        assert_eq!(table.allowance(QuotaType::Fetch, ("ann", "app")).unwrap().limit, 9.0);
     }
 
     #[test]
     fn a_client_without_a_name_is_its_users() {
-        let table = Table::of(vec![row("", "*", 1.0), row("*", "*", 2.0)]).unwrap();
-        assert_eq!(table.allowance(Kind::Produce, ("ann", "")), None);
-        let table = Table::of(vec![row("*", "*", 2.0), row("*", "", 3.0)]).unwrap();
-        assert_eq!(table.allowance(Kind::Produce, ("ann", "")).unwrap().limit, 3.0);
+        let table = QuotaTable::of(vec![row("", "*", 1.0), row("*", "*", 2.0)]).unwrap();
+        assert_eq!(table.allowance(QuotaType::Produce, ("ann", "")), None);
+        let table = QuotaTable::of(vec![row("*", "*", 2.0), row("*", "", 3.0)]).unwrap();
+        assert_eq!(table.allowance(QuotaType::Produce, ("ann", "")).unwrap().limit, 3.0);
     }
 
     #[test]
     fn addresses_have_their_own_rate_or_the_default() {
         let ip = |text: &str, rate| {
-            let entity = Entity { ip: name(text), ..Entity::default() };
-            (entity, Limits { connection_creation_rate: Some(rate), ..Limits::default() })
+            let entity = QuotaEntity { ip: name(text), ..QuotaEntity::default() };
+            (entity, QuotaLimits { connection_creation_rate: Some(rate), ..QuotaLimits::default() })
         };
-        let rate = |table: &Table, ip: &str| table.connection_rate(ip.parse().unwrap());
-        let table = Table::of(vec![ip("10.0.0.1", 5.0), ip("nowhere", 1.0)]).unwrap();
+        let rate = |table: &QuotaTable, ip: &str| table.connection_rate(ip.parse().unwrap());
+        let table = QuotaTable::of(vec![ip("10.0.0.1", 5.0), ip("nowhere", 1.0)]).unwrap();
         assert_eq!(rate(&table, "10.0.0.1"), Some(5.0));
         assert_eq!(rate(&table, "::ffff:10.0.0.1"), Some(5.0));
         assert_eq!(rate(&table, "10.0.0.2"), None);
-        let table = Table::of(vec![ip("*", 7.0), ip("10.0.0.1", 5.0)]).unwrap();
+        let table = QuotaTable::of(vec![ip("*", 7.0), ip("10.0.0.1", 5.0)]).unwrap();
         assert_eq!(rate(&table, "10.0.0.1"), Some(5.0));
         assert_eq!(rate(&table, "10.0.0.2"), Some(7.0));
     }
 
     #[test]
     fn no_rows_are_no_table() {
-        assert_eq!(Table::of(Vec::new()), None);
+        assert_eq!(QuotaTable::of(Vec::new()), None);
     }
 }

@@ -3,17 +3,17 @@
 //! A topic names its throttled replicas; the rates are the broker's. A follower that has everything
 //! its leader committed is not throttled.
 //! Threads: any; one short lock for each answer with throttled records.
-//! Not promised: that a rate is kept to the byte. An answer may exceed it, and the next waits.
+//! Not promised: an exact rate. A reply may exceed it, and the next one waits.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::broker::state::quotas::bucket::{Bucket, Windows};
+use crate::broker::state::quotas::bucket::{Bucket, QuotaWindows};
 
-/// The rate of one direction, and what was used of it.
+/// The rate of one direction and its recent use.
 #[derive(Debug)]
 pub struct ReplicationQuota {
     bytes_per_second: AtomicI64,
-    windows: Windows,
+    windows: QuotaWindows,
     bucket: Bucket,
 }
 
@@ -39,7 +39,7 @@ pub struct ReplicaThrottles {
 }
 
 impl ReplicationQuota {
-    pub(crate) fn new(bytes_per_second: i64, windows: Windows) -> Self {
+    pub(crate) fn new(bytes_per_second: i64, windows: QuotaWindows) -> Self {
         let bytes_per_second = AtomicI64::new(bytes_per_second);
         Self { bytes_per_second, windows, bucket: Bucket::default() }
     }
@@ -76,8 +76,8 @@ impl ReplicaThrottles {
 }
 
 impl ThrottledReplicas {
-    /// Reads Kafka's list: `*`, or `partition:broker` with commas between. What is neither names
-    /// no replica.
+    /// Reads Kafka's list: `*`, or `partition:broker` pairs separated by commas. A malformed pair
+    /// is ignored.
     pub fn of<'t>(list: impl IntoIterator<Item = &'t str>) -> Self {
         let mut replicas = Vec::new();
         for each in list.into_iter().map(str::trim) {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn bytes_over_the_rate_are_waited_for() {
-        let quota = ReplicationQuota::new(i64::MAX, Windows::default());
+        let quota = ReplicationQuota::new(i64::MAX, QuotaWindows::default());
         quota.add(1 << 30, 0);
         assert_eq!(quota.wait_ms(0), 0, "there is no limit");
         quota.set_rate(1000);

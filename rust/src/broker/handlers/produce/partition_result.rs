@@ -1,10 +1,10 @@
-//! The results of a Produce, one for each partition.
+//! The result of a Produce for each partition.
 
 use std::sync::Arc;
 
 use crate::broker::errors;
 use crate::broker::handlers::produce::faults::RecordErrors;
-use crate::broker::state::lookup::Named;
+use crate::broker::state::lookup::NamedTopic;
 use crate::broker::state::partition::{Acks, CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
@@ -16,27 +16,27 @@ pub(crate) const IDS_FROM: i16 = 13;
 
 /// The result of a Produce for one partition.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct PartitionResult {
     pub(crate) partition: Option<Arc<Partition>>,
     pub(crate) stage: Option<Stage>,
     pub(crate) error: ErrorCode,
-    /// What is wrong with which records, where that is known.
+    /// The bad records and their faults, if they are known.
     pub(crate) record_errors: Option<Box<RecordErrors>>,
     pub(crate) base_offset: i64,
     pub(crate) log_append_time: i64,
     pub(crate) log_start_offset: i64,
-    /// The partition's term in which they were appended.
+    /// The partition's term in which the records were appended.
     pub(crate) term: u32,
     /// One past the last record.
-    pub(crate) wanted: Offset,
+    pub(crate) end: Offset,
 }
 
-pub(crate) fn named<'a>(topic: &TopicProduceData<'a>, version: i16) -> Named<'a> {
+pub(crate) fn named<'a>(topic: &TopicProduceData<'a>, version: i16) -> NamedTopic<'a> {
     let id = (version >= IDS_FROM).then_some(topic.topic_id);
-    Named { topic: topic.name, id }
+    NamedTopic { topic: topic.name, id }
 }
 
-impl Part {
+impl PartitionResult {
     /// Nothing was appended.
     pub(crate) fn refused(error: ErrorCode) -> Self {
         Self {
@@ -48,11 +48,11 @@ impl Part {
             log_append_time: -1,
             log_start_offset: -1,
             term: 0,
-            wanted: Offset(0),
+            end: Offset(0),
         }
     }
 
-    /// Reads the result of the stage after a commit of its partition failed.
+    /// Reads the stage's own result after a commit of its partition failed.
     pub(crate) fn settle(&mut self) {
         let (Some(partition), Some(stage)) = (&self.partition, self.stage) else { return };
         if let Err(error) = partition.log.commit(stage) {
@@ -64,11 +64,11 @@ impl Part {
     pub(crate) fn is_acknowledged(&self, acks: Acks) -> bool {
         self.error != ErrorCode::None
             || (self.partition.as_ref())
-                .is_none_or(|p| p.is_acknowledged(acks, (self.term, self.wanted)))
+                .is_none_or(|p| p.is_acknowledged(acks, (self.term, self.end)))
     }
 
-    /// Why it will not be committed: its disk failed, this broker ceased to lead or is cut off, or
-    /// too few replicas are in sync by now.
+    /// The error if the records will not be committed: the disk failed, this broker ceased to lead
+    /// or is cut off, or too few replicas are in sync.
     pub(crate) fn failed(&self, acks: Acks) -> Option<ErrorCode> {
         let partition = self.partition.as_ref()?;
         if partition.log.is_offline() {

@@ -1,4 +1,4 @@
-//! Which log directory holds each partition, and how many partitions each directory holds.
+//! The log directory of each partition, and the number of partitions in each directory.
 //!
 //! Invariant: `counts[dir]` is the number of partitions in directory `dir`, so that the emptiest
 //!     directory for a new partition is found without a search.
@@ -10,12 +10,12 @@ use crate::ids::TopicPartition;
 
 /// The directories of partitions. A directory is a number from 0.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct DirAssignments {
     by_name: HashMap<TopicPartition, usize>,
     counts: Vec<usize>,
 }
 
-impl Places {
+impl DirAssignments {
     /// The directory of a partition.
     pub(crate) fn at(&self, name: &TopicPartition) -> Option<usize> {
         self.by_name.get(name).copied()
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn the_counts_are_those_of_the_places() {
         let name = |number| TopicPartition::new("t", number);
-        let mut places = Places::default();
+        let mut places = DirAssignments::default();
         (0..6).for_each(|number| places.insert(name(number), number as usize % 2));
         places.insert(name(0), 1);
         assert_eq!((places.at(&name(0)), places.remove(&name(3))), (Some(1), Some(1)));

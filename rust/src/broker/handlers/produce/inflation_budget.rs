@@ -1,4 +1,5 @@
-//! How many bytes may be inflated to check a Produce: in all, and on a network thread.
+//! The inflation budget of a Produce: the bytes that may be inflated to check it, in total and on a
+//! network thread.
 //!
 //! A small request may inflate to very many bytes. The limit for the network thread is smaller,
 //! because it serves other clients; a worker takes over what exceeds it. Ordinary producers stay
@@ -12,22 +13,23 @@ use crate::record::RecordError;
 use crate::record::batch::Batch;
 use crate::record::compression::{self, Codec};
 
-/// How many bytes any request may inflate, and how many more for each of its own bytes.
+/// The bytes that any request may inflate, and how many more for each of its own bytes.
 const INFLATED: u64 = 64 << 20;
 const INFLATED_PER_BYTE: u64 = 64;
 
-/// How many bytes a network thread inflates for one request: some milliseconds.
+/// The bytes that a network thread inflates for one request; that takes some milliseconds.
 const INFLATED_HERE: u64 = 2 << 20;
 /// A larger compressed batch goes to a worker at once.
 const BATCH_HERE: usize = 256 << 10;
-/// What a network thread compresses anew, inflated.
+/// The inflated bytes that a network thread recompresses.
 const RECOMPRESSED_HERE: u64 = 64 << 10;
-/// What a network thread converts from an old format; compressed it is some megabytes at most.
+/// The bytes that a network thread converts from an old format. Compressed bytes inflate to some
+/// megabytes at most.
 const OLD_HERE: usize = 128 << 10;
 const OLD_COMPRESSED_HERE: usize = 4 << 10;
 
 /// How many bytes a request may still inflate.
-pub(crate) struct WorkerShare {
+pub(crate) struct InflationBudget {
     left: Cell<u64>,
     left_here: Cell<u64>,
     /// How many bad records its answer may still name.
@@ -35,7 +37,7 @@ pub(crate) struct WorkerShare {
     is_worker: bool,
 }
 
-impl WorkerShare {
+impl InflationBudget {
     /// The budget of a request of `size` bytes on a network thread.
     pub(crate) fn of(size: usize) -> Self {
         let left = INFLATED + INFLATED_PER_BYTE * size as u64;
@@ -47,7 +49,7 @@ impl WorkerShare {
         }
     }
 
-    /// The same request, on a worker.
+    /// The budget of the same request on a worker.
     pub(crate) fn on_a_worker(self) -> Self {
         Self { left_here: Cell::new(u64::MAX), is_worker: true, ..self }
     }
@@ -69,7 +71,7 @@ impl WorkerShare {
         }
     }
 
-    /// Whether this is a network thread.
+    /// Whether the request is on a network thread.
     pub(crate) const fn is_here(&self) -> bool {
         !self.is_worker
     }
@@ -84,7 +86,7 @@ impl WorkerShare {
         self.nameable.set(self.nameable().saturating_sub(records));
     }
 
-    /// Whether a worker is to inflate a batch whose records are to be checked.
+    /// Whether a worker must inflate the batch to check its records.
     #[inline]
     pub(crate) fn is_large(&self, batch: &Batch<'_>) -> bool {
         !self.is_worker
@@ -92,17 +94,17 @@ impl WorkerShare {
             && (batch.size() > BATCH_HERE || self.left_here.get() == 0)
     }
 
-    /// Whether a batch was refused only because a worker is to go on with it.
+    /// Whether a batch was refused only because it used up the network thread's budget.
     pub(crate) fn ended(&self, error: &RecordError) -> bool {
         self.left_here.get() < self.left.get() && compression::exceeds_inflation_limit(error)
     }
 
-    /// Whether a worker is to compress a batch anew.
+    /// Whether a worker must recompress a batch.
     pub(crate) fn is_long_to_recompress(&self, batch: &Batch<'_>, inflated: u64) -> bool {
         !self.is_worker && inflated.max(batch.size() as u64) > RECOMPRESSED_HERE
     }
 
-    /// Whether a worker is to convert a set of an old format.
+    /// Whether a worker must convert a set of an old format.
     pub(crate) fn is_long_to_convert(&self, set: &[u8], is_compressed: bool) -> bool {
         let here = if is_compressed { OLD_COMPRESSED_HERE } else { OLD_HERE };
         !self.is_worker && set.len() > here
