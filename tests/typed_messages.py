@@ -1,5 +1,5 @@
 """Writes `python/krust/messages/`: a module per API and per value of a record in
-`__consumer_offsets`, with a TypedDict for each struct of its schema.
+`__consumer_offsets` or `__transaction_state`, with a TypedDict for each struct of its schema.
 
 The core hands requests and records to Python as dicts, and takes responses and records as dicts.
 `rust/schema/*.txt` and `rust/schema/records/*_value.txt` say which keys they have;
