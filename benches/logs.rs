@@ -45,7 +45,7 @@ pub fn open_one(dir: &Arc<LogDir>, number: i32, config: LogConfig) -> Arc<Log> {
 pub fn append(log: &Log, bytes: &[u8], now_ms: i64) {
     let batch = Batch::parse(bytes).unwrap();
     let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-    let staged = log.stage(&batch, &facts, now_ms).unwrap().staged;
+    let staged = log.stage(&krust::storage::NewBatch::new(&batch, &facts, now_ms)).unwrap().staged;
     log.commit(staged).unwrap();
 }
 

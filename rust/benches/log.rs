@@ -15,7 +15,9 @@ use krust::record::batch::{
     self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationResult, ValidationRules,
 };
 use krust::storage::files::{Disk, RealDisk};
-use krust::storage::{Descriptors, DirOptions, Log, LogConfig, LogDir, LogReadRequest, Open};
+use krust::storage::{
+    Descriptors, DirOptions, Log, LogConfig, LogDir, LogReadRequest, NewBatch, Open,
+};
 
 /// A disk whose writes cost nothing: what is left is ours.
 #[derive(Debug)]
@@ -85,14 +87,15 @@ fn appends(c: &mut Criterion) {
     let log = open(&on(&home.path().join("free"), Arc::new(NoWrites)), large(), 0);
     c.bench_function("stage and commit 100 B, write not counted", |b| {
         b.iter(|| {
-            let appended = log.stage(black_box(&batch), &facts, 1).unwrap();
+            let appended = log.stage(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap();
             log.commit(appended.staged).unwrap();
         });
     });
     c.bench_function("the same on a network thread", |b| {
         b.iter(|| {
-            let at_once = log.stage_at_once(black_box(&batch), &facts, 1).unwrap();
-            let appended = at_once.unwrap_or_else(|| log.stage(&batch, &facts, 1).unwrap());
+            let at_once = log.stage_at_once(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap();
+            let appended =
+                at_once.unwrap_or_else(|| log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap());
             log.commit(appended.staged).unwrap();
         });
     });
@@ -100,7 +103,8 @@ fn appends(c: &mut Criterion) {
         b.iter(|| {
             let mut last = None;
             for _ in 0..32 {
-                last = Some(log.stage(black_box(&batch), &facts, 1).unwrap().staged);
+                last =
+                    Some(log.stage(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap().staged);
             }
             log.commit(last.unwrap()).unwrap();
         });
@@ -108,7 +112,7 @@ fn appends(c: &mut Criterion) {
     let real = open(&on(&home.path().join("real"), Arc::new(RealDisk)), large(), 0);
     c.bench_function("stage and commit 100 B", |b| {
         b.iter(|| {
-            let appended = real.stage(black_box(&batch), &facts, 1).unwrap();
+            let appended = real.stage(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap();
             real.commit(appended.staged).unwrap();
         });
     });
@@ -149,7 +153,7 @@ fn large_batches(c: &mut Criterion) {
             let begin = cpu();
             for n in 0..count {
                 let (batch, facts) = facts(&bytes);
-                let appended = log.stage(&batch, &facts, 1).unwrap();
+                let appended = log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap();
                 log.commit(appended.staged).unwrap();
                 if n % 256 == 255 {
                     log.truncate_to(Offset(0)).unwrap();
@@ -170,7 +174,7 @@ fn reads(c: &mut Criterion) {
     let (batch, facts) = facts(&bytes);
     while log.segment_summaries().unwrap().len() < 1000 {
         for _ in 0..15 {
-            log.commit(log.stage(&batch, &facts, 1).unwrap().staged).unwrap();
+            log.commit(log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap().staged).unwrap();
         }
     }
     let end = log.log_end_offset();
@@ -186,7 +190,7 @@ fn reads(c: &mut Criterion) {
         });
     });
     c.bench_function("read at the end", |b| b.iter(|| black_box(read(end.0))));
-    log.commit(log.stage(&batch, &facts, 1).unwrap().staged).unwrap();
+    log.commit(log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap().staged).unwrap();
     c.bench_function("read the last batch", |b| {
         let upper = log.log_end_offset();
         b.iter(|| {
@@ -205,7 +209,7 @@ fn starts(c: &mut Criterion) {
         let dir = on(home.path(), Arc::new(RealDisk));
         for partition in 0..10_000 {
             let log = open(&dir, large(), partition);
-            log.commit(log.stage(&batch, &facts, 1).unwrap().staged).unwrap();
+            log.commit(log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap().staged).unwrap();
         }
     }
     let mut group = c.benchmark_group("start");

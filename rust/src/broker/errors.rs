@@ -33,7 +33,7 @@ pub(crate) fn of_append(error: &AppendError) -> ErrorCode {
         AppendError::NotLeader => ErrorCode::NotLeaderOrFollower,
         AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
         AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
-        AppendError::InvalidTxnState(_) => ErrorCode::InvalidTxnState,
+        AppendError::InvalidTxnState(_) | AppendError::NotVerified(_) => ErrorCode::InvalidTxnState,
         AppendError::CoordinatorFenced { .. } => ErrorCode::TransactionCoordinatorFenced,
         AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
         AppendError::SegmentTooSmall { .. } => ErrorCode::RecordListTooLarge,

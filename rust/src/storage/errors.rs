@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::verification::VerificationGuard;
+
 /// The disk failed, or has wrong content. KAFKA_STORAGE_ERROR (56).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StorageError {
@@ -76,9 +78,14 @@ pub enum AppendError {
         /// The log's epoch.
         current: i16,
     },
-    /// INVALID_TXN_STATE (48): a plain batch inside the producer's open transaction.
-    #[error("producer {0} has an open transaction here and sent a batch outside of it")]
+    /// INVALID_TXN_STATE (48): a plain batch inside the producer's open transaction, or a batch of
+    /// a transaction that has ended.
+    #[error("producer {0} sent a batch that does not belong to its transaction here")]
     InvalidTxnState(i64),
+    /// The coordinator has not confirmed the transaction that the batch begins here. With this
+    /// guard it may be sent again after that.
+    #[error("the transaction is not verified")]
+    NotVerified(VerificationGuard),
     /// TRANSACTION_COORDINATOR_FENCED (52).
     #[error("producer {producer_id}: coordinator epoch {found} is older than {current}")]
     CoordinatorFenced {

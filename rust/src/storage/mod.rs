@@ -98,6 +98,7 @@ mod sync_times;
 mod temporary;
 mod times;
 pub mod txnindex;
+mod verification;
 
 pub use cleaner::{Cleaner, CleanerOptions, CleaningResult, DirtyRange};
 pub use closing::close_all;
@@ -111,13 +112,15 @@ pub use files::FileRange;
 pub use future_replicas::{FutureReplica, FutureReplicas, settle};
 pub use index_cache::{INDEX_CACHE_BYTES, IndexCache};
 pub use log::{
-    Appended, FoundOffset, Log, LogReadRequest, LogSlice, Open, RecentBytes, SegmentSummary, Stage,
+    Appended, FoundOffset, Log, LogReadRequest, LogSlice, NewBatch, Open, RecentBytes,
+    SegmentSummary, Stage, StagedMarker,
 };
 pub use log_scheduler::{Intervals, LogScheduler, ScheduledTask, SchedulerJob};
 pub use names::{DirKind, FoundPartition};
-pub use producers::ActiveProducer;
+pub use producers::{ActiveProducer, AppendOrigin};
 pub use progress::{LogCheck, OpeningProgress, RecoveryCuts, StartProgress};
 pub use sync::Syncer;
 pub use sync_times::SyncStats;
 pub use temporary::TemporaryDisk;
 pub use txnindex::AbortedTxn;
+pub use verification::{Verification, VerificationGuard};

@@ -1,10 +1,5 @@
 //! The state of a partition's producers: sequence numbers for idempotence, open transactions for
-//! the last stable offset. Snapshots of it (`.snapshot`) let a start read less of the log.
-//! Format of a snapshot: `version int16 = 1, crc uint32 (CRC-32C of what follows), count int32`,
-//! and per producer `producer_id int64, epoch int16, last_sequence int32, last_offset int64,
-//! offset_delta int32, timestamp int64, coordinator_epoch int32, current_txn_first_offset int64`.
-//! A producer has an entry for each of its last five batches, oldest first, so that a retry is
-//! recognised after a restart too. Kafka writes the last one alone, and takes the last it reads.
+//! the last stable offset. `snapshot` writes it to files and reads it back.
 //! Invariants: a batch (producer, epoch, sequences) is stored at most once; a retry of one of the
 //! last five gets its original offset; first_unstable <= any offset of an open transaction.
 //! Threads: guarded by the partition's lock.
@@ -14,18 +9,17 @@
 //! `producer.id.expiration.ms` is removed, and its next batch is accepted with any sequence
 //! number.
 
+mod snapshot;
+
 use std::collections::{BTreeMap, HashMap};
 
 use super::errors::AppendError;
 use super::txnindex::AbortedTxn;
+use super::verification::{Guards, Verification};
 use crate::record::batch::{Batch, Header};
 use crate::record::control::ControlRecord;
-use crate::record::crc::crc32c;
 
 const KEPT: usize = 5;
-const VERSION: i16 = 1;
-const ENTRY_SIZE: usize = 46;
-const NO_TXN: i64 = -1;
 /// The range of a producer that has stored no batch.
 const NOTHING: SequenceRange =
     SequenceRange { last_sequence: -1, offset_delta: 0, last_offset: -1, timestamp: -1 };
@@ -63,6 +57,23 @@ pub(crate) enum SequenceCheck {
     Duplicate { base_offset: i64, last_offset: i64, timestamp: i64 },
 }
 
+/// Who made a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOrigin {
+    /// A producer, which counts its batches.
+    Client(Verification),
+    /// A coordinator of this broker. Its batches have no sequence numbers that count.
+    Coordinator(Verification),
+}
+
+/// What to do with a marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkerCheck {
+    Fresh,
+    /// It is in the log already.
+    Repeat,
+}
+
 /// One producer of a partition, as `DescribeProducers` shows it; -1 where there is nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActiveProducer {
@@ -90,6 +101,8 @@ pub(crate) struct Producers {
     unreplicated: BTreeMap<i64, i64>,
     /// The producers' states before the appends that are not written yet.
     undo: Vec<(i64, Option<ProducerEntry>)>,
+    /// The transactions that coordinators are asked about.
+    guards: Guards,
 }
 
 impl ProducerEntry {
@@ -127,28 +140,38 @@ impl ProducerEntry {
         }
     }
 
-    /// Appends its entries to the body of a snapshot. Returns their number.
-    fn put_entries(&self, id: i64, body: &mut Vec<u8>) -> i32 {
-        let newest = SequenceRange { timestamp: self.last_timestamp, ..NOTHING };
-        let newest = self
-            .last()
-            .map_or(newest, |last| SequenceRange { timestamp: self.last_timestamp, ..*last });
-        let older = self.kept().split_last().map_or(&[][..], |(_, older)| older);
-        let open = (NO_TXN, self.txn_first_offset.unwrap_or(NO_TXN));
-        let entries = older.iter().map(|range| (range, open.0)).chain([(&newest, open.1)]);
-        let mut count = 0;
-        for (range, txn_first_offset) in entries {
-            body.extend_from_slice(&id.to_be_bytes());
-            body.extend_from_slice(&self.epoch.to_be_bytes());
-            body.extend_from_slice(&range.last_sequence.to_be_bytes());
-            body.extend_from_slice(&range.last_offset.to_be_bytes());
-            body.extend_from_slice(&range.offset_delta.to_be_bytes());
-            body.extend_from_slice(&range.timestamp.to_be_bytes());
-            body.extend_from_slice(&self.coordinator_epoch.to_be_bytes());
-            body.extend_from_slice(&txn_first_offset.to_be_bytes());
-            count += 1;
+    /// The stored batch that a batch repeats.
+    fn duplicate_of(&self, header: &Header) -> Option<SequenceCheck> {
+        let (first, last) = (header.base_sequence, last_sequence(header));
+        let is_it = |stored: &&SequenceRange| {
+            stored.last_sequence == last
+                && subtract(stored.last_sequence, stored.offset_delta) == first
+        };
+        let kept = if header.producer_epoch == self.epoch { self.kept() } else { &[] };
+        kept.iter().find(is_it).map(|stored| SequenceCheck::Duplicate {
+            base_offset: stored.last_offset - i64::from(stored.offset_delta),
+            last_offset: stored.last_offset,
+            timestamp: stored.timestamp,
+        })
+    }
+
+    fn check_epoch(&self, producer_id: i64, found: i16) -> Result<(), AppendError> {
+        if found < self.epoch {
+            let current = self.epoch;
+            return Err(AppendError::InvalidProducerEpoch { producer_id, found, current });
         }
-        count
+        Ok(())
+    }
+
+    /// Whether a batch follows the last one.
+    fn check_sequence(&self, header: &Header) -> Result<(), AppendError> {
+        let first = header.base_sequence;
+        let last = if header.producer_epoch == self.epoch { self.last_sequence() } else { -1 };
+        if first == last.wrapping_add(1) || (first == 0 && last == i32::MAX) {
+            return Ok(());
+        }
+        let producer_id = header.producer_id;
+        Err(AppendError::OutOfOrderSequence { producer_id, last, found: first })
     }
 
     fn bump(&mut self, epoch: i16) {
@@ -160,58 +183,52 @@ impl ProducerEntry {
 }
 
 impl Producers {
-    /// What to do with a batch that a client sent.
-    pub(crate) fn check(&self, batch: &Batch<'_>) -> Result<SequenceCheck, AppendError> {
+    /// What to do with a batch that a client sent, or a coordinator of this broker made.
+    pub(crate) fn check(
+        &mut self,
+        batch: &Batch<'_>,
+        origin: AppendOrigin,
+    ) -> Result<SequenceCheck, AppendError> {
         let header = batch.header();
-        let producer_id = header.producer_id;
-        let Some(producer) = self.known.get(&producer_id) else { return Ok(SequenceCheck::Fresh) };
-        let (first, last) = (header.base_sequence, last_sequence(header));
-        if header.producer_epoch == producer.epoch
-            && let Some(stored) = producer.kept().iter().find(|stored| {
-                stored.last_sequence == last
-                    && subtract(stored.last_sequence, stored.offset_delta) == first
-            })
-        {
-            return Ok(SequenceCheck::Duplicate {
-                base_offset: stored.last_offset - i64::from(stored.offset_delta),
-                last_offset: stored.last_offset,
-                timestamp: stored.timestamp,
-            });
+        let known = self.known.get(&header.producer_id);
+        let (is_client, verification) = match origin {
+            AppendOrigin::Client(verification) => (true, verification),
+            AppendOrigin::Coordinator(verification) => (false, verification),
+        };
+        if let Some(producer) = known {
+            if is_client && let Some(duplicate) = producer.duplicate_of(header) {
+                return Ok(duplicate);
+            }
+            producer.check_epoch(header.producer_id, header.producer_epoch)?;
         }
-        if header.producer_epoch < producer.epoch {
-            return Err(AppendError::InvalidProducerEpoch {
-                producer_id,
-                found: header.producer_epoch,
-                current: producer.epoch,
-            });
+        let is_open = known.is_some_and(|producer| {
+            producer.txn_first_offset.is_some() && producer.epoch == header.producer_epoch
+        });
+        if batch.is_transactional() && !is_open {
+            self.guards.check(header, verification, known.is_some())?;
         }
-        let known =
-            if header.producer_epoch == producer.epoch { producer.last_sequence() } else { -1 };
-        let follows = first == known.wrapping_add(1) || (first == 0 && known == i32::MAX);
-        if !follows {
-            return Err(AppendError::OutOfOrderSequence { producer_id, last: known, found: first });
+        match known {
+            Some(producer) if is_client => producer.check_sequence(header)?,
+            _ => return Ok(SequenceCheck::Fresh),
         }
-        if producer.txn_first_offset.is_some() && !batch.is_transactional() {
-            return Err(AppendError::InvalidTxnState(producer_id));
+        if known.is_some_and(|it| it.txn_first_offset.is_some()) && !batch.is_transactional() {
+            return Err(AppendError::InvalidTxnState(header.producer_id));
         }
         Ok(SequenceCheck::Fresh)
     }
 
-    /// Whether a marker may be appended.
+    /// Whether a marker may be appended, or is here already. `has_own_epoch`: its epoch is one
+    /// above that of its transaction.
     pub(crate) fn check_marker(
-        &self,
-        header: &Header,
+        &mut self,
+        (producer_id, epoch): (i64, i16),
         marker: TransactionMarker,
-    ) -> Result<(), AppendError> {
-        let producer_id = header.producer_id;
-        let Some(producer) = self.known.get(&producer_id) else { return Ok(()) };
-        if header.producer_epoch < producer.epoch {
-            return Err(AppendError::InvalidProducerEpoch {
-                producer_id,
-                found: header.producer_epoch,
-                current: producer.epoch,
-            });
-        }
+        has_own_epoch: bool,
+    ) -> Result<MarkerCheck, AppendError> {
+        let Some(producer) = self.known.get_mut(&producer_id) else {
+            return Ok(MarkerCheck::Fresh);
+        };
+        producer.check_epoch(producer_id, epoch)?;
         if marker.coordinator_epoch < producer.coordinator_epoch {
             return Err(AppendError::CoordinatorFenced {
                 producer_id,
@@ -219,7 +236,22 @@ impl Producers {
                 current: producer.coordinator_epoch,
             });
         }
-        Ok(())
+        if epoch > producer.epoch {
+            return Ok(MarkerCheck::Fresh);
+        }
+        if producer.txn_first_offset.is_some() {
+            if has_own_epoch {
+                let (found, current) = (epoch, producer.epoch);
+                return Err(AppendError::InvalidProducerEpoch { producer_id, found, current });
+            }
+            return Ok(MarkerCheck::Fresh);
+        }
+        if producer.coordinator_epoch < 0 {
+            return Ok(MarkerCheck::Fresh);
+        }
+        producer.coordinator_epoch = marker.coordinator_epoch;
+        self.guards.void(producer_id);
+        Ok(MarkerCheck::Repeat)
     }
 
     /// Notes a stored batch of data. `header` has the final base offset.
@@ -244,6 +276,9 @@ impl Producers {
             producer.txn_first_offset = Some(header.base_offset);
             self.open.insert(header.base_offset, producer_id);
         }
+        if transactional {
+            self.guards.void(producer_id);
+        }
         self.known.insert(producer_id, producer);
     }
 
@@ -254,6 +289,7 @@ impl Producers {
         marker: TransactionMarker,
     ) -> Option<AbortedTxn> {
         let producer_id = header.producer_id;
+        self.guards.void(producer_id);
         let before = self.known.get(&producer_id).copied();
         self.undo.push((producer_id, before));
         let mut producer = before.unwrap_or(ProducerEntry::new(header.producer_epoch));
@@ -286,6 +322,11 @@ impl Producers {
         }
         self.note(batch.header(), batch.is_transactional());
         None
+    }
+
+    /// Another broker leads: a transaction that a coordinator confirms may have ended there.
+    pub(crate) fn void_guards(&mut self) {
+        self.guards.void_all();
     }
 
     /// Notes that the appends so far are written.
@@ -393,69 +434,6 @@ impl Producers {
         };
         self.known.iter().map(active).collect()
     }
-
-    /// A snapshot's bytes; staged batches count as written.
-    pub(crate) fn to_snapshot(&self) -> Vec<u8> {
-        let mut body = vec![0; 4];
-        let mut count = 0_i32;
-        for (id, producer) in &self.known {
-            let Some(more) = count.checked_add(producer.put_entries(*id, &mut body)) else { break };
-            count = more;
-        }
-        body.splice(..4, count.to_be_bytes());
-        let mut bytes = VERSION.to_be_bytes().to_vec();
-        bytes.extend_from_slice(&crc32c(&body).to_be_bytes());
-        bytes.append(&mut body);
-        bytes
-    }
-
-    /// Reads a snapshot's bytes; `None` if they are torn or of another version.
-    pub(crate) fn from_snapshot(bytes: &[u8]) -> Option<Self> {
-        let (version, rest) = bytes.split_first_chunk::<2>()?;
-        let (crc, body) = rest.split_first_chunk::<4>()?;
-        if i16::from_be_bytes(*version) != VERSION || u32::from_be_bytes(*crc) != crc32c(body) {
-            return None;
-        }
-        let (count, rest) = body.split_first_chunk::<4>()?;
-        let (entries, tail) = rest.as_chunks::<ENTRY_SIZE>();
-        if usize::try_from(i32::from_be_bytes(*count)) != Ok(entries.len()) || !tail.is_empty() {
-            return None;
-        }
-        let mut producers = Self::default();
-        entries.iter().try_for_each(|entry| producers.read_entry(entry))?;
-        Some(producers)
-    }
-
-    fn read_entry(&mut self, entry: &[u8; ENTRY_SIZE]) -> Option<()> {
-        let (id, rest) = entry.split_first_chunk()?;
-        let (epoch, rest) = rest.split_first_chunk()?;
-        let (last_sequence, rest) = rest.split_first_chunk()?;
-        let (last_offset, rest) = rest.split_first_chunk()?;
-        let (offset_delta, rest) = rest.split_first_chunk()?;
-        let (timestamp, rest) = rest.split_first_chunk()?;
-        let (coordinator_epoch, rest) = rest.split_first_chunk()?;
-        let first = i64::from_be_bytes(*rest.first_chunk()?);
-        let (id, epoch) = (i64::from_be_bytes(*id), i16::from_be_bytes(*epoch));
-        let mut producer = self.known.get(&id).copied().unwrap_or(ProducerEntry::new(epoch));
-        producer.bump(epoch);
-        producer.coordinator_epoch = i32::from_be_bytes(*coordinator_epoch);
-        producer.last_timestamp = i64::from_be_bytes(*timestamp);
-        let last_offset = i64::from_be_bytes(*last_offset);
-        if last_offset >= 0 {
-            producer.keep(SequenceRange {
-                last_sequence: i32::from_be_bytes(*last_sequence),
-                offset_delta: i32::from_be_bytes(*offset_delta),
-                last_offset,
-                timestamp: producer.last_timestamp,
-            });
-        }
-        if first >= 0 {
-            producer.txn_first_offset = Some(first);
-            self.open.insert(first, id);
-        }
-        self.known.insert(id, producer);
-        Some(())
-    }
 }
 
 /// The transaction marker of a control batch; `None` for other control records.
@@ -488,7 +466,7 @@ fn subtract(sequence: i32, delta: i32) -> i32 {
 mod tests {
     use super::*;
 
-    fn header(sequence: i32, delta: i32, offset: i64) -> Header {
+    pub(super) fn header(sequence: i32, delta: i32, offset: i64) -> Header {
         Header {
             base_offset: offset,
             last_offset_delta: delta,
@@ -504,32 +482,6 @@ mod tests {
     fn sequences_wrap_at_two_to_the_31() {
         assert_eq!(last_sequence(&header(i32::MAX - 1, 3, 0)), 1);
         assert_eq!(subtract(1, 3), i32::MAX - 1);
-    }
-
-    #[test]
-    fn snapshots_survive_the_round_trip() {
-        let mut producers = Producers::default();
-        producers.note(&header(0, 4, 10), false);
-        producers.note(&header(5, 0, 15), true);
-        let bytes = producers.to_snapshot();
-        let back = Producers::from_snapshot(&bytes).expect("reads");
-        assert_eq!(back.active_producers(), producers.active_producers());
-        assert_eq!(back.first_unstable(), Some(15));
-        assert_eq!(Producers::default().to_snapshot().len(), 10);
-        for cut in 0..bytes.len() {
-            assert!(Producers::from_snapshot(&bytes[..cut]).is_none());
-        }
-    }
-
-    #[test]
-    fn a_snapshot_has_the_last_five_batches_of_each_producer() {
-        let mut producers = Producers::default();
-        for number in 0..7 {
-            producers.note(&header(number, 0, i64::from(number) * 3), false);
-        }
-        let back = Producers::from_snapshot(&producers.to_snapshot()).expect("reads");
-        assert_eq!(back.known, producers.known);
-        assert_eq!(back.known[&7].kept().len(), KEPT);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use krust::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdRes
 use krust::protocol::value::Value;
 use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
 use krust::record::compression::Codec;
+use krust::storage::NewBatch;
 use krust::wire::Reader;
 
 use crate::double::{Frame, Made, NOW_MS, TestBroker, frame};
@@ -26,7 +27,7 @@ fn append(fixture: &TestBroker, topic: &str, bytes: &[u8]) {
     let log = &partition.local.as_ref().unwrap().log;
     let batch = Batch::parse(bytes).unwrap();
     let validated = batch::check(&batch, &ValidationRules::default()).unwrap();
-    log.commit(log.stage(&batch, &validated, NOW_MS).unwrap().staged).unwrap();
+    log.commit(log.stage(&NewBatch::new(&batch, &validated, NOW_MS)).unwrap().staged).unwrap();
 }
 
 fn question() -> Frame {

@@ -17,7 +17,9 @@ use krust::ids::{Epoch, TopicId, TopicPartition};
 use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord, ValidationRules};
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::recording::{Crash, RecordingDisk};
-use krust::storage::{DirOptions, Log, LogConfig, LogDir, Open, OpeningProgress, StorageError};
+use krust::storage::{
+    DirOptions, Log, LogConfig, LogDir, NewBatch, Open, OpeningProgress, StorageError,
+};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -68,7 +70,7 @@ fn append(log: &Log, number: i32, epoch: i32) {
     let bytes = builder.to_bytes(&fields).unwrap();
     let batch = Batch::parse(&bytes).unwrap();
     let states = batch::check(&batch, &ValidationRules::default()).unwrap();
-    log.commit(log.stage(&batch, &states, NOW_MS).unwrap().staged).unwrap();
+    log.commit(log.stage(&NewBatch::new(&batch, &states, NOW_MS)).unwrap().staged).unwrap();
 }
 
 /// Logs of every kind, in directories that were not shut down in order.

@@ -43,5 +43,6 @@ mod retention_deletes_whole_segments;
 mod support;
 mod sync_moves_the_flushed_offset;
 mod the_newest_batches_are_read_from_memory;
+mod transactions_begin_verified_and_end_once;
 mod truncation_keeps_what_readers_hold;
 mod unreadable_checkpoints_are_named;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use krust::ids::{Offset, TopicPartition};
 use krust::record::batch::{self, Batch, ValidationRules};
 use krust::storage::files::{Disk, RealDisk};
-use krust::storage::{Appended, Descriptors, DirOptions, Log};
+use krust::storage::{Appended, Descriptors, DirOptions, Log, NewBatch};
 
 use crate::support::{LogFixture, NOW_MS, append, batch as batch_of, batch_of as of_producer};
 use crate::support::{read_all, snapshot};
@@ -18,7 +18,7 @@ use crate::support::{read_all, snapshot};
 fn stage_at_once(log: &Log, bytes: &[u8]) -> Option<Appended> {
     let batch = Batch::parse(bytes).unwrap();
     let validated = batch::check(&batch, &ValidationRules::default()).unwrap();
-    log.stage_at_once(&batch, &validated, NOW_MS).unwrap()
+    log.stage_at_once(&NewBatch::new(&batch, &validated, NOW_MS)).unwrap()
 }
 
 /// Appends at once; false where that is left to another thread.

@@ -12,7 +12,7 @@ use krust::record::batch::{
 use krust::storage::files::{Disk, RealDisk};
 use krust::storage::{
     AppendError, Appended, CleanerOptions, CleaningResult, DeletedLog, Deletions, Descriptors,
-    DirOptions, Log, LogConfig, LogDir, LogReadRequest, Open, StartProgress, Syncer,
+    DirOptions, Log, LogConfig, LogDir, LogReadRequest, NewBatch, Open, StartProgress, Syncer,
 };
 
 /// The time at the start of each test.
@@ -157,7 +157,7 @@ pub fn stage(log: &Log, bytes: &[u8]) -> Result<Appended, AppendError> {
     } else {
         batch::check(&batch, &ValidationRules::default()).unwrap()
     };
-    log.stage(&batch, &states, NOW_MS)
+    log.stage(&NewBatch::new(&batch, &states, NOW_MS))
 }
 
 /// Stages, commits, and lets the high watermark follow.

@@ -15,10 +15,13 @@ use std::time::Instant;
 use super::super::config::LogConfig;
 use super::super::errors::{AppendError, StorageError};
 use super::super::index::{OffsetEntry, TimeEntry};
-use super::super::producers::{SequenceCheck, marker_of};
+use super::super::producers::{
+    AppendOrigin, MarkerCheck, SequenceCheck, TransactionMarker, marker_of,
+};
 use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::super::txnindex::AbortedTxn;
+use super::super::verification::Verification;
 use super::room::{self, NextBatch};
 use super::tail::TailPosition;
 use super::{CommitPoint, Log, Writer, staging};
@@ -27,6 +30,7 @@ use crate::record::RecordError;
 use crate::record::batch::{
     self, Batch, Header, HeaderPatch, TimestampType, ValidationResult, patch_header,
 };
+use crate::record::control::EndTransactionMarker;
 
 /// Batches from this size on are written at once, without a copy.
 const LARGE: usize = 64 << 10;
@@ -40,6 +44,8 @@ const HOT: u64 = 8 << 20;
 const AHEAD: u64 = 64 << 20;
 /// How many failed generations are remembered.
 const CUTS: usize = 16;
+/// From this `transaction.version` on each transaction has an epoch of its own.
+const EPOCH_PER_TRANSACTION: i8 = 2;
 
 /// A claim on a staged append, to be turned in with [`Log::commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,43 @@ pub struct Appended {
     pub staged: Stage,
 }
 
+/// A batch to append.
+#[derive(Clone, Copy, Debug)]
+pub struct NewBatch<'a, 'b> {
+    /// The batch.
+    pub batch: &'a Batch<'b>,
+    /// What [`batch::check`] found.
+    pub validated: &'a ValidationResult,
+    /// Who made it.
+    pub origin: AppendOrigin,
+    /// The time, in milliseconds since 1970.
+    pub now_ms: i64,
+}
+
+impl<'a, 'b> NewBatch<'a, 'b> {
+    /// A producer's batch, whose transaction is not verified.
+    pub const fn new(batch: &'a Batch<'b>, validated: &'a ValidationResult, now_ms: i64) -> Self {
+        let origin = AppendOrigin::Client(Verification::NotRequired);
+        Self { batch, validated, origin, now_ms }
+    }
+
+    /// The same batch of another origin.
+    pub const fn from(self, origin: AppendOrigin) -> Self {
+        Self { origin, ..self }
+    }
+}
+
+/// A marker that was given its place, or has it already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StagedMarker {
+    /// The marker was in the log already.
+    pub is_repeat: bool,
+    /// One past the marker, or one past a later offset.
+    pub end: Offset,
+    /// What to commit before it may be acknowledged.
+    pub staged: Stage,
+}
+
 /// A header ready to be written, and what is known of its batch.
 struct Ready<'b> {
     header: Header,
@@ -73,64 +116,103 @@ struct Ready<'b> {
 }
 
 impl Log {
-    /// Checks a batch that a producer sent and gives it its offsets. Nothing is visible or may be
-    /// acknowledged before [`Log::commit`].
+    /// Checks a batch and gives it its offsets. Nothing is visible or may be acknowledged before
+    /// [`Log::commit`].
     ///
-    /// `facts` come from [`batch::check`]. Errors: see [`AppendError`]; the batch alone is refused,
-    /// except for a failed write, which takes back every stage since the last commit.
-    pub fn stage(
-        &self,
-        batch: &Batch<'_>,
-        validated: &ValidationResult,
-        now_ms: i64,
-    ) -> Result<Appended, AppendError> {
+    /// Errors: see [`AppendError`]; the batch alone is refused, except for a failed write, which
+    /// takes back every stage since the last commit.
+    pub fn stage(&self, new: &NewBatch<'_, '_>) -> Result<Appended, AppendError> {
         let config = self.config.load();
-        check_size(batch, &config)?;
+        check_size(new.batch, &config)?;
         let mut writer = self.writer.lock();
-        if let Some(earlier) = self.check_producer(&writer, &config, batch)? {
+        if let Some(earlier) = self.check_producer(&mut writer, &config, new)? {
             return Ok(earlier);
         }
-        let next = NextBatch::of(&writer, &config, (batch, validated, now_ms));
-        if self.must_roll(&mut writer, &config, &next)? {
-            self.roll(&mut writer, now_ms)?;
-        }
-        self.stage_at(&mut writer, &config, (batch, validated, &next))
+        self.stage_and_roll(&mut writer, &config, (new.batch, new.validated, new.now_ms))
     }
 
     /// The same for a thread that serves many connections. `None`, and nothing was staged, where
     /// this would make files, read from the disk, sync, or wait for another writer: another thread
     /// then calls [`Log::stage`].
-    pub fn stage_at_once(
-        &self,
-        batch: &Batch<'_>,
-        validated: &ValidationResult,
-        now_ms: i64,
-    ) -> Result<Option<Appended>, AppendError> {
+    pub fn stage_at_once(&self, new: &NewBatch<'_, '_>) -> Result<Option<Appended>, AppendError> {
         let config = self.config.load();
-        check_size(batch, &config)?;
+        check_size(new.batch, &config)?;
         let Some(mut writer) = self.writer.try_lock_for(room::PATIENCE) else { return Ok(None) };
-        if let Some(earlier) = self.check_producer(&writer, &config, batch)? {
+        if let Some(earlier) = self.check_producer(&mut writer, &config, new)? {
             return Ok(Some(earlier));
         }
-        let next = NextBatch::of(&writer, &config, (batch, validated, now_ms));
+        let next = NextBatch::of(&writer, &config, (new.batch, new.validated, new.now_ms));
         if !self.has_room(&writer, &config, &next) {
             return Ok(None);
         }
-        self.stage_at(&mut writer, &config, (batch, validated, &next)).map(Some)
+        self.stage_at(&mut writer, &config, (new.batch, new.validated, &next)).map(Some)
+    }
+
+    /// Gives a place to the marker that ends a producer's transaction, unless it has one: a repeat
+    /// writes nothing. `transaction_version`: the version of the protocol that the coordinator
+    /// follows; from 2 on a marker has the epoch after that of its transaction.
+    ///
+    /// Errors: as [`Log::stage`]; `CoordinatorFenced` and `InvalidProducerEpoch` where a newer
+    /// coordinator or producer has written here.
+    pub fn stage_marker(
+        &self,
+        marker: &EndTransactionMarker,
+        transaction_version: i8,
+        now_ms: i64,
+    ) -> Result<StagedMarker, AppendError> {
+        let bytes = marker.to_batch(now_ms).map_err(corrupt)?;
+        let batch = Batch::parse(&bytes).map_err(corrupt)?;
+        let config = self.config.load();
+        let mut writer = self.writer.lock();
+        self.may_lead()?;
+        let EndTransactionMarker { producer_id, producer_epoch, coordinator_epoch, commit } =
+            *marker;
+        let ends = TransactionMarker { commit, coordinator_epoch };
+        let has_own_epoch = transaction_version >= EPOCH_PER_TRANSACTION;
+        let producer = (producer_id, producer_epoch);
+        if writer.producers.check_marker(producer, ends, has_own_epoch)? == MarkerCheck::Repeat {
+            let (generation, end) = (writer.generation, writer.next_offset);
+            let staged = Stage { generation, end };
+            return Ok(StagedMarker { is_repeat: true, end: Offset(end), staged });
+        }
+        let validated = as_made(&batch);
+        let appended = self.stage_and_roll(&mut writer, &config, (&batch, &validated, now_ms))?;
+        let end = Offset(appended.last_offset.0 + 1);
+        Ok(StagedMarker { is_repeat: false, end, staged: appended.staged })
+    }
+
+    /// Stages a batch that was checked. It may make a segment.
+    fn stage_and_roll(
+        &self,
+        writer: &mut Writer,
+        config: &LogConfig,
+        (batch, validated, now_ms): (&Batch<'_>, &ValidationResult, i64),
+    ) -> Result<Appended, AppendError> {
+        let next = NextBatch::of(writer, config, (batch, validated, now_ms));
+        if self.must_roll(writer, config, &next)? {
+            self.roll(writer, now_ms)?;
+        }
+        self.stage_at(writer, config, (batch, validated, &next))
+    }
+
+    /// Whether this broker may append batches that no leader sent.
+    fn may_lead(&self) -> Result<(), AppendError> {
+        self.appendable()?;
+        match self.follows.load(Ordering::Acquire) {
+            true => Err(AppendError::NotLeader),
+            false => Ok(()),
+        }
     }
 
     /// Whether the log takes the batch. `Some`: it was appended before.
     fn check_producer(
         &self,
-        writer: &Writer,
+        writer: &mut Writer,
         config: &LogConfig,
-        batch: &Batch<'_>,
+        new: &NewBatch<'_, '_>,
     ) -> Result<Option<Appended>, AppendError> {
-        self.appendable()?;
-        if self.follows.load(Ordering::Acquire) {
-            return Err(AppendError::NotLeader);
-        }
-        let earlier = analyze_producer_state(writer, batch)?;
+        self.may_lead()?;
+        let earlier = analyze_producer_state(writer, new)?;
         Ok(earlier.map(|(base, last, time)| Appended {
             base_offset: Offset(base),
             last_offset: Offset(last),
@@ -201,14 +283,7 @@ impl Log {
             return Err(AppendError::Corrupt("checksum".into()));
         }
         for batch in batches {
-            let validated = ValidationResult {
-                max_timestamp: batch.header().max_timestamp,
-                offset_of_max_timestamp: i64::from(batch.header().last_offset_delta),
-                record_count: batch.header().record_count,
-                last_offset_delta: batch.header().last_offset_delta,
-                inflated: 0,
-            };
-            let appended = self.stage(&batch, &validated, now_ms)?;
+            let appended = self.stage(&NewBatch::new(&batch, &as_made(&batch), now_ms))?;
             let first = bounds.map_or(appended.base_offset, |bounds| bounds.0);
             bounds = Some((first, appended.last_offset));
             stage = Some(appended.staged);
@@ -459,24 +534,38 @@ fn check_size(batch: &Batch<'_>, config: &LogConfig) -> Result<(), AppendError> 
 /// Checks the batch against the state of its producer. If the batch is a retry: base offset, last
 /// offset and timestamp of the original.
 fn analyze_producer_state(
-    writer: &Writer,
-    batch: &Batch<'_>,
+    writer: &mut Writer,
+    new: &NewBatch<'_, '_>,
 ) -> Result<Option<(i64, i64, i64)>, AppendError> {
-    if batch.header().producer_id < 0 {
+    let header = new.batch.header();
+    if header.producer_id < 0 {
         return Ok(None);
     }
-    if batch.is_control() {
-        if let Some(marker) = marker_of(batch) {
-            writer.producers.check_marker(batch.header(), marker)?;
+    if new.batch.is_control() {
+        if let Some(marker) = marker_of(new.batch) {
+            let producer = (header.producer_id, header.producer_epoch);
+            writer.producers.check_marker(producer, marker, false)?;
         }
         return Ok(None);
     }
-    Ok(match writer.producers.check(batch)? {
+    Ok(match writer.producers.check(new.batch, new.origin)? {
         SequenceCheck::Fresh => None,
         SequenceCheck::Duplicate { base_offset, last_offset, timestamp } => {
             Some((base_offset, last_offset, timestamp))
         }
     })
+}
+
+/// What a check of a batch that this broker made would find.
+fn as_made(batch: &Batch<'_>) -> ValidationResult {
+    let header = batch.header();
+    ValidationResult {
+        max_timestamp: header.max_timestamp,
+        offset_of_max_timestamp: i64::from(header.last_offset_delta),
+        record_count: header.record_count,
+        last_offset_delta: header.last_offset_delta,
+        inflated: 0,
+    }
 }
 
 /// Notes a batch in the producers' state; the transaction that it aborts, if it does.

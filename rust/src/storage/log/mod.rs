@@ -53,7 +53,7 @@ use super::sync::{SyncRequest, SyncedLog, Syncer, Urgency};
 use crate::clock::Clock;
 use crate::ids::{Epoch, Offset, TopicId, TopicPartition};
 
-pub use append::{Appended, Stage};
+pub use append::{Appended, NewBatch, Stage, StagedMarker};
 pub(super) use compact::CompactionView;
 pub(super) use flush::Ending;
 pub use lookup::FoundOffset;
@@ -289,6 +289,7 @@ impl Log {
     pub fn stop_leading(&self) {
         let mut writer = self.writer.lock();
         self.follows.store(true, Ordering::Release);
+        writer.producers.void_guards();
         if let Err(error) = self.write_and_publish(&mut writer) {
             tracing::warn!(log = %self.name, "staged appends are lost: {error}");
         }

@@ -202,7 +202,8 @@ impl Machine {
     pub fn append(&self, bytes: &[u8]) -> Result<(i64, bool), AppendError> {
         let batch = Batch::parse(bytes).unwrap();
         let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-        let appended = self.log().stage(&batch, &facts, self.wall_ms())?;
+        let appended =
+            self.log().stage(&krust::storage::NewBatch::new(&batch, &facts, self.wall_ms()))?;
         self.log().commit(appended.staged)?;
         Ok((appended.base_offset.0, appended.duplicate))
     }

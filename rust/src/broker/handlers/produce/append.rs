@@ -23,7 +23,7 @@ use crate::record::compression::Codec;
 use crate::record::faults::RecordFaults;
 use crate::record::walk::NO_KEY;
 use crate::record::{RecordError, convert};
-use crate::storage::{AppendError, Appended, Log, LogConfig};
+use crate::storage::{AppendError, Appended, Log, LogConfig, NewBatch};
 use crate::work;
 
 /// The first version that must bring exactly one batch of magic 2.
@@ -334,9 +334,10 @@ impl AppendRules {
         batch: &Batch<'_>,
         validated: &ValidationResult,
     ) -> Result<Appended, Refusal> {
+        let new = NewBatch::new(batch, validated, self.now_ms);
         match self.budget.is_here() {
-            true => log.stage_at_once(batch, validated, self.now_ms)?.ok_or(Refusal::TakesLong),
-            false => Ok(log.stage(batch, validated, self.now_ms)?),
+            true => log.stage_at_once(&new)?.ok_or(Refusal::TakesLong),
+            false => Ok(log.stage(&new)?),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::broker::state::partition::{Acks, CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::record::batch::{Batch, ValidationResult};
-use crate::storage::AppendError;
+use crate::storage::{AppendError, NewBatch};
 
 /// The state of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,8 @@ impl<S: Default> CoordinatorShard<S> {
             last_offset_delta: header.last_offset_delta,
             inflated: 0,
         };
-        let appended = log.stage(&batch, &validated, now_ms).map_err(|error| match error {
+        let new = NewBatch::new(&batch, &validated, now_ms);
+        let appended = log.stage(&new).map_err(|error| match error {
             AppendError::TooLarge { .. } | AppendError::SegmentTooSmall { .. } => {
                 NotAppended::TooLarge
             }
