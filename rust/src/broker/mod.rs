@@ -50,4 +50,5 @@ pub use state::peer_reach::PeerReach;
 pub use state::quotas;
 pub use state::read_replicas::ReplicaSelector;
 pub use state::store::{LoadedLog, LogManager};
+pub use state::txn_marker::TxnMarker;
 pub use state::waking::{DelayedId, Waker};

@@ -39,6 +39,7 @@ mod logs_open_side_by_side;
 mod long_poll_wakes_on_produce;
 mod long_work_leaves_the_network_thread;
 mod malformed_requests_harm_nobody;
+mod markers_end_transactions;
 mod members;
 mod offsets_are_committed_and_fetched;
 mod offsets_are_listed;

@@ -26,6 +26,7 @@ pub(crate) mod operations;
 pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod sasl_handshake;
+pub(crate) mod write_txn_markers;
 
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::protocol;
@@ -49,6 +50,7 @@ pub(crate) fn handler(key: i16) -> Option<Handler> {
         protocol::delete_records::KEY => delete_records::handle,
         protocol::init_producer_id::KEY => init_producer_id::handle,
         protocol::offset_for_leader_epoch::KEY => offset_for_leader_epoch::handle,
+        protocol::write_txn_markers::KEY => write_txn_markers::handle,
         protocol::describe_acls::KEY => describe_acls::handle,
         protocol::describe_log_dirs::KEY => describe_log_dirs::handle,
         protocol::offset_delete::KEY => offset_delete::handle,

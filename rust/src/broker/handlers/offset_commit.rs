@@ -10,7 +10,6 @@
 //!     members. v9 returns 69 instead of 22 for a group that does not exist, and carries the epoch
 //!     of a consumer group's member. v10 adds topic ids. The policy answers v0, whose offsets are
 //!     in ZooKeeper.
-//! Not done: transactions (TxnOffsetCommit).
 
 use crate::broker::handlers::{group_reply, policy};
 use crate::broker::requests::broker::Settings;
@@ -18,7 +17,7 @@ use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::coordinator::shard::AppendedAt;
-use crate::broker::state::groups::offsets::METADATA_MAX;
+use crate::broker::state::groups::offsets::{StoredOffset, fits_metadata};
 use crate::broker::state::groups::published::MemberIdentity;
 use crate::broker::state::groups::shard::{GROUP_ID_MAX, GroupShard};
 use crate::broker::state::image::{ClusterImage, TopicImage};
@@ -137,7 +136,7 @@ impl CommitRequest<'_, '_> {
         }
         let shard = call.broker.groups.shards.ready_of(group_id)?;
         let mut memory = shard.lock_ready()?;
-        self.fenced(call, memory.kept.offsets.of(group_id).is_some())?;
+        self.fenced(call, memory.kept.has_offsets(group_id))?;
         self.measure(codes, &call.broker.settings.load());
         if !codes.contains(&ErrorCode::None) {
             return Ok(None);
@@ -147,9 +146,13 @@ impl CommitRequest<'_, '_> {
         self.each_accepted(codes, |topic, partition, value| {
             record_builder.offset((group_id, &topic.name, partition), Some(value));
         });
+        let count = record_builder.count();
         shard.append_records(&mut memory, record_builder, self.now_ms)?;
+        let mut record_offset = memory.end.0 - i64::from(count);
         self.each_accepted(codes, |topic, partition, value| {
-            memory.kept.offsets.put((group_id, partition), &topic.name, value);
+            let stored = StoredOffset::of(value, record_offset);
+            memory.kept.offsets.put((group_id, partition), &topic.name, stored);
+            record_offset += 1;
         });
         let at = shard.end(&memory);
         drop(memory);
@@ -188,10 +191,7 @@ impl CommitRequest<'_, '_> {
         let partitions = self.request.topics.iter().flat_map(|topic| &topic.partitions);
         for (partition, code) in partitions.zip(codes) {
             let metadata = partition.committed_metadata.unwrap_or_default();
-            // Kafka counts UTF-16 units, of which there are never more than bytes.
-            let is_large = metadata.len() > limit && metadata.encode_utf16().count() > limit;
-            let fits = !is_large && metadata.len() <= METADATA_MAX;
-            if !fits && *code == ErrorCode::None {
+            if *code == ErrorCode::None && !fits_metadata(metadata, limit) {
                 *code = ErrorCode::OffsetMetadataTooLarge;
             }
         }

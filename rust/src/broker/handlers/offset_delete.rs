@@ -48,7 +48,7 @@ fn delete<'f>(
     let shard = call.broker.groups.shards.ready_of(group_id)?;
     let mut memory = shard.lock_ready()?;
     let membership = call.broker.groups.snapshots.membership(group_id);
-    if membership.is_absent() && memory.kept.offsets.of(group_id).is_none() {
+    if membership.is_absent() && !memory.kept.has_offsets(group_id) {
         return Err(ErrorCode::GroupIdNotFound);
     }
     if !membership.may_delete_offsets() {
@@ -62,8 +62,8 @@ fn delete<'f>(
         let partitions = topic.partitions.iter().map(|partition| {
             let index = partition.partition_index;
             let error = check_partition(topic.name, index, &image, is_subscribed);
-            let offsets = memory.kept.offsets.of(group_id).filter(|_| error == ErrorCode::None);
-            if offsets.is_some_and(|offsets| offsets.get(topic.name, index).is_some()) {
+            let is_right = error == ErrorCode::None;
+            if is_right && memory.kept.has_offset(group_id, topic.name, index) {
                 record_builder.offset((group_id, topic.name, index), None);
                 gone.push((topic.name, index));
             }
@@ -77,7 +77,7 @@ fn delete<'f>(
     }
     shard.append_records(&mut memory, record_builder, now_ms)?;
     for (topic, partition) in gone {
-        memory.kept.offsets.remove((group_id, topic, partition));
+        memory.kept.remove((group_id, topic, partition));
     }
     let at = shard.end(&memory);
     drop(memory);

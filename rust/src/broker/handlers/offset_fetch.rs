@@ -4,12 +4,12 @@
 //!     loaded is 14, one that another broker coordinates 16. A group, topic or partition that is
 //!     named twice is answered once.
 //! Version notes: v1 repeats a group's error for each partition; later versions have one for the
-//!     group. From v2 on, null topics mean all. v5 adds leader epochs, v7 `require_stable` (no
-//!     offset is ever unstable). v8 asks for many groups; each has an error. v9 adds the member of
-//!     a consumer group: it must exist (25) and have the current epoch (113; 22 in the classic
-//!     protocol). v10 adds topic ids (unknown: 100; a reply with all topics omits deleted ones).
+//!     group. From v2 on, null topics mean all. v5 adds leader epochs, v7 `require_stable`: a
+//!     partition that an open transaction has committed is 88. v8 asks for many groups; each has
+//!     an error. v9 adds the member of a consumer group: it must exist (25) and have the current
+//!     epoch (113; 22 in the classic protocol). v10 adds topic ids (unknown: 100; a reply with all
+//!     topics omits deleted ones).
 //!     The policy answers v0, whose offsets are in ZooKeeper.
-//! Not done: transactions.
 
 use std::borrow::Cow;
 
@@ -22,6 +22,7 @@ use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::groups::offsets::{GroupOffsets, StoredOffset};
+use crate::broker::state::groups::pending_offsets::PendingOffsets;
 use crate::broker::state::image::ClusterImage;
 use crate::ids::TopicId;
 use crate::protocol::ErrorCode;
@@ -63,10 +64,10 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         return policy::handle(call);
     }
     let request = OffsetFetchRequest::decode(&mut call.reader(), version)?;
-    let image = call.image();
+    let (image, require_stable) = (call.image(), request.require_stable);
     let mut at = Vec::new();
     let groups = asked(request, version).into_iter().map(|group| {
-        let topics = topics(call.broker, &image, (version, &group), &mut at);
+        let topics = topics(call.broker, &image, (version, require_stable, &group), &mut at);
         let topics = topics.or_else(|error| refused(&group, version, error));
         OffsetFetchGroup { group_id: group.group_id, topics }
     });
@@ -136,7 +137,7 @@ fn each_partition<'f>(
 fn topics<'f>(
     broker: &Broker,
     image: &ClusterImage,
-    (version, group): (i16, &OffsetFetchRequestGroup<'f>),
+    (version, require_stable, group): (i16, bool, &OffsetFetchRequestGroup<'f>),
     at: &mut Vec<AppendedAt>,
 ) -> Result<Vec<OffsetFetchTopic<'f>>, ErrorCode> {
     let shard = broker.groups.shards.ready_of(group.group_id)?;
@@ -151,9 +152,20 @@ fn topics<'f>(
     let offsets = memory.kept.offsets.of(group.group_id);
     let by_id = version >= IDS_FROM;
     let Some(asked) = &group.topics else {
-        return Ok(offsets.map_or_else(Vec::new, |offsets| all(offsets, image, by_id)));
+        let mut topics = offsets.map_or_else(Vec::new, |offsets| all(offsets, image, by_id));
+        if require_stable {
+            let pending = (&memory.kept.pending, group.group_id);
+            topics.iter_mut().for_each(|topic| hide_pending(topic, pending));
+        }
+        return Ok(topics);
     };
-    let get = |name: &str, index| Ok(offsets.and_then(|it| it.get(name, index)).cloned());
+    let pending = &memory.kept.pending;
+    let get = |name: &str, index| {
+        if require_stable && pending.is_pending(group.group_id, name, index) {
+            return Err(ErrorCode::UnstableOffsetCommit);
+        }
+        Ok(offsets.and_then(|it| it.get(name, index)).cloned())
+    };
     let mut first = FirstOnly::default();
     let once = asked.iter().filter(|topic| first.passes((topic.name, topic.topic_id)));
     let topics = once.map(|topic| match image.topic_by_id(topic.topic_id) {
@@ -164,6 +176,15 @@ fn topics<'f>(
         None => each_partition(topic, Cow::Borrowed(""), |_| Err(ErrorCode::UnknownTopicId)),
     });
     Ok(topics.collect())
+}
+
+/// Replaces the offsets of partitions for which an open transaction has committed others.
+fn hide_pending(topic: &mut OffsetFetchTopic<'_>, (pending, group_id): (&PendingOffsets, &str)) {
+    for (index, found) in &mut topic.partitions {
+        if pending.is_pending(group_id, &topic.name, *index) {
+            *found = Err(ErrorCode::UnstableOffsetCommit);
+        }
+    }
 }
 
 /// All offsets of a group.

@@ -8,3 +8,4 @@ mod metadata_delta;
 mod moves;
 pub mod opening;
 mod proven;
+mod transactions;

@@ -39,7 +39,7 @@ pub struct Api {
 pub enum Requester {
     /// Any client, on every listener.
     Client,
-    /// A broker sends it to the controller, on the brokers' own listener only.
+    /// A broker sends it to the controller or another broker, on the brokers' own listener only.
     Broker,
     /// The controller sends it to a broker, on the brokers' own listener only.
     Controller,
@@ -86,6 +86,7 @@ const SERVED: &[ApiRow] = &[
     (delete_records::KEY, 0..=2, Client, Network),
     (init_producer_id::KEY, 0..=5, Client, Network),
     (offset_for_leader_epoch::KEY, 0..=4, Client, Network),
+    (write_txn_markers::KEY, 0..=2, Broker, Network),
     (describe_acls::KEY, 0..=3, Client, Network),
     (describe_configs::KEY, 0..=4, Client, Policy),
     (alter_configs::KEY, 0..=2, Client, Policy),

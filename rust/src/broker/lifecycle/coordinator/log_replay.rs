@@ -1,14 +1,12 @@
-//! Reads a coordinator's log in order and yields the records that take effect.
+//! Reads a coordinator's log in order and yields its records and the ends of its transactions.
 //!
-//! Records are read in place, in chunks; compressed batches are inflated. Records of a transaction
-//! wait for its marker. They are yielded if it was committed, and dropped if it was aborted or
-//! never ended. A batch with a wrong checksum is skipped and logged as an error.
+//! Records are read in place, in chunks; compressed batches are inflated. A batch with a wrong
+//! checksum is skipped and logged as an error.
 //! Limits: a chunk has 5 MiB. A compressed message of an old format may inflate to 64 MiB.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::broker::lifecycle::coordinator::ShardReplay;
+use crate::broker::lifecycle::coordinator::{ReplayedRecord, ShardReplay};
 use crate::ids::Offset;
 use crate::record::batch::{self, Batch};
 use crate::record::compression::Codec;
@@ -42,14 +40,9 @@ pub(super) struct LogReplay<R> {
     pub(super) replayed: R,
     /// One past the last record read.
     next: Offset,
-    /// Records of transactions that are open, by producer id.
-    open: HashMap<i64, Vec<TransactionalRecord>>,
     /// First and last offsets of batches with a wrong checksum, until they are logged.
     damaged: Vec<(i64, i64)>,
 }
-
-/// Key and value of a record.
-type TransactionalRecord = (Option<Box<[u8]>>, Option<Box<[u8]>>);
 
 impl<R: ShardReplay> LogReplay<R> {
     /// Reads to the log end offset, and returns it.
@@ -114,11 +107,15 @@ impl<R: ShardReplay> LogReplay<R> {
                 Err(RecordError::Truncated { .. } | RecordError::Magic(_)) => return Ok(next),
                 Err(error) => return Err(error.into()),
             };
+            let (offset, transaction_of) = (message.offset, None);
+            let mut apply = |key, value| {
+                self.replayed.record(&ReplayedRecord { offset, transaction_of, key, value });
+            };
             if message.codec == Codec::None {
-                self.replayed.record(message.key, message.value);
+                apply(message.key, message.value);
             } else {
                 legacy::records(&message, INFLATED, &mut held)?
-                    .for_each(|record| self.replayed.record(record.key, record.value));
+                    .for_each(|record| apply(record.key, record.value));
             }
             next = Some(Offset(message.offset + 1));
             rest = rest.get(message.size()..).unwrap_or_default();
@@ -132,33 +129,24 @@ impl<R: ShardReplay> LogReplay<R> {
                 if let Ok(ControlRecord::EndTransaction { commit, .. }) =
                     ControlRecord::parse(record)
                 {
-                    self.end_transaction(producer, commit);
+                    self.replayed.end_transaction(producer, commit);
                 }
                 Ok(())
             });
         }
-        let transactional = batch.is_transactional();
+        let transaction_of = batch.is_transactional().then_some(producer);
         convert::each_record(batch, |record| {
-            if transactional {
-                let record = (record.key.map(Into::into), record.value.map(Into::into));
-                self.open.entry(producer).or_default().push(record);
-            } else {
-                self.replayed.record(record.key, record.value);
-            }
+            let (offset, key, value) = (record.offset, record.key, record.value);
+            self.replayed.record(&ReplayedRecord { offset, transaction_of, key, value });
             Ok(())
         })
-    }
-
-    fn end_transaction(&mut self, producer: i64, commit: bool) {
-        let records = self.open.remove(&producer).unwrap_or_default();
-        for (key, value) in records.iter().filter(|_| commit) {
-            self.replayed.record(key.as_deref(), value.as_deref());
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::broker::requests::broker::Broker;
     use crate::broker::state::coordinator::shard::{CoordinatorShard, ShardMemory};
@@ -167,22 +155,31 @@ mod tests {
     use crate::record::control::EndTransactionMarker;
     use crate::record::legacy::NewMessage;
 
-    /// A coordinator that keeps the values of all records that count.
+    /// A coordinator that keeps what it is told.
     #[derive(Debug, Default, PartialEq)]
-    struct Values(Vec<Vec<u8>>);
+    struct Values(Vec<String>);
 
     impl ShardReplay for Values {
         type Kept = Self;
         const THREAD: &'static str = "values";
 
-        fn record(&mut self, _key: Option<&[u8]>, value: Option<&[u8]>) {
-            self.0.extend(value.map(<[u8]>::to_vec));
+        fn record(&mut self, record: &ReplayedRecord<'_>) {
+            let value = String::from_utf8_lossy(record.value.unwrap_or_default());
+            let offset = record.offset;
+            self.0.push(match record.transaction_of {
+                None => format!("{value}@{offset}"),
+                Some(producer) => format!("{value}@{offset} of {producer}"),
+            });
+        }
+
+        fn end_transaction(&mut self, producer_id: i64, commit: bool) {
+            self.0.push(format!("{producer_id} {}", if commit { "commits" } else { "aborts" }));
         }
 
         fn take_over(
             self,
             _broker: &Broker,
-            _shard: &CoordinatorShard<Self>,
+            _shard: &Arc<CoordinatorShard<Self>>,
             memory: &mut ShardMemory<Self>,
         ) {
             memory.kept = self;
@@ -217,15 +214,15 @@ mod tests {
     fn values(batches: &[Vec<u8>]) -> Vec<String> {
         let mut log_replay = LogReplay::<Values>::default();
         log_replay.chunk(&batches.concat()).unwrap();
-        log_replay.replayed.0.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect()
+        log_replay.replayed.0
     }
 
     #[test]
-    fn records_of_a_transaction_count_from_its_commit_and_not_at_all_without() {
-        let open = [batch(b"a", 1), batch(b"b", 2), batch(b"c", -1), batch(b"d", 3)];
-        assert_eq!(values(&open), ["c"]);
+    fn records_name_their_transactions_and_markers_end_them() {
+        let open = [batch(b"a", 1), batch(b"b", 2), batch(b"c", -1)];
         let ended = [open.concat(), marker(2, false), marker(1, true)];
-        assert_eq!(values(&ended), ["c", "a"]);
+        let wanted = ["a@0 of 1", "b@0 of 2", "c@0", "2 aborts", "1 commits"];
+        assert_eq!(values(&ended), wanted);
     }
 
     #[test]
@@ -234,7 +231,7 @@ mod tests {
         *damaged.last_mut().unwrap() ^= 1;
         let mut log_replay = LogReplay::<Values>::default();
         log_replay.chunk(&[batch(b"a", -1), damaged, batch(b"c", -1)].concat()).unwrap();
-        assert_eq!(log_replay.replayed, Values(vec![b"a".to_vec(), b"c".to_vec()]));
+        assert_eq!(log_replay.replayed.0, ["a@0", "c@0"]);
         assert_eq!(log_replay.damaged, [(0, 0)]);
     }
 

@@ -15,6 +15,17 @@ use crate::storage::panics::caught;
 
 pub(crate) use log_replay::ReplayError;
 
+/// A record of a coordinator's log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplayedRecord<'a> {
+    /// Its offset.
+    pub(crate) offset: i64,
+    /// The producer, if the record belongs to a transaction. It counts from the commit on.
+    pub(crate) transaction_of: Option<i64>,
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) value: Option<&'a [u8]>,
+}
+
 /// Builds a shard's state from the records of its log. Each coordinator implements it.
 pub(crate) trait ShardReplay: Default {
     /// The coordinator's state of a shard.
@@ -22,15 +33,20 @@ pub(crate) trait ShardReplay: Default {
     /// The name of the loading thread.
     const THREAD: &'static str;
 
-    /// Applies the next record. It is not called for records of open or aborted transactions.
-    fn record(&mut self, key: Option<&[u8]>, value: Option<&[u8]>);
+    /// Applies the next record.
+    fn record(&mut self, record: &ReplayedRecord<'_>);
+
+    /// Applies the marker that ends a producer's transaction.
+    fn end_transaction(&mut self, producer_id: i64, commit: bool) {
+        let _ = (producer_id, commit);
+    }
 
     /// Installs the replayed state in the shard. It is called at the end of the log, under the
     /// shard's lock; requests are served afterwards.
     fn take_over(
         self,
         broker: &Broker,
-        shard: &CoordinatorShard<Self::Kept>,
+        shard: &Arc<CoordinatorShard<Self::Kept>>,
         memory: &mut ShardMemory<Self::Kept>,
     );
 }
@@ -65,7 +81,7 @@ impl Broker {
         }
     }
 
-    fn load_shard<R: ShardReplay>(&self, shard: &CoordinatorShard<R::Kept>) {
+    fn load_shard<R: ShardReplay>(&self, shard: &Arc<CoordinatorShard<R::Kept>>) {
         let mut log_replay = LogReplay::<R>::default();
         loop {
             let outcome = log_replay.read(&shard.partition.log, &self.replays_stop);

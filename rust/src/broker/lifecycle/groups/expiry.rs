@@ -9,7 +9,8 @@
 //! is a consumer group (KIP-848)    from its commit, if no member subscribes to the topic
 //! otherwise                        not at all
 //! ```
-//! An offset with its own expiry timestamp expires by that only. The policy gets the event
+//! An offset with its own expiry timestamp expires by that only. While a transaction has a pending
+//! offset of a partition, the committed one stays, and so does the group. The policy gets the event
 //! `OffsetsExpired` for an empty group without offsets. Offsets of deleted topics are removed at
 //! once.
 //! Threads: the log scheduler's, and that of a delta. A shard's lock is held for a slice of
@@ -45,7 +46,7 @@ impl Broker {
                 let membership = self.groups.snapshots.membership(group);
                 move |topic: &str, stored: &StoredOffset| membership.expired((topic, stored), times)
             };
-            self.forget_in_slices(&shard, (every, is_due), |gone| {
+            self.forget_in_slices(&shard, (every, is_due, true), |gone| {
                 for group in gone {
                     if self.groups.snapshots.membership(&group).is_empty() {
                         self.tell_expired(&group);
@@ -58,7 +59,7 @@ impl Broker {
                 idle.iter().filter(|group| !empty.contains(*group)).filter(here).collect();
             for groups in bare.chunks(SLICE) {
                 let Ok(memory) = shard.lock_ready() else { break };
-                let bare = groups.iter().filter(|group| memory.kept.offsets.of(group).is_none());
+                let bare = groups.iter().filter(|group| !memory.kept.has_offsets(group));
                 bare.for_each(|group| self.tell_expired(group));
                 MutexGuard::unlock_fair(memory);
             }
@@ -85,16 +86,28 @@ impl Broker {
         };
         for shard in self.groups.shards.ready().iter().filter(|_| !topics.is_empty()) {
             let each = |_: &str| |_: &str, _: &StoredOffset| true;
-            self.forget_in_slices(shard, (&select, each), |_| {});
+            self.forget_in_slices(shard, (&select, each, false), |_| {});
+            let Ok(mut memory) = shard.lock_ready() else { continue };
+            let pending = memory.kept.pending.keys_of_topics(&deleted);
+            if !pending.is_empty() {
+                shard.forget(&mut memory, pending, self.clock.wall_ms());
+                drop(memory);
+                shard.partition.advance(&mut Wakes { here: None, waker: self });
+            }
         }
     }
 
-    /// Tombstones for the offsets of a shard that are due (see [`OffsetScan::next`]). `emptied` is
-    /// called with the groups that have no offsets left, under the shard's lock.
+    /// Tombstones for the offsets of a shard that are due (see [`OffsetScan::next`]), but not those
+    /// of partitions with pending offsets if it `spares_pending`. `emptied` is called with the
+    /// groups that have no offsets left, under the shard's lock.
     fn forget_in_slices<F: Fn(&str, &StoredOffset) -> bool>(
         &self,
         shard: &GroupShard,
-        (topics, is_due): (impl Fn(&GroupOffsets) -> Vec<Arc<str>>, impl Fn(&str) -> F),
+        (topics, is_due, spares_pending): (
+            impl Fn(&GroupOffsets) -> Vec<Arc<str>>,
+            impl Fn(&str) -> F,
+            bool,
+        ),
         mut emptied: impl FnMut(Vec<Arc<str>>),
     ) {
         let now_ms = self.clock.wall_ms();
@@ -103,7 +116,11 @@ impl Broker {
         MutexGuard::unlock_fair(memory);
         while let Ok(mut memory) = shard.lock_ready() {
             let due = scan.next(&memory.kept.offsets, SLICE, (&topics, &is_due));
-            let Some(keys) = due else { break };
+            let Some(mut keys) = due else { break };
+            if spares_pending {
+                let pending = &memory.kept.pending;
+                keys.retain(|(group, topic, index)| !pending.is_pending(group, topic, *index));
+            }
             let is_none = keys.is_empty();
             emptied(shard.forget(&mut memory, keys, now_ms));
             MutexGuard::unlock_fair(memory);
@@ -133,7 +150,7 @@ impl GroupShard {
                 if !record_builder.is_empty() {
                     self.append_records(memory, &mut record_builder, now_ms)?;
                 }
-                memory.kept.offsets.remove_all(&rest);
+                memory.kept.remove_all(&rest);
                 Ok(())
             });
         if let Err(error) = outcome {
@@ -141,7 +158,7 @@ impl GroupShard {
             tracing::warn!(%partition, "tombstones of offsets: {}", error.name());
         }
         groups.dedup();
-        groups.retain(|group| memory.kept.offsets.of(group).is_none());
+        groups.retain(|group| !memory.kept.has_offsets(group));
         groups
     }
 }

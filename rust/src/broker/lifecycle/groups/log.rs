@@ -70,14 +70,17 @@ impl Broker {
     /// Whether a group has committed anything.
     pub fn has_offsets(&self, group_id: &str) -> bool {
         let shard = self.groups.shards.of(group_id);
-        shard.is_some_and(|shard| shard.lock().kept.offsets.of(group_id).is_some())
+        shard.is_some_and(|shard| shard.lock().kept.has_offsets(group_id))
     }
 
     /// The groups that have committed something.
     pub fn groups_with_offsets(&self) -> Vec<String> {
         let mut groups: Vec<Arc<str>> = Vec::new();
         for shard in self.groups.shards.ready() {
-            groups.extend(shard.lock().kept.offsets.groups.keys().cloned());
+            let memory = shard.lock();
+            let (offsets, pending) = (&memory.kept.offsets, &memory.kept.pending);
+            groups.extend(offsets.groups.keys().cloned());
+            groups.extend(pending.groups().filter(|it| offsets.of(it).is_none()).cloned());
         }
         groups.iter().map(ToString::to_string).collect()
     }

@@ -1,27 +1,30 @@
 //! Replays a partition of `__consumer_offsets`. Offsets are kept in memory; the records of groups
 //! go to the policy (`GroupsLoaded`): the metadata of a classic group, and all live records of a
-//! consumer group in the order of the log. The newest record of a key wins.
+//! consumer group in the order of the log. The newest record of a key wins. Offsets of
+//! a transaction that is open at the end of the log are pending; a later marker ends them.
 //!
 //! A group that the policy has lost is read again in the same way, without its offsets. Other
 //! groups are not delayed by that.
 //! A malformed record is skipped with a warning.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::broker::lifecycle::coordinator::ShardReplay;
+use crate::broker::lifecycle::coordinator::{ReplayedRecord, ShardReplay};
 use crate::broker::policy::Event;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::kinds;
-use crate::broker::state::groups::offsets::ShardOffsets;
+use crate::broker::state::groups::offsets::StoredOffset;
 use crate::broker::state::groups::records::{self, GroupRecordView as Record};
 use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory, ShardGroups};
+use crate::protocol::offset_commit_key::OffsetCommitKey;
 use crate::protocol::value::Value;
 
 /// The records of a partition of the offsets topic.
 #[derive(Debug, Default)]
 pub(crate) struct GroupReplay {
-    offsets: ShardOffsets,
+    kept: ShardGroups,
     /// The newest metadata of each classic group.
     groups: HashMap<Box<str>, Box<[u8]>>,
     /// The newest record of each key of each consumer group.
@@ -39,9 +42,12 @@ impl ShardReplay for GroupReplay {
     type Kept = ShardGroups;
     const THREAD: &'static str = "krust-groups";
 
-    fn record(&mut self, key: Option<&[u8]>, value: Option<&[u8]>) {
-        match records::read(key, value) {
-            Ok(Record::Offset(key, value)) => self.offsets.replay(&key, value.as_ref()),
+    fn record(&mut self, record: &ReplayedRecord<'_>) {
+        match records::read(record.key, record.value) {
+            Ok(Record::Offset(key, value)) => {
+                let stored = value.map(|value| StoredOffset::of(&value, record.offset));
+                self.offset(record.transaction_of, &key, stored);
+            }
             Ok(Record::Group(group, Some(value))) => {
                 self.groups.insert(group.into(), value.into());
             }
@@ -61,7 +67,16 @@ impl ShardReplay for GroupReplay {
         }
     }
 
-    fn take_over(mut self, broker: &Broker, shard: &GroupShard, memory: &mut GroupShardMemory) {
+    fn end_transaction(&mut self, producer_id: i64, commit: bool) {
+        self.kept.end_transaction(producer_id, commit);
+    }
+
+    fn take_over(
+        mut self,
+        broker: &Broker,
+        shard: &Arc<GroupShard>,
+        memory: &mut GroupShardMemory,
+    ) {
         if self.skipped > 0 {
             let (partition, skipped) = (&shard.partition.name, self.skipped);
             tracing::warn!(%partition, skipped, "records that make no sense were left out");
@@ -75,7 +90,7 @@ impl ShardReplay for GroupReplay {
             for (group, value) in self.groups.iter().filter(|(it, _)| !lost.contains(it)) {
                 loaded.push(broker.loaded(group, Some(value)));
             }
-            memory.kept.offsets = self.offsets;
+            memory.kept = self.kept;
         } else {
             self.consumers.retain(|group, _| lost.contains(group));
         }
@@ -88,6 +103,26 @@ impl ShardReplay for GroupReplay {
                 ("records".into(), Value::List(records)),
             ];
             broker.policy.submit(Event::internal("GroupsLoaded", Value::Map(fields)));
+        }
+    }
+}
+
+impl GroupReplay {
+    /// Applies an offset, or its tombstone.
+    fn offset(
+        &mut self,
+        transaction_of: Option<i64>,
+        key: &OffsetCommitKey<'_>,
+        stored: Option<StoredOffset>,
+    ) {
+        let (group, topic, partition) = (key.group, key.topic, key.partition);
+        match (stored, transaction_of) {
+            (Some(stored), None) => self.kept.offsets.put((group, partition), &topic, stored),
+            (Some(stored), Some(producer)) => {
+                let key = (group.into(), topic.into(), partition);
+                self.kept.pending.put(producer, key, stored);
+            }
+            (None, _) => self.kept.remove((group, topic, partition)),
         }
     }
 }

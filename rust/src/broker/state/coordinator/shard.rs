@@ -83,6 +83,11 @@ pub(crate) enum NotAppended {
 }
 
 impl AppendedAt {
+    /// An append up to `end` in the present term of a partition.
+    pub(crate) fn now(partition: &Arc<Partition>, end: Offset) -> Self {
+        Self { partition: Arc::clone(partition), term: partition.term(), end }
+    }
+
     /// Whether the high watermark has passed it.
     pub fn is_committed(&self) -> bool {
         self.partition.is_acknowledged(Acks::All, (self.term, self.end))

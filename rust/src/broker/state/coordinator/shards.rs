@@ -82,6 +82,11 @@ impl<S: Default> CoordinatorShards<S> {
         ShardChanges { to_load, unloaded, partitions_before: before.len() }
     }
 
+    /// The shard of a partition, if this broker has it.
+    pub(crate) fn at(&self, partition: i32) -> Option<Arc<CoordinatorShard<S>>> {
+        self.all().get(usize::try_from(partition).ok()?)?.clone()
+    }
+
     /// The shard of a key, if this broker has it.
     pub(crate) fn of(&self, key: &str) -> Option<Arc<CoordinatorShard<S>>> {
         let all = self.all();

@@ -7,8 +7,9 @@
 //! snapshot   members, as the policy publishes them   published     the same, to check requests
 //! snapshots  all published groups                    epochs        checks for consumer groups
 //! sessions   session deadlines of members            membership    when offsets may be deleted
+//! pending_offsets: committed by open transactions    offset_scan   offsets in slices
 //! appending  records that the policy appends         next_members  those of the next snapshot
-//! group_table, shared_map: how snapshots are kept    offset_scan   offsets in slices
+//! group_table, shared_map: how snapshots are kept
 //! ```
 //! Invariant: a shard's lock is taken before a lock of the snapshots, never after.
 //! Threads: network threads (commits, fetches), the policy thread, the loader.
@@ -23,6 +24,7 @@ pub(crate) mod membership;
 mod next_members;
 pub(crate) mod offset_scan;
 pub(crate) mod offsets;
+pub(crate) mod pending_offsets;
 pub(crate) mod published;
 pub(crate) mod records;
 pub(crate) mod sessions;

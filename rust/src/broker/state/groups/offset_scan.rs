@@ -111,7 +111,7 @@ mod tests {
                     let value =
                         OffsetCommitValue { offset: partition.into(), ..Default::default() };
                     let (group, topic) = (format!("g{group}"), format!("t{topic}"));
-                    offsets.put((&group, partition), &topic, &value);
+                    offsets.put((&group, partition), &topic, StoredOffset::of(&value, 0));
                 }
             }
         }
@@ -150,8 +150,9 @@ mod tests {
         let mut scan = OffsetScan::of(&offsets);
         let mut slices = 0;
         while let Some(keys) = scan.next(&offsets, 4, (all, |_: &str| |_: &str, _: &_| true)) {
-            offsets.remove_all(&keys);
-            offsets.remove_all(&offsets.keys_of("g1"));
+            for (group, topic, partition) in keys.iter().chain(&offsets.keys_of("g1")) {
+                offsets.remove((group, topic, *partition));
+            }
             slices += 1;
         }
         assert!(offsets.groups.is_empty());

@@ -8,11 +8,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::protocol::offset_commit_key::OffsetCommitKey;
 use crate::protocol::offset_commit_value::OffsetCommitValue;
 
 /// The longest metadata that a record's value can hold, in bytes.
-pub(crate) const METADATA_MAX: usize = 0x7fff;
+const METADATA_MAX: usize = 0x7fff;
+
+/// Whether metadata is within `offset.metadata.max.bytes` and fits into a record.
+pub(crate) fn fits_metadata(metadata: &str, limit: usize) -> bool {
+    // Kafka counts UTF-16 units, of which there are never more than bytes.
+    let is_large = metadata.len() > limit && metadata.encode_utf16().count() > limit;
+    !is_large && metadata.len() <= METADATA_MAX
+}
 
 /// Group, topic and partition of an offset.
 pub(crate) type OffsetKey = (Arc<str>, Arc<str>, i32);
@@ -30,6 +36,9 @@ pub(crate) struct StoredOffset {
     pub(crate) commit_timestamp: i64,
     /// Its own expiry time, whatever the settings say; -1: none.
     pub(crate) expire_timestamp: i64,
+    /// The offset of its record in the group's log. A later record wins, whenever the transaction
+    /// of the earlier one ends.
+    record_offset: i64,
 }
 
 /// The offsets of one topic by partition.
@@ -48,13 +57,15 @@ pub(crate) struct ShardOffsets {
 }
 
 impl StoredOffset {
-    fn of(value: &OffsetCommitValue<'_>) -> Self {
+    /// An offset whose record is at `record_offset`.
+    pub(crate) fn of(value: &OffsetCommitValue<'_>, record_offset: i64) -> Self {
         Self {
             offset: value.offset,
             leader_epoch: value.leader_epoch,
             metadata: (!value.metadata.is_empty()).then(|| value.metadata.into()),
             commit_timestamp: value.commit_timestamp,
             expire_timestamp: value.expire_timestamp,
+            record_offset,
         }
     }
 
@@ -87,9 +98,8 @@ impl ShardOffsets {
         &mut self,
         (group, partition): (&str, i32),
         topic: &(impl AsRef<str> + Clone + Into<Arc<str>>),
-        value: &OffsetCommitValue<'_>,
+        stored: StoredOffset,
     ) {
-        let stored = StoredOffset::of(value);
         if !self.groups.contains_key(group) {
             self.groups.insert(group.into(), GroupOffsets::default());
         }
@@ -103,24 +113,24 @@ impl ShardOffsets {
         }
     }
 
-    /// Removes an offset. Returns whether there was one.
-    pub(crate) fn remove(&mut self, (group, topic, partition): (&str, &str, i32)) -> bool {
-        let Some(of_group) = self.groups.get_mut(group) else { return false };
-        let Some(partitions) = of_group.topics.get_mut(topic) else { return false };
-        let was = partitions.remove(&partition).is_some();
+    /// Keeps the offset of a transaction that is committed, unless a later record has another.
+    pub(crate) fn apply(&mut self, (group, topic, partition): &OffsetKey, stored: StoredOffset) {
+        let newest = self.of(group).and_then(|offsets| offsets.get(topic, *partition));
+        if newest.is_none_or(|newest| newest.record_offset < stored.record_offset) {
+            self.put((group, *partition), topic, stored);
+        }
+    }
+
+    /// Removes an offset.
+    pub(crate) fn remove(&mut self, (group, topic, partition): (&str, &str, i32)) {
+        let Some(of_group) = self.groups.get_mut(group) else { return };
+        let Some(partitions) = of_group.topics.get_mut(topic) else { return };
+        partitions.remove(&partition);
         if partitions.is_empty() {
             of_group.topics.remove(topic);
         }
         if of_group.topics.is_empty() {
             self.groups.remove(group);
-        }
-        was
-    }
-
-    /// Removes offsets.
-    pub(crate) fn remove_all(&mut self, keys: &[OffsetKey]) {
-        for (group, topic, partition) in keys {
-            self.remove((group, topic, *partition));
         }
     }
 
@@ -133,18 +143,5 @@ impl ShardOffsets {
             keys.extend(partitions.keys().map(key));
         }
         keys
-    }
-
-    /// Applies a record of the log.
-    pub(crate) fn replay(
-        &mut self,
-        key: &OffsetCommitKey<'_>,
-        value: Option<&OffsetCommitValue<'_>>,
-    ) {
-        let (group, topic, partition) = (key.group, key.topic, key.partition);
-        match value {
-            Some(value) => self.put((group, partition), &topic, value),
-            None => drop(self.remove((group, topic, partition))),
-        }
     }
 }

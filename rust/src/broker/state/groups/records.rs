@@ -111,6 +111,11 @@ impl RecordBuilder {
         self.builder.is_empty()
     }
 
+    /// The number of records.
+    pub(crate) fn count(&self) -> i32 {
+        self.builder.count()
+    }
+
     /// The present size of the batch in bytes.
     pub(crate) fn size(&self) -> usize {
         self.builder.size()
@@ -181,11 +186,14 @@ impl RecordBuilder {
     /// The finished batch. Kafka numbers the records of commits and of consumer groups in sequence,
     /// but not the metadata of classic groups.
     pub(crate) fn finish(&mut self) -> Result<&[u8], RecordError> {
+        let base_sequence = if self.counted { 0 } else { -1 };
+        self.finish_as(&BatchFields { base_sequence, ..BatchFields::default() })
+    }
+
+    fn finish_as(&mut self, fields: &BatchFields) -> Result<&[u8], RecordError> {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
-        let base_sequence = if self.counted { 0 } else { -1 };
-        self.builder
-            .finish(&BatchFields { base_sequence, ..BatchFields::default() }, &mut self.bytes)?;
+        self.builder.finish(fields, &mut self.bytes)?;
         Ok(&self.bytes)
     }
 }

@@ -1,0 +1,3 @@
+//! The lifecycle of transactions.
+
+mod markers;
