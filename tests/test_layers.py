@@ -57,7 +57,7 @@ GRAPH_LAYERS |= {
     f"rust/src/broker{path}": (RUST_LAYERS["broker"], layer)
     for layer, paths in enumerate(
         (
-            ("/errors", "/policy", "/replica"),
+            ("/errors", "/policy", "/replica", "/transactions"),
             ("/state",),
             ("/requests",),
             ("/handlers",),

@@ -811,13 +811,13 @@ ssl.truststore.type  string  JKS  *  ignored  broker
     Format of that file.
 telemetry.max.bytes  int  1048576  1..  ignored  fixed
     Largest metrics report of a client (KIP-714).
-transaction.abort.timed.out.transaction.cleanup.interval.ms  int  10000  1..  ignored  fixed
+transaction.abort.timed.out.transaction.cleanup.interval.ms  int  10000  1..  yes  fixed
     Time between checks for transactions that timed out.
-transaction.max.timeout.ms  int  900000  1..  ignored  fixed
+transaction.max.timeout.ms  int  900000  1..  yes  fixed
     Longest time limit of a transaction.
 transaction.partition.verification.enable  boolean  true  *  ignored  cluster
     Whether partitions are verified to belong to a transaction.
-transaction.remove.expired.transaction.cleanup.interval.ms  int  3600000  1..  ignored  fixed
+transaction.remove.expired.transaction.cleanup.interval.ms  int  3600000  1..  yes  fixed
     Time between checks for expired transactional ids.
 transaction.state.log.load.buffer.size  int  5242880  1..  ignored  fixed
     Bytes read at a time when transactions are loaded.
@@ -829,7 +829,7 @@ transaction.state.log.replication.factor  short  3  1..  yes  fixed
     Replicas of `__transaction_state`; without ZooKeeper at most one a broker.
 transaction.state.log.segment.bytes  int  104857600  1..  yes  fixed
     Largest segment of `__transaction_state`.
-transactional.id.expiration.ms  int  604800000  1..  ignored  fixed
+transactional.id.expiration.ms  int  604800000  1..  yes  fixed
     How long an idle transactional id is remembered.
 unclean.leader.election.enable  boolean  false  *  yes  cluster
     Whether a replica that is not in sync may lead, and so lose records.

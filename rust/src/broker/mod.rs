@@ -6,6 +6,7 @@
 //! requests   call, reply, delayed operations, decisions of the policy, the API table
 //! state      image, partitions, coordinators, groups, quotas, fetch sessions: knows no request
 //! replica    replication of one partition, as step functions
+//! transactions  decisions on transactional ids, as step functions
 //! policy     the interface to the policy      errors  errors of lower layers to Kafka's codes
 //! ```
 //! A file imports from its own folder and from the folders below it.
@@ -22,6 +23,7 @@ pub mod policy;
 pub mod replica;
 mod requests;
 mod state;
+pub mod transactions;
 
 pub use handlers::dispatch::NetworkThread;
 pub use lifecycle::groups::{PolicyDecisions, WrongReply};
@@ -50,5 +52,6 @@ pub use state::peer_reach::PeerReach;
 pub use state::quotas;
 pub use state::read_replicas::ReplicaSelector;
 pub use state::store::{LoadedLog, LogManager};
+pub use state::transactions::TransactionSettings;
 pub use state::txn_marker::TxnMarker;
 pub use state::waking::{DelayedId, Waker};

@@ -17,7 +17,7 @@ use crate::broker::image::{
 };
 use crate::broker::quotas::bucket::QuotaWindows;
 use crate::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
-use crate::broker::{ReplicaSelector, SessionLimits, Settings};
+use crate::broker::{ReplicaSelector, SessionLimits, Settings, TransactionSettings};
 use crate::ids::{Epoch, TopicPartition};
 use crate::net::{ListenAddress, NetworkOptions};
 use crate::record::batch::TimestampType;
@@ -126,6 +126,7 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
         replica_lag_time_max_ms: table
             .or("replica.lag.time.max.ms", default.replica_lag_time_max_ms)?,
         replica_selector: replica_selector(table)?,
+        transactions: transactions(table)?,
         quota_windows: windows(table, ("quota.window.num", "quota.window.size.seconds"))?,
         leader_throttled_bytes_per_second: table
             .or("leader.replication.throttled.rate", default.leader_throttled_bytes_per_second)?,
@@ -133,6 +134,20 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
             table,
             ("replication.quota.window.num", "replication.quota.window.size.seconds"),
         )?,
+    })
+}
+
+/// The transaction coordinator's settings.
+fn transactions(table: &SettingsTable<'_, '_>) -> PyResult<TransactionSettings> {
+    let default = TransactionSettings::default();
+    let abort = "transaction.abort.timed.out.transaction.cleanup.interval.ms";
+    let expiry = "transaction.remove.expired.transaction.cleanup.interval.ms";
+    Ok(TransactionSettings {
+        max_timeout_ms: table.or("transaction.max.timeout.ms", default.max_timeout_ms)?,
+        id_expiration_ms: table.or("transactional.id.expiration.ms", default.id_expiration_ms)?,
+        abort_interval_ms: table.bytes(abort, default.abort_interval_ms)?,
+        expiration_interval_ms: table.bytes(expiry, default.expiration_interval_ms)?,
+        version: default.version,
     })
 }
 

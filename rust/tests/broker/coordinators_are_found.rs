@@ -7,6 +7,7 @@ use krust::wire::Reader;
 
 use crate::double::{Frame, TestBroker, frame, map};
 use crate::groups::{GROUP, GROUPS, groups_topic};
+use crate::transactions::{TRANSACTIONS, transactions_topic};
 
 fn find(version: i16, key: &str, key_type: i8) -> Frame {
     let coordinator_keys = vec![key, "other"];
@@ -21,6 +22,21 @@ fn found(version: i16, reply: &[u8]) -> (i16, i32, i32) {
         Some(first) => (first.error_code, first.node_id, first.port),
         None => (response.error_code, response.node_id, response.port),
     }
+}
+
+#[test]
+fn the_first_transactional_id_creates_its_topic() {
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
+    let request = find(4, "t", 1);
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let event = fixture.events().remove(0);
+    let names = Value::List(vec![Value::Str(TRANSACTIONS.into())]);
+    assert_eq!((event.api, event.request.field("topics")), ("AutoCreate", Some(&names)));
+    fixture.topic(TRANSACTIONS, transactions_topic());
+    fixture.broker.answer(event.ticket, &map(vec![])).unwrap();
+    fixture.turn(&mut [&mut conn]);
+    assert_eq!(found(4, &conn.reply(&request)), (0, 0, 9092));
 }
 
 #[test]
@@ -62,12 +78,15 @@ fn without_an_offsets_topic_no_coordinator_is_found() {
 }
 
 #[test]
-fn transactional_ids_and_others_are_refused_without_a_topic() {
+fn other_keys_have_no_coordinator_and_need_no_topic() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
-    for (key_type, wanted) in [(1, (53, -1, -1)), (2, (42, -1, -1)), (9, (42, -1, -1))] {
+    for key_type in [2, 9] {
         let reply = fixture.ask(&mut conn, &find(6, "t", key_type));
-        assert_eq!(found(6, &reply), wanted);
+        assert_eq!(found(6, &reply), (42, -1, -1));
     }
     assert!(fixture.events().is_empty());
+    fixture.topic(TRANSACTIONS, transactions_topic());
+    let reply = fixture.ask(&mut conn, &find(6, "", 1));
+    assert_eq!(found(6, &reply), (42, -1, -1), "a transactional id is not empty");
 }

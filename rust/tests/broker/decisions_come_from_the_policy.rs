@@ -118,9 +118,6 @@ fn producer_ids_come_in_blocks() {
     assert_eq!(id(&first.reply(&ask)), (0, 5000, 0));
     assert_eq!(id(&second.reply(&ask)), (0, 5001, 0));
     assert_eq!(id(&fixture.ask(&mut first, &ask)), (0, 5002, 0));
-    let transactional = InitProducerIdRequest { transactional_id: Some("t"), ..Default::default() };
-    let transactional = frame(22, 4, |w, v| transactional.encode(w, v));
-    assert_eq!(id(&fixture.ask(&mut first, &transactional)).0, 53);
 }
 
 #[test]

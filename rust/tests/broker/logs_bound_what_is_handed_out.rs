@@ -110,7 +110,7 @@ fn producers_of_transactions_count_by_their_metadata() {
     fixture.topic(topic, Made::default());
     for (codec, id) in [(Codec::None, 70i64), (Codec::Gzip, 7000)] {
         let mut builder = BatchBuilder::new();
-        let value = [&[0, 0][..], &id.to_be_bytes(), &[0; 20]].concat();
+        let value = [&[0, 0][..], &id.to_be_bytes(), &[0; 27]].concat();
         let (key, value) = (Some(&b"\0\0\0\x01t"[..]), Some(&value[..]));
         builder.add(&NewRecord { timestamp: NOW_MS, key, value, ..NewRecord::default() });
         builder.add(&NewRecord { timestamp: NOW_MS, key, value: None, ..NewRecord::default() });

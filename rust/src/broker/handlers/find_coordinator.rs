@@ -1,14 +1,14 @@
-//! FindCoordinator (10), v0-6: which broker coordinates a group.
+//! FindCoordinator (10), v0-6: which broker coordinates a group or a transactional id.
 //! Behaviour: the leader of a group's partition of `__consumer_offsets` coordinates the group (key
-//!     type 0). The first request creates that topic: the policy is asked (`AutoCreate`) and the
-//!     request is delayed. If the topic still does not exist, or the partition has no leader, the
-//!     answer is COORDINATOR_NOT_AVAILABLE (15). A transactional id (key type 1) is
-//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) with the reason, because clients report it at
-//!     once. Other key types are INVALID_REQUEST (42). The connection closes in the same cases as
-//!     for Metadata. A key that is named twice is answered once.
+//!     type 0), that of a transactional id's partition of `__transaction_state` the id (key type
+//!     1). The first request creates the topic: the policy is asked (`AutoCreate`) and the request
+//!     is delayed. If the topic still does not exist, or the partition has no leader, the answer is
+//!     COORDINATOR_NOT_AVAILABLE (15). Other key types, and an empty transactional id, are
+//!     INVALID_REQUEST (42). The connection closes in the same cases as for Metadata. A key that is
+//!     named twice is answered once.
 //! Version notes: v0 has groups only. v1 adds the key type and an error message. v4 asks for many
 //!     keys and answers each. v6 adds share groups (key type 2), which are refused.
-//! Not done: transactions, share groups.
+//! Not done: share groups.
 
 use ahash::HashMap;
 
@@ -22,8 +22,9 @@ use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, Operati
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::{Flow, Peer};
 use crate::broker::state::coordinator::shards::partition_for;
-use crate::broker::state::groups::shard::TOPIC;
+use crate::broker::state::groups;
 use crate::broker::state::image::ClusterImage;
+use crate::broker::state::transactions;
 use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::find_coordinator::{
@@ -37,7 +38,7 @@ const TRANSACTION: i8 = 1;
 /// The first version that asks for many keys.
 const KEYS_FROM: i16 = 4;
 
-/// A request that waits for the topic of groups.
+/// A request that waits for the coordinator's topic.
 #[derive(Debug)]
 struct DelayedLookup {
     /// The request.
@@ -63,21 +64,15 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         return Ok(Flow::Close);
     }
     let here = call.broker.settings.load().node_id;
-    if key_type == GROUP && image.topic(TOPIC).is_none() && !keys.is_empty() {
-        create(call, here);
+    if let Some(topic) = topic_of(key_type)
+        && image.topic(topic).is_none()
+        && !keys.is_empty()
+    {
+        create(call, topic, here);
         return Ok(Flow::Hold);
     }
-    if key_type == TRANSACTION {
-        keys.iter().for_each(|transactional_id| {
-            call.broker.unserved_ids.warn(call.request.client_id, transactional_id)
-        });
-    }
     let addresses = addresses(&image, (here, &call.session.peer));
-    let find = |key: &str| match key_type {
-        GROUP => coordinator_of(&image, &addresses, key),
-        TRANSACTION => Err(ErrorCode::TransactionalIdAuthorizationFailed),
-        _ => Err(ErrorCode::InvalidRequest),
-    };
+    let find = |key: &str| coordinator_of(&image, &addresses, (key_type, key));
     let found: Vec<(&str, CoordinatorId)> = keys.into_iter().map(|key| (key, find(key))).collect();
     call.reply(|writer, version| respond(&found, &addresses, version).encode(writer, version));
     Ok(Flow::Go)
@@ -100,8 +95,9 @@ impl DelayedLookup {
         let request =
             FindCoordinatorRequest::decode(&mut reader, at.head.version).unwrap_or_default();
         let addresses = addresses(&at.thread.image, (self.here, &self.peer));
+        let key_type = request.key_type;
         let keys = keys(request, at.head.version).into_iter();
-        let find = |key: &str| coordinator_of(&at.thread.image, &addresses, key);
+        let find = |key: &str| coordinator_of(&at.thread.image, &addresses, (key_type, key));
         let found: Vec<(&str, CoordinatorId)> = keys.map(|key| (key, find(key))).collect();
         at.head
             .output(|writer, version| respond(&found, &addresses, version).encode(writer, version))
@@ -134,7 +130,31 @@ impl DelayedOperation for DelayedLookup {
     }
 }
 
-fn create(call: &mut Call<'_, '_>, here: i32) {
+/// The topic of the coordinators of a key type.
+fn topic_of(key_type: i8) -> Option<&'static str> {
+    match key_type {
+        GROUP => Some(groups::shard::TOPIC),
+        TRANSACTION => Some(transactions::shard::TOPIC),
+        _ => None,
+    }
+}
+
+/// Has a topic created. Nobody waits for it: the client asks again.
+pub(crate) fn request_topic(call: &mut Call<'_, '_>, topic: &str) {
+    let thread = call.thread.index;
+    let delayed = call.thread.delayed.name();
+    let ticket = call.broker.tickets.open(TicketHolder::AutoCreate { thread, delayed });
+    let (request, client) = (creation_of(topic), call.client());
+    let event = Event { ticket, api: "AutoCreate", version: 0, request, client, lease: None };
+    call.broker.policy.submit(event);
+}
+
+fn creation_of(topic: &str) -> Value {
+    let names = Value::List(vec![Value::Str(topic.into())]);
+    Value::Map(vec![("topics".into(), names)])
+}
+
+fn create(call: &mut Call<'_, '_>, topic: &str, here: i32) {
     let thread = call.thread.index;
     let delayed = call.thread.delayed.name();
     let ticket = call.broker.tickets.open(TicketHolder::AutoCreate { thread, delayed });
@@ -142,9 +162,7 @@ fn create(call: &mut Call<'_, '_>, here: i32) {
     let waiting = Box::new(DelayedLookup { body, here, peer, ticket });
     let deadline_ms = call.decision_deadline_ms(0);
     call.delay_as(delayed, Some(deadline_ms), waiting);
-    let names = Value::List(vec![Value::Str(TOPIC.into())]);
-    let request = Value::Map(vec![("topics".into(), names)]);
-    let client = call.client();
+    let (request, client) = (creation_of(topic), call.client());
     call.submit(Event { ticket, api: "AutoCreate", version: 0, request, client, lease: None });
 }
 
@@ -154,15 +172,21 @@ fn addresses(image: &ClusterImage, (here, peer): (i32, &Peer)) -> Addresses {
     brokers.map(|broker| (broker.node_id, (broker.host, broker.port))).collect()
 }
 
-/// The node that leads the partition of a group.
-fn leader(image: &ClusterImage, group_id: &str) -> Option<i32> {
-    let partitions = &image.topic(TOPIC)?.partitions;
-    let partition = partitions.get(partition_for(group_id, partitions.len()))?;
+/// The node that leads the partition of a key.
+fn leader(image: &ClusterImage, topic: &str, key: &str) -> Option<i32> {
+    let partitions = &image.topic(topic)?.partitions;
+    let partition = partitions.get(partition_for(key, partitions.len()))?;
     Some(partition.state.leader).filter(|leader| *leader >= 0)
 }
 
-fn coordinator_of(image: &ClusterImage, addresses: &Addresses, group_id: &str) -> CoordinatorId {
-    let node = leader(image, group_id).filter(|node| addresses.contains_key(node));
+fn coordinator_of(
+    image: &ClusterImage,
+    addresses: &Addresses,
+    (key_type, key): (i8, &str),
+) -> CoordinatorId {
+    let is_empty_id = key_type == TRANSACTION && key.is_empty();
+    let topic = topic_of(key_type).filter(|_| !is_empty_id).ok_or(ErrorCode::InvalidRequest)?;
+    let node = leader(image, topic, key).filter(|node| addresses.contains_key(node));
     node.ok_or(ErrorCode::CoordinatorNotAvailable)
 }
 
@@ -180,10 +204,9 @@ fn respond<'a>(
         let error = coordinator.as_ref().err().copied().unwrap_or(ErrorCode::None);
         let error_message = match error {
             ErrorCode::None => None,
-            ErrorCode::TransactionalIdAuthorizationFailed => {
-                Some("there are no transactions here yet; produce without transactional.id")
+            ErrorCode::InvalidRequest => {
+                Some("only groups and transactional ids that are not empty have coordinators here")
             }
-            ErrorCode::InvalidRequest => Some("only groups have coordinators here"),
             _ => Some("the coordinator is not available yet"),
         };
         Coordinator { key, node_id, host, port, error_code: error.code(), error_message }

@@ -1,4 +1,4 @@
-//! Delays replies of groups until the state they were made from is committed.
+//! Delays replies of coordinators until the state they were made from is committed.
 //!
 //! The high watermark must reach the log end offset that the group's partition had when the request
 //! was handled. The reply is made at once, because the state in memory may be newer later. The
@@ -51,6 +51,22 @@ pub(crate) fn answer(
     }
     call.delay_as(id, Some(deadline_ms), Box::new(waiting));
     Ok(Flow::Go)
+}
+
+/// What a request that was delayed before does with its reply: it waits for the commit of `at`.
+pub(crate) fn continue_with(
+    delayed: &mut DelayedContext<'_>,
+    at: Vec<AppendedAt>,
+    (body, refuse): (Box<[u8]>, EncodeError),
+    encode: impl FnOnce(&mut Writer, i16),
+) -> OperationProgress {
+    let reply = delayed.head.output(encode);
+    if at.iter().all(AppendedAt::is_committed) {
+        return OperationProgress::Answered(reply);
+    }
+    let waiting = Box::new(DelayedGroupReply { at, reply, body, refuse });
+    waiting.begin(delayed.thread.index, delayed.id);
+    waiting.try_complete(delayed, false)
 }
 
 impl DelayedGroupReply {

@@ -1,141 +1,92 @@
-//! InitProducerId (22), v0-5: assigns an id to an idempotent producer.
+//! InitProducerId (22), v0-5: assigns an id and an epoch to an idempotent or transactional
+//!     producer.
 //! Behaviour: the policy allocates blocks of ids (`AllocateProducerIds`). While no id is left,
-//!     requests are delayed and one new block is asked for. The epoch is 0. A producer that sends
-//!     its present id and epoch (v3) receives a new id, which Kafka's clients accept. Each assigned
-//!     id is larger than every id in this broker's logs (see `proven`); smaller ids of a block are
-//!     skipped. If a whole block is skipped, another is asked for, a few times.
-//! Version notes: v2 is flexible. v3 adds the producer's present id and epoch.
-//! Not done: transactions. A transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which
-//!     is fatal at once; clients would retry COORDINATOR_NOT_AVAILABLE for ever. v6 (two-phase
-//!     commit) is not served.
+//!     requests are delayed and one new block is asked for. Without a transactional id the epoch is
+//!     0. A producer that sends its present id and epoch (v3) then receives a new id, which Kafka's
+//!     clients accept. Each assigned id is larger than every id in this broker's logs (see
+//!     `proven`); smaller ids of a block are skipped. If a whole block is skipped, another is asked
+//!     for, a few times.
+//!     A transactional id gets the next epoch, and with it every earlier producer of that id is
+//!     fenced. An open transaction is aborted first, and the answer is CONCURRENT_TRANSACTIONS
+//!     (51).
+//!     Refused: 42 an empty transactional id, 50 the timeout, 90 another producer was initialised
+//!     since; 14, 15, 16 while the coordinator is elsewhere or loading.
+//! Version notes: v2 is flexible. v3 adds the producer's present id and epoch. Before v4 the code
+//!     47 stands for 90.
+//! Not done: v6 (two-phase commit) is not served.
 
-use crate::broker::policy::{Event, RequestClient};
+use crate::broker::handlers::producer_reply::{
+    self, Attempt, AttemptResult, ProducerApi, ProducerReply,
+};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
-use crate::broker::requests::decisions::TicketHolder;
-use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress, Wake};
-use crate::broker::requests::service::Flow;
-use crate::broker::state::waking::DelayedId;
+use crate::broker::transactions::step::{Event, Outcome};
+use crate::broker::transactions::transaction::{
+    NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity,
+};
 use crate::protocol::ErrorCode;
 use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
-use crate::protocol::value::{Value, ValueError};
+use crate::wire::{Reader, Writer};
 
-/// After this many blocks in a row without a usable id, waiting clients get a retriable error.
-const USELESS_BLOCKS: u32 = 3;
+/// The first version with PRODUCER_FENCED.
+const FENCED_FROM: i16 = 4;
+
+static API: ProducerApi = ProducerApi {
+    attempt,
+    encode,
+    refuse: |head, _, error| {
+        head.output(|writer, version| encode(ProducerReply::refused(error), writer, version))
+    },
+};
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
-    let request = InitProducerIdRequest::decode(&mut call.reader(), call.version())?;
-    if let Some(transactional_id) = request.transactional_id {
-        call.broker.unserved_ids.warn(call.request.client_id, transactional_id);
-        let error_code = ErrorCode::TransactionalIdAuthorizationFailed.code();
-        call.reply(|writer, version| refused(error_code).encode(writer, version));
-        return Ok(Flow::Go);
-    }
-    let taken = call.broker.producer_ids.state.lock().left.next();
-    if let Some(id) = taken {
-        call.reply(|writer, version| given(id).encode(writer, version));
-        return Ok(Flow::Go);
-    }
-    let id = call.delay(Some(call.decision_deadline_ms(0)), Box::new(DelayedProducerId));
-    call.broker.wait_for_producer_ids(call.thread.index, id);
-    Ok(Flow::Hold)
+    producer_reply::answer(call, &API)
 }
 
-/// A request that waits for the next block of ids.
-#[derive(Debug)]
-struct DelayedProducerId;
-
-impl DelayedOperation for DelayedProducerId {
-    fn try_complete(
-        self: Box<Self>,
-        at: &mut DelayedContext<'_>,
-        is_late: bool,
-    ) -> OperationProgress {
-        let (taken, error_code) = {
-            let mut state = at.broker.producer_ids.state.lock();
-            (state.left.next(), state.error_code)
+fn attempt(broker: &Broker, (body, version): (&[u8], i16), new_id: Option<i64>) -> AttemptResult {
+    let request = InitProducerIdRequest::decode(&mut Reader::new(body), version)?;
+    let Some(id) = request.transactional_id else {
+        let reply = |id| {
+            let producer = ProducerIdentity { id, epoch: 0 };
+            Attempt::Reply(ProducerReply { error: ErrorCode::None, producer }, None)
         };
-        let response = match taken {
-            Some(id) => given(id),
-            None if error_code != 0 => refused(error_code),
-            None if is_late => return OperationProgress::Fails,
-            None => {
-                at.broker.wait_for_producer_ids(at.thread.index, at.id);
-                return OperationProgress::Waits(self);
+        return Ok(new_id.map_or(Attempt::NeedsProducerId, reply));
+    };
+    let expected = ProducerIdentity { id: request.producer_id, epoch: request.producer_epoch };
+    let has_id = expected.id != NO_PRODUCER_ID;
+    if id.is_empty() || has_id != (expected.epoch != NO_PRODUCER_EPOCH) {
+        return Ok(ErrorCode::InvalidRequest.into());
+    }
+    let timeout_ms = request.transaction_timeout_ms;
+    let expected = has_id.then_some(expected);
+    let event = Event::InitProducerId { timeout_ms, expected, new_id };
+    Ok(match broker.step_transaction(id, &event) {
+        Ok(applied) => match applied.outcome {
+            Outcome::NeedsProducerId => Attempt::NeedsProducerId,
+            Outcome::Done(producer) => {
+                let reply = ProducerReply { error: ErrorCode::None, producer };
+                Attempt::Reply(reply, Some(applied.at))
             }
-        };
-        OperationProgress::Answered(
-            at.head.output(|writer, version| response.encode(writer, version)),
-        )
-    }
-
-    fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {}
-}
-
-fn given(producer_id: i64) -> InitProducerIdResponse {
-    InitProducerIdResponse { producer_id, producer_epoch: 0, ..Default::default() }
-}
-
-fn refused(error_code: i16) -> InitProducerIdResponse {
-    InitProducerIdResponse { error_code, producer_id: -1, producer_epoch: -1, ..Default::default() }
-}
-
-impl Broker {
-    /// Delays a request, and asks the policy for a block unless one is on its way.
-    fn wait_for_producer_ids(&self, thread: usize, id: DelayedId) {
-        {
-            let mut state = self.producer_ids.state.lock();
-            state.waiting.push((thread, id));
-            if std::mem::replace(&mut state.asked, true) {
-                return;
+            _ => {
+                let reply = ProducerReply::refused(ErrorCode::ConcurrentTransactions);
+                Attempt::Reply(reply, Some(applied.at))
             }
-        }
-        self.ask_for_producer_ids();
-    }
+        },
+        Err(error) => error.into(),
+    })
+}
 
-    fn ask_for_producer_ids(&self) {
-        let ticket = self.tickets.open(TicketHolder::ProducerIds);
-        let node = i64::from(self.settings.load().node_id);
-        self.policy.submit(Event {
-            ticket,
-            api: "AllocateProducerIds",
-            version: 0,
-            request: Value::Map(vec![("broker_id".into(), Value::Int(node))]),
-            client: RequestClient::default(),
-            lease: None,
-        });
-    }
-
-    /// Takes the policy's answer: a block (`producer_id_start`, `producer_id_len`) or an
-    /// `error_code`.
-    pub(crate) fn producer_ids_came(&self, response: &Value) -> Result<(), ValueError> {
-        let number = |name| match response.field(name) {
-            Some(Value::Int(number)) => *number,
-            _ => 0,
-        };
-        let (start, len) = (number("producer_id_start"), number("producer_id_len"));
-        let waiting = {
-            let mut state = self.producer_ids.state.lock();
-            let end = start.saturating_add(len.max(0));
-            let first = start.max(state.floor).min(end);
-            let is_useless = first == end && end > start;
-            state.useless = if is_useless { state.useless + 1 } else { 0 };
-            if is_useless && state.useless < USELESS_BLOCKS {
-                drop(state);
-                self.ask_for_producer_ids();
-                return Ok(());
-            }
-            state.asked = false;
-            state.error_code = match number("error_code") {
-                0 if first == end => ErrorCode::CoordinatorNotAvailable.code(),
-                code => ErrorCode::from(i16::try_from(code).unwrap_or(-1)).code(),
-            };
-            state.left = first..end;
-            std::mem::take(&mut state.waiting)
-        };
-        for (thread, id) in waiting {
-            self.post(thread, Wake::Recheck(id));
-        }
-        Ok(())
-    }
+fn encode(reply: ProducerReply, writer: &mut Writer, version: i16) {
+    let error = match reply.error {
+        ErrorCode::ProducerFenced if version < FENCED_FROM => ErrorCode::InvalidProducerEpoch,
+        error => error,
+    };
+    let ProducerIdentity { id, epoch } = reply.producer;
+    let response = InitProducerIdResponse {
+        error_code: error.code(),
+        producer_id: id,
+        producer_epoch: epoch,
+        ..Default::default()
+    };
+    response.encode(writer, version);
 }

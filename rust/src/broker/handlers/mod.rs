@@ -1,5 +1,7 @@
 //! The handlers, one file for each API. A file's header says what it serves and what it omits.
 
+pub(crate) mod add_offsets_to_txn;
+pub(crate) mod add_partitions_to_txn;
 pub(crate) mod api_versions;
 pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod delete_records;
@@ -9,6 +11,7 @@ pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod dispatch;
+pub(crate) mod end_txn;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod first_only;
@@ -25,6 +28,7 @@ pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod operations;
 pub(crate) mod policy;
 pub(crate) mod produce;
+pub(crate) mod producer_reply;
 pub(crate) mod sasl_handshake;
 pub(crate) mod write_txn_markers;
 
@@ -49,6 +53,9 @@ pub(crate) fn handler(key: i16) -> Option<Handler> {
         protocol::api_versions::KEY => api_versions::handle,
         protocol::delete_records::KEY => delete_records::handle,
         protocol::init_producer_id::KEY => init_producer_id::handle,
+        protocol::add_partitions_to_txn::KEY => add_partitions_to_txn::handle,
+        protocol::add_offsets_to_txn::KEY => add_offsets_to_txn::handle,
+        protocol::end_txn::KEY => end_txn::handle,
         protocol::offset_for_leader_epoch::KEY => offset_for_leader_epoch::handle,
         protocol::write_txn_markers::KEY => write_txn_markers::handle,
         protocol::describe_acls::KEY => describe_acls::handle,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::broker::lifecycle::groups::replay::GroupReplay;
 use crate::broker::lifecycle::opening::{ApplyError, LogToOpen, OpenedLogs};
+use crate::broker::lifecycle::transactions::replay::TransactionReplay;
 use crate::broker::replica::leader::{IsrMember, Leadership, ReplicationSettings};
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::groups::shard::TOPIC;
@@ -25,6 +26,7 @@ use crate::broker::state::image::{
 use crate::broker::state::partition::{LeaderAssignment, Partition};
 use crate::broker::state::quotas;
 use crate::broker::state::store::LoadedLog;
+use crate::broker::state::transactions;
 use crate::broker::state::waking::Wakes;
 use crate::ids::{TopicId, TopicPartition};
 use crate::storage::{
@@ -184,6 +186,9 @@ impl Broker {
         let (loading, left) = self.groups.follow(topic, node);
         self.unloaded(left.iter().map(|group_id| &**group_id));
         self.load_shards::<GroupReplay>(loading);
+        let topic = image.topic(transactions::shard::TOPIC).map(|it| &**it);
+        let loading = self.transactions.shards.follow(topic, node).to_load;
+        self.load_shards::<TransactionReplay>(loading);
         self.image.store(Arc::new(image));
         self.image_number.fetch_add(1, Ordering::Release);
         self.tell_leaders(&changed, &step.alive, have_brokers_changed);
@@ -452,7 +457,8 @@ impl Broker {
             interval_ms: u64::try_from(lag_time_max_ms / 2).unwrap_or(0).max(1),
             run: Box::new(move || broker.upgrade().iter().for_each(|it| it.tick_replication())),
         };
-        let tasks = vec![expiry, look, repeat, lag];
+        let mut tasks = vec![expiry, look, repeat, lag];
+        tasks.extend(self.transaction_rounds());
         let clock = || Arc::clone(&self.clock);
         let log_scheduler = LogScheduler::start(dirs.clone(), intervals, clock(), tasks)?;
         let _ = self.log_scheduler.set(log_scheduler);
@@ -494,6 +500,7 @@ impl Broker {
     /// handled any more.
     pub fn close(&self) -> Result<(), StorageError> {
         self.replays_stop.store(true, Ordering::Release);
+        self.transactions.markers.stop();
         self.workers.stop();
         if let Some(fetchers) = self.fetchers.get() {
             fetchers.stop();

@@ -12,12 +12,12 @@
 //!     cannot reach them by counting, but any client may write them.
 
 use crate::broker::requests::broker::Broker;
+use crate::broker::state::transactions::shard::TOPIC;
+use crate::broker::transactions::records::{self, TopicNames, TransactionRecord};
 use crate::ids::{Epoch, TopicPartition};
 use crate::record::{RecordError, batch, convert};
 use crate::storage::{Log, LogReadRequest, ReadError};
 
-/// The topic whose records name producers of transactions.
-const TRANSACTIONS: &str = "__transaction_state";
 /// Bytes read of it at a time.
 const CHUNK: usize = 1 << 20;
 /// The highest producer id that proves anything.
@@ -48,7 +48,7 @@ impl Broker {
         }
         let remembered = log.producers().into_iter().map(|producer| producer.producer_id);
         let mut highest = remembered.filter(|id| *id <= LAST_PRODUCER_ID).max();
-        if &*log.name().topic == TRANSACTIONS {
+        if &*log.name().topic == TOPIC {
             let outcome = transactions(log, &mut |id| highest = highest.max(Some(id)));
             if let Err(error) = outcome {
                 tracing::warn!(log = %log.name(), "ids of producers are not all known: {error}");
@@ -101,9 +101,10 @@ fn transactions(log: &Log, sink: &mut impl FnMut(i64)) -> Result<(), Transaction
     Ok(())
 }
 
-/// The producer id in the metadata of a transaction (key version 0, value version 0 or 1).
+/// The highest producer id in the record of a transactional id: its own, or the one that follows.
 fn transaction(key: Option<&[u8]>, value: Option<&[u8]>) -> Option<i64> {
-    let ([0, 0, ..], [0, 0 | 1, value @ ..]) = (key?, value?) else { return None };
-    let id = i64::from_be_bytes(*value.first_chunk()?);
+    let record = records::read(key, value, &mut TopicNames::default()).ok()?;
+    let TransactionRecord::Updated(_, transaction) = record else { return None };
+    let id = transaction.producer.id.max(transaction.next_producer_id);
     (0..=LAST_PRODUCER_ID).contains(&id).then_some(id)
 }

@@ -28,7 +28,7 @@ use crate::broker::state::quotas::replication::ReplicationQuota;
 use crate::broker::state::read_replicas::{ReplicaSelector, SelectedReplicas};
 use crate::broker::state::replication::ReplicationContext;
 use crate::broker::state::store::LogManager;
-use crate::broker::state::unserved::UnservedIds;
+use crate::broker::state::transactions::{TransactionSettings, Transactions};
 use crate::broker::state::waking::{DelayedId, Waker};
 use crate::clock::Clock;
 use crate::memory::MemoryPool;
@@ -89,6 +89,8 @@ pub struct Settings {
     pub replica_lag_time_max_ms: i64,
     /// `replica.selector.class`.
     pub replica_selector: ReplicaSelector,
+    /// The transaction coordinator.
+    pub transactions: TransactionSettings,
     /// `quota.window.num`, `quota.window.size.seconds`; count at the start only.
     pub quota_windows: QuotaWindows,
     /// `leader.replication.throttled.rate`: bytes a second for throttled leaders on this broker;
@@ -124,6 +126,7 @@ impl Default for Settings {
             worker_threads: 2,
             replica_lag_time_max_ms: 30_000,
             replica_selector: ReplicaSelector::Leader,
+            transactions: TransactionSettings::default(),
             quota_windows: QuotaWindows::default(),
             leader_throttled_bytes_per_second: i64::MAX,
             replication_quota_windows: QuotaWindows::default(),
@@ -163,12 +166,12 @@ pub struct Broker {
     pub(crate) work: WorkMeter,
     /// Logs requests that are too large for the policy.
     pub(crate) too_large: LimitedWarning,
-    pub(crate) unserved_ids: UnservedIds,
     pub(crate) tickets: Tickets,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) producer_ids: ProducerIds,
     pub(crate) proven: ProvenBounds,
     pub(crate) groups: Groups,
+    pub(crate) transactions: Transactions,
     /// Set when the broker closes, so that replays of coordinators end.
     pub(crate) replays_stop: AtomicBool,
     pub(crate) quotas: Quotas,
@@ -240,11 +243,11 @@ impl Broker {
             future_replicas: OnceLock::new(),
             fetchers: OnceLock::new(),
             too_large: LimitedWarning::default(),
-            unserved_ids: UnservedIds::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
             proven: Default::default(),
             groups,
+            transactions: Transactions::default(),
             replays_stop: AtomicBool::new(false),
             peer_reach: PeerReach::default(),
             selected_replicas: SelectedReplicas::default(),

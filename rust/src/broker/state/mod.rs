@@ -17,6 +17,6 @@ pub mod read_replicas;
 pub(crate) mod replication;
 pub mod store;
 pub(crate) mod topic_pattern;
+pub(crate) mod transactions;
 pub mod txn_marker;
-pub(crate) mod unserved;
 pub mod waking;
