@@ -19,9 +19,9 @@ use super::super::producers::{SequenceCheck, marker_of};
 use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::super::txnindex::AbortedTxn;
-use super::room::{self, NextBatch};
+use super::room::{self, IncomingBatch};
 use super::tail::TailPosition;
-use super::{CommitPoint, Log, Writer, staging};
+use super::{CommitPoint, Log, LogWriter, staging};
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
 use crate::record::batch::{
@@ -76,8 +76,10 @@ impl Log {
     /// Checks a batch that a producer sent and gives it its offsets. Nothing is visible or may be
     /// acknowledged before [`Log::commit`].
     ///
-    /// `facts` come from [`batch::check`]. Errors: see [`AppendError`]; the batch alone is refused,
-    /// except for a failed write, which takes back every stage since the last commit.
+    /// `validated` comes from [`batch::check`].
+    ///
+    /// Errors: see [`AppendError`]. An error concerns this batch only, except a failed write: that
+    /// takes back every stage since the last commit.
     pub fn stage(
         &self,
         batch: &Batch<'_>,
@@ -90,7 +92,7 @@ impl Log {
         if let Some(earlier) = self.check_producer(&writer, &config, batch)? {
             return Ok(earlier);
         }
-        let next = NextBatch::of(&writer, &config, (batch, validated, now_ms));
+        let next = IncomingBatch::of(&writer, &config, (batch, validated, now_ms));
         if self.must_roll(&mut writer, &config, &next)? {
             self.roll(&mut writer, now_ms)?;
         }
@@ -112,7 +114,7 @@ impl Log {
         if let Some(earlier) = self.check_producer(&writer, &config, batch)? {
             return Ok(Some(earlier));
         }
-        let next = NextBatch::of(&writer, &config, (batch, validated, now_ms));
+        let next = IncomingBatch::of(&writer, &config, (batch, validated, now_ms));
         if !self.has_room(&writer, &config, &next) {
             return Ok(None);
         }
@@ -122,7 +124,7 @@ impl Log {
     /// Whether the log takes the batch. `Some`: it was appended before.
     fn check_producer(
         &self,
-        writer: &Writer,
+        writer: &LogWriter,
         config: &LogConfig,
         batch: &Batch<'_>,
     ) -> Result<Option<Appended>, AppendError> {
@@ -144,9 +146,9 @@ impl Log {
     /// Gives a batch its offsets and keeps it, in the active segment.
     fn stage_at(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
-        (batch, validated, next): (&Batch<'_>, &ValidationResult, &NextBatch),
+        (batch, validated, next): (&Batch<'_>, &ValidationResult, &IncomingBatch),
     ) -> Result<Appended, AppendError> {
         let log_start_offset = self.log_start_offset();
         let log_append_time = log_append(config).then_some(next.now_ms);
@@ -226,7 +228,7 @@ impl Log {
     /// Notes a batch everywhere, and keeps or writes its bytes.
     fn keep(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (batch, ready): (&Batch<'_>, &Ready<'_>),
     ) -> Result<(), StorageError> {
@@ -251,7 +253,7 @@ impl Log {
     /// are to be written before anything else is. `aborted`: the transaction that it aborts.
     pub(super) fn note_batch(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (size, header, aborted): (usize, &Header, Option<AbortedTxn>),
     ) -> Result<Arc<Segment>, StorageError> {
@@ -277,7 +279,7 @@ impl Log {
 
     fn note_index(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (active, header, last_offset): (&Segment, &Header, i64),
     ) {
@@ -304,7 +306,7 @@ impl Log {
     /// already.
     pub(super) fn write_staged(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         active: &Arc<Segment>,
         more: &[&[u8]],
     ) -> Result<(), StorageError> {
@@ -336,7 +338,7 @@ impl Log {
     }
 
     /// Restores the state of the last commit.
-    pub(super) fn roll_back(&self, writer: &mut Writer, active: &Arc<Segment>) {
+    pub(super) fn roll_back(&self, writer: &mut LogWriter, active: &Arc<Segment>) {
         let CommitPoint { position, next_offset, max, since_entry } = writer.committed;
         if !std::mem::replace(&mut writer.is_failing, true) {
             tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
@@ -375,7 +377,7 @@ impl Log {
     }
 
     /// Writes what is staged and shows readers everything so far.
-    pub(super) fn write_and_publish(&self, writer: &mut Writer) -> Result<(), StorageError> {
+    pub(super) fn write_and_publish(&self, writer: &mut LogWriter) -> Result<(), StorageError> {
         if writer.next_offset == writer.committed.next_offset {
             return Ok(());
         }
@@ -411,7 +413,7 @@ impl Log {
     }
 
     /// Tells the sync thread what the settings and a hot partition want of it.
-    fn ask_for_sync(&self, writer: &mut Writer) {
+    fn ask_for_sync(&self, writer: &mut LogWriter) {
         let Some(syncer) = &self.syncer else { return };
         let config = self.config.load();
         let hot = config.preallocate || writer.written >= HOT;
@@ -459,7 +461,7 @@ fn check_size(batch: &Batch<'_>, config: &LogConfig) -> Result<(), AppendError> 
 /// Checks the batch against the state of its producer. If the batch is a retry: base offset, last
 /// offset and timestamp of the original.
 fn analyze_producer_state(
-    writer: &Writer,
+    writer: &LogWriter,
     batch: &Batch<'_>,
 ) -> Result<Option<(i64, i64, i64)>, AppendError> {
     if batch.header().producer_id < 0 {
@@ -481,7 +483,7 @@ fn analyze_producer_state(
 
 /// Notes a batch in the producers' state; the transaction that it aborts, if it does.
 pub(super) fn note_producer(
-    writer: &mut Writer,
+    writer: &mut LogWriter,
     batch: &Batch<'_>,
     header: &Header,
 ) -> Option<AbortedTxn> {

@@ -15,7 +15,7 @@ use super::super::errors::StorageError;
 use super::super::file_names::LOG_LAST;
 use super::super::files;
 use super::super::segment::Segment;
-use super::{Log, Writer};
+use super::{Log, LogWriter};
 use crate::ids::Offset;
 
 /// A segment, as policies see it.
@@ -122,7 +122,7 @@ impl Log {
         Ok(())
     }
 
-    fn drop_below(&self, writer: &mut Writer, keep_from: i64) -> Result<usize, StorageError> {
+    fn drop_below(&self, writer: &mut LogWriter, keep_from: i64) -> Result<usize, StorageError> {
         let segments = self.segments.load_full();
         let limit = keep_from.min(self.high_watermark().0);
         let nexts = segments.iter().skip(1).map(|segment| segment.base_offset);
@@ -144,7 +144,7 @@ impl Log {
     /// Renames a segment's files of these kinds to `.deleted`; they are removed after the delay.
     pub(super) fn async_delete(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         segment: &Arc<Segment>,
         kinds: &[&str],
     ) -> Result<(), StorageError> {

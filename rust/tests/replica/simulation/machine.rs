@@ -201,8 +201,8 @@ impl Machine {
     /// Appends a batch as the leader: its first offset, and whether the log had it already.
     pub fn append(&self, bytes: &[u8]) -> Result<(i64, bool), AppendError> {
         let batch = Batch::parse(bytes).unwrap();
-        let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-        let appended = self.log().stage(&batch, &facts, self.wall_ms())?;
+        let validated = batch::check(&batch, &ValidationRules::default()).unwrap();
+        let appended = self.log().stage(&batch, &validated, self.wall_ms())?;
         self.log().commit(appended.staged)?;
         Ok((appended.base_offset.0, appended.duplicate))
     }

@@ -66,7 +66,7 @@ pub enum Event {
     Stop { node: usize, run: u64 },
     Expire { session: u64 },
     HearOfExpiry { node: usize, run: u64, session: u64 },
-    Watch { node: usize, run: u64 },
+    NotifyWatcher { node: usize, run: u64 },
     StoreTimeout { node: usize, run: u64, number: u64 },
     AlterTimeout { node: usize, run: u64, proposed: ProposedIsr },
     Heal { one: usize, other: usize },
@@ -286,7 +286,7 @@ impl Run {
             Event::Deliver { to: node, run, .. }
             | Event::Tick { node, run }
             | Event::HearOfExpiry { node, run, .. }
-            | Event::Watch { node, run }
+            | Event::NotifyWatcher { node, run }
             | Event::StoreTimeout { node, run, .. }
             | Event::AlterTimeout { node, run, .. } => {
                 if !self.runs(node, run, &event) {
@@ -325,9 +325,9 @@ impl Run {
                     broker.session_expired();
                 }
             }
-            Event::Watch { run, .. } => {
+            Event::NotifyWatcher { run, .. } => {
                 if self.cuts.contains(&(ZOOKEEPER, node)) {
-                    self.after(10, Event::Watch { node, run });
+                    self.after(10, Event::NotifyWatcher { node, run });
                 } else {
                     broker.watch_fired(&mut effects);
                 }
@@ -419,7 +419,7 @@ impl Run {
         for node in std::mem::take(&mut self.zookeeper.fired) {
             let run = self.brokers[node].run;
             let delay = self.random.between(1, self.faults.longest_watch_ms);
-            self.after(delay, Event::Watch { node, run });
+            self.after(delay, Event::NotifyWatcher { node, run });
         }
     }
 

@@ -11,7 +11,7 @@ use crate::broker::handlers::produce::faults::RecordErrors;
 use crate::broker::handlers::produce::inflation_budget::InflationBudget;
 use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::state::image::TopicImage;
-use crate::broker::state::lookup::led;
+use crate::broker::state::lookup::find_led;
 use crate::broker::state::partition::{CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
@@ -125,7 +125,7 @@ impl AppendRules {
         if topic.internal && !self.may_write_internal {
             return Err(Refusal::Code(ErrorCode::InvalidTopicException));
         }
-        let (_, partition) = led(topic, data.index, self.node).map_err(Refusal::Code)?;
+        let (_, partition) = find_led(topic, data.index, self.node).map_err(Refusal::Code)?;
         match partition.commit_state() {
             CommitState::TooFewInSync if self.needs_isr => {
                 return Err(Refusal::Code(ErrorCode::NotEnoughReplicas));
@@ -307,8 +307,8 @@ impl AppendRules {
                 let codec = Codec::from_bits(i16::from(codec))?;
                 let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
                 convert::recompress(batch, codec.into(), limit, scratch)?;
-                let anew = Batch::parse(scratch)?;
-                let appended = self.stage_in(&partition.log, &anew, validated)?;
+                let recompressed = Batch::parse(scratch)?;
+                let appended = self.stage_in(&partition.log, &recompressed, validated)?;
                 scratch.clear();
                 scratch.shrink_to(KEPT);
                 appended
