@@ -213,6 +213,14 @@ impl Log {
     fn restart_at(&self, writer: &mut LogWriter, offset: Offset) -> Result<Offset, StorageError> {
         self.write_and_publish(writer)?;
         self.partition_dir().log_dir.lower(&self.name, Offset(0))?;
+        let outcome = self.begin_anew(writer, offset);
+        outcome.inspect_err(|error| self.partition_dir().log_dir.take_offline(error))?;
+        Ok(offset)
+    }
+
+    /// Removes all segments, and has the log begin at `offset`. After an error readers see another
+    /// log than the writer has.
+    fn begin_anew(&self, writer: &mut LogWriter, offset: Offset) -> Result<(), StorageError> {
         let segments = self.segments.load_full();
         let tail = TailPosition { end: offset.0, base: offset.0, position: 0 };
         self.show_cut(Vec::new(), tail);
@@ -225,7 +233,6 @@ impl Log {
         writer.committed =
             CommitPoint { next_offset: offset.0, max: (-1, -1), ..CommitPoint::default() };
         writer.epochs.truncate_to(Offset(0));
-        self.reset_writer(writer)?;
-        Ok(offset)
+        self.reset_writer(writer)
     }
 }
