@@ -82,11 +82,11 @@ def test_the_end_of_standard_input_stops_the_broker(tmp_path: Path) -> None:
 def test_the_ready_file_has_the_address_and_goes_with_the_broker(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     with ServedBroker(tmp_path / "data", "--ready-file", str(ready)) as broker:
-        facts = json.loads(ready.read_text())
-        assert facts == broker.ready
-        assert facts["pid"] == broker.pid
-        assert facts["data_dir"] == str(tmp_path / "data")
-        assert len(facts["cluster_id"]) == 22
+        details = json.loads(ready.read_text())
+        assert details == broker.ready
+        assert details["pid"] == broker.pid
+        assert details["data_dir"] == str(tmp_path / "data")
+        assert len(details["cluster_id"]) == 22
         socket.create_connection(broker.address, WAIT_S).close()
     assert not ready.exists()
 

@@ -66,7 +66,7 @@ class Setting(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is never told."""
+        """Whether the value is never shown."""
         return self.type is Type.PASSWORD
 
     @property

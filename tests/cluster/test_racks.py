@@ -62,10 +62,10 @@ class Reader:
         until(lambda: self._poll() >= count)
 
     def _poll(self) -> int:
-        self.numbers += self._more()
+        self.numbers += self._poll_numbers()
         return len(self.numbers)
 
-    def _more(self) -> list[int]:
+    def _poll_numbers(self) -> list[int]:
         if self._krust is not None:
             return [int(record.value or b"") for record in self._krust.poll(0.1)]
         found = []

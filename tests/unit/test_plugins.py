@@ -13,7 +13,7 @@ from krust.config import RETENTION, load
 from krust.errors import KafkaError
 from krust.plugins import RETENTION_POLICIES, FindError, parameters
 from krust.retention.policies import BUILT_IN, POLICIES, KeepFreeDiskSpace, Size
-from krust.retention.spec import Disk, Partition, Segment
+from krust.retention.policy import Disk, Partition, Segment
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from krust.config import ASSIGNORS, KAFKA_SELECTORS, RETENTION, SELECTOR
 from krust.coordinator.assignors.find import ASSIGNORS as KNOWN_ASSIGNORS
 from krust.errors import ConfigError, KrustError, ServerError
 from krust.plugins import FindError, parameters
-from krust.replica_selectors.spec import SELECTORS
+from krust.replica_selectors.selector import SELECTORS
 from krust.retention.policies import POLICIES
 from krust.runtime import identity, metadata, provenance
 

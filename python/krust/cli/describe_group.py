@@ -21,7 +21,7 @@ from krust.words import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.cli.coordinator import Group, PartitionKey
+    from krust.cli.coordinator import GroupDescription, PartitionKey
     from krust.cli.options import Options
     from krust.cli.zookeeper import ZooKeeperGroups
 
@@ -108,7 +108,11 @@ def _group_documents(
 
 
 def _kafka_document(
-    asked: Coordinators, group: Group, committed: Mapping[PartitionKey, int], *, lag_only: bool
+    asked: Coordinators,
+    group: GroupDescription,
+    committed: Mapping[PartitionKey, int],
+    *,
+    lag_only: bool,
 ) -> dict[str, Any]:
     owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
     places = sorted({*committed, *owner})

@@ -52,7 +52,7 @@ def follow(
     line = Line(quiet=options.quiet)
     total = sum(len(copy.added) * copy.bytes for copy in copies.values())
     seen: deque[tuple[float, int]] = deque()
-    told = heard = time.monotonic()
+    written = heard = time.monotonic()
     try:
         while True:
             try:
@@ -69,8 +69,8 @@ def follow(
                 seen.popleft()
             if not left and len(seen) == 1 and not total:
                 return
-            if line.terminal or not left or heard - told >= _LOG_EVERY_S:
-                told = heard
+            if line.terminal or not left or heard - written >= _LOG_EVERY_S:
+                written = heard
                 line.write(progress_line(len(copies) - len(left), len(copies), total, seen))
             if not left:
                 return

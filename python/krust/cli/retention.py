@@ -26,7 +26,7 @@ from krust.metadata.saved import peek
 from krust.plugins import parameters
 from krust.retention.core import dropped
 from krust.retention.policies import POLICIES
-from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
+from krust.retention.policy import Disk, ExpiryError, Partition, Segment, validate
 from krust.runtime import identity
 from krust.runtime.metadata import FILE
 from krust.runtime.retention_rounds import DEFAULT, RetentionLimits, limits_of, policy_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from krust.retention.spec import Partition, Segment
+    from krust.retention.policy import Partition, Segment
 
 
 def dropped(partition: Partition, log_start: int, now_ms: int, *, deletes: bool) -> int:

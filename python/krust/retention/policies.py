@@ -14,7 +14,7 @@ from krust.plugins import RETENTION_GROUP, RETENTION_POLICIES, Plugins
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.retention.spec import Disk, Expired, Partition, RetentionPolicy
+    from krust.retention.policy import Disk, Expired, Partition, RetentionPolicy
 
 
 class Time:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from krust.config import Config
     from krust.controller.state import Steps, Transactions
-    from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.assignors.assignor import Assignor
     from krust.messages import Message, RequestContext
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree

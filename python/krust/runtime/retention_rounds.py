@@ -23,7 +23,7 @@ from krust.config import RETENTION
 from krust.plugin_process import OnceCaller, PluginFailedError
 from krust.plugins import FindError, Parameters
 from krust.retention.policies import BUILT_IN, POLICIES
-from krust.retention.spec import Disk, Expired, Partition, Segment, validate
+from krust.retention.policy import Disk, Expired, Partition, Segment, validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

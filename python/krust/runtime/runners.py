@@ -26,12 +26,12 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from krust.coordinator.assignors.spec import validate
+from krust.coordinator.assignors.assignor import validate
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.runtime import worker
 
 if TYPE_CHECKING:
-    from krust.coordinator.assignors.spec import Assignor, GroupAssignment, GroupSpec, Topics
+    from krust.coordinator.assignors.assignor import Assignor, GroupAssignment, GroupSpec, Topics
     from krust.plugins import Parameters
     from krust.runtime.worker import WorkerAnswer
 

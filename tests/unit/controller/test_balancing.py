@@ -193,8 +193,8 @@ def test_an_isr_that_an_old_leader_wrote_is_read_and_told() -> None:
     assert partitions(nodes)[0].isr == (2, 3)
     assert nodes.children(znodes.ISR_CHANGES) == []
     (message,) = nodes.requests_to(3, "UpdateMetadata")
-    (told,) = message["topic_states"][0]["partition_states"]
-    assert told["isr"] == [2, 3]
+    (state,) = message["topic_states"][0]["partition_states"]
+    assert state["isr"] == [2, 3]
 
 
 def test_a_notification_that_cannot_be_read_is_deleted() -> None:

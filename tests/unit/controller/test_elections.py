@@ -75,8 +75,8 @@ def test_a_dead_follower_leaves_the_isr_at_once_and_the_leader_is_told() -> None
     assert (partition(nodes).leader, partition(nodes).isr) == (1, (1, 2))
     assert written(nodes)["isr"] == [1, 2]
     (message,) = nodes.requests_to(2, "LeaderAndIsr")
-    (told,) = message["topic_states"][0]["partition_states"]
-    assert (told["leader"], told["isr"], told["leader_epoch"]) == (1, [1, 2], 1)
+    (state,) = message["topic_states"][0]["partition_states"]
+    assert (state["leader"], state["isr"], state["leader_epoch"]) == (1, [1, 2], 1)
 
 
 def test_a_broker_that_returns_is_in_sync_when_its_leader_says_so_with_its_epoch() -> None:
@@ -323,11 +323,15 @@ def test_the_present_isr_is_written_anew_so_that_no_copy_of_a_refused_one_can_be
     nodes.members[1].state.leaving.add(3)
     joins = epochs(nodes, 1, 2, 3)
     assert alter(nodes, 1, joins)["error_code"] == 107
-    anew = alter(nodes, 1, epochs(nodes, 2, 1))
-    assert (anew["error_code"], anew["partition_epoch"], sorted(anew["isr"])) == (0, 2, [1, 2])
+    readded = alter(nodes, 1, epochs(nodes, 2, 1))
+    assert (readded["error_code"], readded["partition_epoch"], sorted(readded["isr"])) == (
+        0,
+        2,
+        [1, 2],
+    )
     nodes.rest()
-    told = nodes.requests_to(2, "LeaderAndIsr")[-1]["topic_states"][0]["partition_states"][0]
-    assert (told["partition_epoch"], told["leader_epoch"]) == (2, 0)
+    state = nodes.requests_to(2, "LeaderAndIsr")[-1]["topic_states"][0]["partition_states"][0]
+    assert (state["partition_epoch"], state["leader_epoch"]) == (2, 0)
     nodes.members[1].state.leaving.clear()
     assert alter(nodes, 1, joins, partition_epoch=1)["error_code"] == 95
     assert alter(nodes, 1, joins)["error_code"] == 0

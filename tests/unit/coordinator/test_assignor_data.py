@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krust.coordinator import assignor_data
+from krust.coordinator.assignors.assignor import GroupAssignment, Topics
 from krust.coordinator.assignors.even import Uniform
-from krust.coordinator.assignors.spec import GroupAssignment, Topics
 from krust.coordinator.consumer_protocol import (
     Assignment,
     Subscription,

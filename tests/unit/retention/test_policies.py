@@ -17,7 +17,7 @@ from krust.retention.policies import (
     Time,
     TimeAndSize,
 )
-from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
+from krust.retention.policy import Disk, ExpiryError, Partition, Segment, validate
 
 ROOM = Disk(free=10**12, total=10**12)
 NOW = 1_000_000

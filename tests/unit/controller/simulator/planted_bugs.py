@@ -22,7 +22,7 @@ from krust.controller import (
 )
 from krust.controller.state import NO_NODE_VERSION, ControllerState, LiveBroker, Partition
 from krust.metadata import znodes
-from krust.metadata.contents import Controller
+from krust.metadata.contents import ControllerRegistration
 from krust.metadata.store import (
     ANY,
     Check,
@@ -58,7 +58,10 @@ def stale_ephemeral_taken_for_mine() -> Any:
     def elect(state: ControllerState, now_ms: int) -> Generator[Any, Any, bool]:
         (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
         holder, node = read.results
-        if isinstance(holder, Node) and Controller.decode(holder.data).broker == state.node_id:
+        if (
+            isinstance(holder, Node)
+            and ControllerRegistration.decode(holder.data).broker == state.node_id
+        ):
             if state.epoch_version == NO_NODE_VERSION:
                 state.become_controller(int(node.data), node.stat.version)
             return True

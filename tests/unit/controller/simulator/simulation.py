@@ -33,11 +33,11 @@ BROKERS = 3
 STEPS = 12
 REST_MS = 6_000
 DECODED: tuple[Any, ...] = (
-    contents.Assignment,
-    contents.Broker,
+    contents.TopicAssignment,
+    contents.BrokerRegistration,
     contents.ClusterId,
     contents.ConfigChange,
-    contents.Controller,
+    contents.ControllerRegistration,
     contents.EntityConfig,
     contents.PartitionState,
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from krust.coordinator import convert, group_coordinator
-from krust.coordinator.assignors.spec import Topics
+from krust.coordinator.assignors.assignor import Topics
 from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import CALL_MS, ConsumerGroup
