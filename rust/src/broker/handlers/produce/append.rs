@@ -51,6 +51,8 @@ pub(crate) struct AppendRules {
 enum Refusal {
     /// They take too long for a network thread; nothing was staged.
     TakesLong,
+    /// The leader is cut off from its followers and the controller.
+    CutOff,
     Code(ErrorCode),
     /// The batch is refused.
     Record(RecordError),
@@ -91,6 +93,10 @@ impl AppendRules {
         };
         Some(match refused {
             Refusal::TakesLong => return None,
+            Refusal::CutOff => PartitionResult {
+                is_cut_off: true,
+                ..PartitionResult::refused(ErrorCode::NotLeaderOrFollower)
+            },
             Refusal::Code(error) => PartitionResult::refused(error),
             Refusal::Append(error) => PartitionResult::refused(errors::of_append(&error)),
             Refusal::Records(result) => *result,
@@ -130,9 +136,7 @@ impl AppendRules {
             CommitState::TooFewInSync if self.needs_isr => {
                 return Err(Refusal::Code(ErrorCode::NotEnoughReplicas));
             }
-            CommitState::CutOff if self.needs_isr => {
-                return Err(Refusal::Code(ErrorCode::NotLeaderOrFollower));
-            }
+            CommitState::CutOff if self.needs_isr => return Err(Refusal::CutOff),
             _ => {}
         }
         let config = &topic.settings.log;
@@ -324,6 +328,7 @@ impl AppendRules {
             log_start_offset: appended.log_start_offset.0,
             term,
             end: Offset(appended.last_offset.0 + 1),
+            is_cut_off: false,
         })
     }
 
