@@ -82,7 +82,7 @@ class Setting(NamedTuple):
         if self.valid != "*":
             for each in value if isinstance(value, list) else (value,):
                 if not _allowed(self.valid, each):
-                    raise ValueError(f"must be {_in_words(self.valid)}")
+                    raise ValueError(f"must be {_describe_valid(self.valid)}")
         return value
 
 
@@ -142,7 +142,7 @@ def _allowed(valid: str, value: Value) -> bool:
     return False
 
 
-def _in_words(valid: str) -> str:
+def _describe_valid(valid: str) -> str:
     """`1..` as "at least 1", `a|b` as "one of a, b"."""
     first, *more = valid.split("|")
     low, dots, high = first.partition("..")

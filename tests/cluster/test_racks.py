@@ -157,7 +157,7 @@ class ByName:
 """
 
 
-def test_a_selector_in_python_chooses_who_is_read(
+def test_a_selector_in_python_chooses_the_replica_that_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "selector_by_name.py").write_text(SELECTOR)

@@ -232,7 +232,7 @@ def all_in_sync(cluster: Cluster, topic: str) -> bool:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_acknowledged_record_is_read(cluster: Cluster, case: Case) -> None:
-    cluster.mend()
+    cluster.repair()
     cluster.create(str(case), PARTITIONS, **{"min.insync.replicas": "2"})
     until(lambda: all_in_sync(cluster, str(case)))
     traffic = Traffic(case, cluster.bootstrap())

@@ -16,7 +16,7 @@ from krust.coordinator.assignors.assignor import AssignmentError
 from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.simulation import MOST_MEMBERS, MOST_PARTITIONS
 from krust.errors import KrustError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from krust import _krust
 from krust.cli import completion, history, output, session, zookeeper
 from krust.cli import options as shared
 from krust.cli.coordinator import CONSUMER, DEAD, Coordinators
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from krust.cli.log_sizes import replica_sizes
 from krust.cli.progress import RATE_S, Line, duration
 from krust.cli.replica_health import ongoing_moves
 from krust.errors import KrustError
-from krust.words import counted, size
+from krust.quantities import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from krust.cli import output, session
 from krust.cli.cluster_description import KAFKA, KRUST, read_cluster
 from krust.cli.exits import Exit
 from krust.cli.replacement_checks import PROBLEM, findings, may_go_on
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

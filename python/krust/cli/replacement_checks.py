@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust import foreign
 from krust.cli.cluster_description import KAFKA
+from krust.quantities import counted
 from krust.settings import BROKER
-from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -110,9 +110,9 @@ def _features(cluster: ClusterDescription) -> Outcome:
 
 
 def _in_sync(cluster: ClusterDescription) -> Outcome:
-    bad = [each for each in cluster.partitions if each.words() not in ("", "moving")]
+    bad = [each for each in cluster.partitions if each.problem() not in ("", "moving")]
     if bad:
-        places = (f"{each.topic}:{each.partition} ({each.words()})" for each in bad)
+        places = (f"{each.topic}:{each.partition} ({each.problem()})" for each in bad)
         return PROBLEM, f"{counted(len(bad), 'partition')}: {_some(places)}"
     return None
 

@@ -121,7 +121,7 @@ def create_cluster(state: ControllerState, cluster_id: str) -> Steps:
         state.cluster_id = ClusterId.decode(node.data if isinstance(node, Node) else b"").id
     except BadZnodeError as error:
         raise ServerError(
-            f"{path_of_id} holds no cluster id: {error}", hint="remove that node, or mend it"
+            f"{path_of_id} holds no cluster id: {error}", hint="remove that node, or fix it"
         ) from None
 
 

@@ -68,7 +68,7 @@ def full_schema(headers: bool) -> StructType:
     )
 
 
-def words(schema: StructType) -> str:
+def sql_columns(schema: StructType) -> str:
     """A schema as SQL."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 

@@ -148,7 +148,7 @@ fn a_controller_that_writes_no_state_anew_does_not_keep_a_follower_out() {
 }
 
 #[test]
-fn a_member_whose_broker_registered_again_leaves_and_may_join_anew() {
+fn a_member_whose_broker_registered_again_leaves_and_may_join_again() {
     let mut leader = leader(&[0, 1, 2]);
     leader.follower_fetched(&fetch(1, 100), at(100, 1)).unwrap();
     leader.follower_fetched(&fetch(2, 100), at(100, 1)).unwrap();

@@ -223,7 +223,7 @@ def test_a_step_says_what_to_do_and_what_must_be_true_afterwards(run: Any) -> No
     assert "/data/2" in step["actions"][1]["then"]
 
 
-def test_a_problem_is_exit_9_and_said_before_the_steps(run: Any) -> None:
+def test_a_problem_is_exit_9_and_is_printed_before_the_steps(run: Any) -> None:
     code, out, _ = run(cluster(acls=["Topic:orders"]))
     assert code == 9
     assert out.index("Mend the 1 problem above") < out.index("step 1")

@@ -188,7 +188,7 @@ def partition_states_for(nodes: Nodes, broker: int) -> dict[str, Any]:
     return dict(found[-1])
 
 
-def test_new_replicas_are_told_in_a_new_epoch_and_nothing_is_removed_yet() -> None:
+def test_new_replicas_are_notified_in_a_new_epoch_and_nothing_is_removed_yet() -> None:
     nodes = copied()
     assert altered(nodes, (0, [3, 4])) == [0]
     assert written(nodes)["partitions"]["0"] == [3, 4, 1, 2]

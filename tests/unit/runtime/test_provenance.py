@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import krust
-from krust.cli.logfacts import metadata_problems
+from krust.cli.log_files import metadata_problems
 from krust.errors import ServerError
 from krust.runtime import metadata
 from tests.adopted import unpack

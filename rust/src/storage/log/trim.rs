@@ -76,7 +76,7 @@ impl Log {
         if end < self.log_start_offset().0 {
             return self.restart_at(&mut writer, offset);
         }
-        self.mend_aborted(&segments, active)?;
+        self.repair_aborted(&segments, active)?;
         let cut = Truncation { below, active, gone, position, end };
         let new_active = active.cut_at(position, cut.aborted_left()?)?;
         self.partition_dir().log_dir.lower(&self.name, Offset(end))?;
