@@ -26,7 +26,7 @@ from krust.metadata.saved import peek
 from krust.plugins import parameters
 from krust.retention.core import dropped
 from krust.retention.policies import POLICIES
-from krust.retention.policy import Disk, ExpiryError, Partition, Segment, validate
+from krust.retention.policy import Disk, ExpiryError, PartitionLog, Segment, validate
 from krust.runtime import identity
 from krust.runtime.metadata import FILE
 from krust.runtime.retention_rounds import DEFAULT, RetentionLimits, limits_of, policy_of
@@ -129,7 +129,7 @@ def _row(found: PartitionPolicy, by_policy: int, now_ms: int) -> dict[str, objec
 class PartitionPolicy(NamedTuple):
     """A partition and its policy."""
 
-    candidate: Partition
+    candidate: PartitionLog
     policy: str | None
     """None: the core decides"""
     limits: RetentionLimits
@@ -173,7 +173,7 @@ class TopicSettings:
         segments = _segments(log_files.segments(path))
         marks = log_files.checkpoints(path)
         high = marks["high_watermark"]
-        candidate = Partition(
+        candidate = PartitionLog(
             name,
             int(number),
             segments,
