@@ -97,9 +97,9 @@ def _group_documents(
 ) -> list[dict[str, Any]]:
     """The group in Kafka and the group in ZooKeeper, as far as they exist."""
     found = []
-    for keeper in (asked, old):
-        group = None if keeper is None else keeper.describe(name)
-        committed = {} if keeper is None else keeper.committed(name)
+    for coordinator in (asked, old):
+        group = None if coordinator is None else coordinator.describe(name)
+        committed = {} if coordinator is None else coordinator.committed(name)
         if group is not None and (group.state != DEAD or committed):
             found.append(_kafka_document(asked, group, committed, lag_only=lag_only))
     if not found:
