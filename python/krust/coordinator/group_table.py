@@ -176,7 +176,7 @@ class GroupTable:
         asked: int = 0,
     ) -> None:
         """Drop a group whose step failed halfway, because its state cannot be trusted."""
-        owed = [replies.without_failed(each, {group_id}) for each in undone]
+        owed = [replies.refuse_failed(each, {group_id}) for each in undone]
         if group_id in self._groups:
             owed += self._unload(group_id, turn.now_ms)
             turn.out.reload.append(group_id)

@@ -401,7 +401,7 @@ class Runtime:
             self._selector.ask(ticket, request.message["selections"], self.state)
             return
         if request.api == "AlterPartition":
-            request = isr.with_broker_epochs(self.state, request)
+            request = isr.with_sender(self.state, request)
         self._requests[ticket] = request
         steps = None
         if request.api == "AlterReplicaLogDirs":

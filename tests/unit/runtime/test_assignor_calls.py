@@ -222,8 +222,8 @@ def test_an_assignor_object_runs_in_a_thread_that_is_abandoned_when_it_hangs() -
 
 
 def test_the_number_of_hanging_threads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnOwnThread, "left", threading.BoundedSemaphore(1))
-    monkeypatch.setattr(runners, "MOST_LEFT", 1)
+    monkeypatch.setattr(OnOwnThread, "may_abandon", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(runners, "ABANDONED_MAX", 1)
     hangs = Local()
     hangs.hold.clear()
     topics = Topics({"t": 1})
