@@ -205,7 +205,7 @@ class Server:
     def drop_segments(self, topic: str, partition: int, below: int) -> int:
         """Drop whole segments below an offset; how many went.
 
-        Never the active one, nor what is above the high watermark. ServerError: the disk failed.
+        It never drops the active one or one above the high watermark. ServerError: the disk failed.
         """
 
     def log_dirs(self) -> list[tuple[str, bool, list[tuple[str, int, bool]]]]:

@@ -215,7 +215,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
 
 _BROKER = """\
 advertised.listeners  string  null  *  yes  broker
-    Addresses that clients are told; unset, each is told the address it connected to.
+    Addresses that clients get; unset, each client gets the address it connected to.
 alter.config.policy.class.name  class  null  *  refused  fixed
     A Java class that approves changes of settings.
 alter.log.dirs.replication.quota.window.num  int  11  1..  ignored  fixed

@@ -390,7 +390,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether a struct of this name stands anywhere as a nullable field.
+/// Whether any field is a nullable struct of this name.
 fn is_nullable(outer: &Struct, name: &str) -> bool {
     outer.fields.iter().any(|field| {
         inner(field).is_some_and(|inner| {

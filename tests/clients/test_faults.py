@@ -51,7 +51,7 @@ HEARD = st.lists(st.sampled_from([one for one in Fault if one is not Fault.SILEN
 
 
 class Weather:
-    """Deals with the answers to some APIs as it was told, one fault each, then passes all on."""
+    """Handles the answers to some APIs by the given faults, one fault each, then passes all on."""
 
     def __init__(self) -> None:
         self._apis: frozenset[int] = frozenset()

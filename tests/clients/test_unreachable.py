@@ -1,5 +1,5 @@
 """A client that cannot reach its brokers says so once, tries on, and gives up when its own time is
-over: it is never silent, and never waits for longer than it was told."""
+over: it is never silent, and never waits for longer than its settings say."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Group:
 
 
 class Producing(threading.Thread):
-    """Writes to every partition in turn until told to stop; survives kills of the broker."""
+    """Writes to every partition in turn until it is stopped; survives kills of the broker."""
 
     def __init__(self, bootstrap: str, topics: list[str]) -> None:
         super().__init__(daemon=True)

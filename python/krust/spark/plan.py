@@ -101,7 +101,7 @@ def parse_places(text: str) -> list[TopicPartition]:
 
 def _object(tree: object) -> dict[str, object]:
     if not isinstance(tree, dict):
-        raise ValueError(f"{json.dumps(tree)} stands where an object should be")
+        raise ValueError(f"{json.dumps(tree)} is where an object is expected")
     return tree
 
 
@@ -109,7 +109,7 @@ def _number(value: object) -> int:
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
-        raise ValueError(f"{json.dumps(value)} stands where a number should be")
+        raise ValueError(f"{json.dumps(value)} is where a number is expected")
     return value
 
 

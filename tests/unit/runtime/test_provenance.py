@@ -1,5 +1,5 @@
-"""Whose directory a broker is given: one that krust served is not begun anew, Kafka's is taken
-over, and each command knows the other's."""
+"""The owner of a directory: krust continues its own directory and takes over Kafka's, and each
+command recognises the other's."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_offsets_may_be_text_as_the_official_source_allows() -> None:
     ],
 )
 def test_invalid_offsets_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"stands where|not JSON|from 0 up"):
+    with pytest.raises(ValueError, match=r"is expected|not JSON|from 0 up"):
         plan.parse_offsets(text)
 
 

@@ -279,8 +279,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what belongs to a segment that is not appended to any more, and the snapshot that
-    /// stands at its end.
+    /// Writes the indexes of a segment that gets no more appends, and the producer snapshot at
+    /// its end.
     pub(super) fn seal(
         &self,
         writer: &mut LogWriter,

@@ -1,7 +1,7 @@
 //! Retention removes whole segments from the start of a log, by time, by size, or because they lie
 //! below the log's start.
 //!
-//! It never removes the active segment (if that has expired as well, a new one is begun first), nor
+//! It never removes the active segment (if that has expired as well, it begins a new one first) or
 //! a segment with an offset at or above the high watermark. Order: readers no longer get a segment;
 //! its files are renamed to `.deleted`; the renames are synced; the files are removed after
 //! `file.delete.delay.ms`. Until the sync a power cut may bring segments back; the checkpoint then
@@ -63,8 +63,8 @@ impl Log {
         Ok(count)
     }
 
-    /// Drops whole segments below `offset`, as a policy decided; never beyond the high watermark
-    /// nor the active one. How many went.
+    /// Drops whole segments below `offset`, as a policy decided. It never drops the active segment
+    /// or one above the high watermark. Returns how many it dropped.
     pub fn drop_segments_below(&self, offset: Offset) -> Result<usize, StorageError> {
         let _layout = self.layout.lock();
         let count = {

@@ -47,7 +47,7 @@ pub struct Broker {
     pub is_up: bool,
     /// Rises with each start: what was sent to an earlier process does not arrive.
     pub run: u64,
-    /// It stands still until then.
+    /// It is suspended until then.
     pub paused_until_ms: i64,
     pub session: u64,
     is_registered: bool,

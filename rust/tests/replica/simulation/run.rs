@@ -401,7 +401,7 @@ impl Run {
         self.checks.check_state(&self.brokers, &self.zookeeper)
     }
 
-    /// A session ends; its broker hears of it later.
+    /// A session ends; its broker learns it later.
     fn expire(&mut self, session: u64) {
         if self.zookeeper.is_expired(session) {
             return;

@@ -438,7 +438,7 @@ def test_streams_pause_while_their_ownership_is_uncertain(tmp_path: Path) -> Non
         produce(broker, "t", 1, 1, "meanwhile")
         with krust.Consumer(bootstrap_servers=broker.bootstrap) as other:
             other.assign([("t", 0, 1)])
-            until(lambda: other.poll(100))  # it is there for whoever reads
+            until(lambda: other.poll(100))  # any reader can get it
         assert len(member.records) == 1
         ensemble.leader.resume()
         until(lambda: member.records[-1].value == b"meanwhile0")

@@ -1,16 +1,16 @@
 """The invariants of a cluster, checked at every step.
 
-C1  an epoch of `/controller_epoch` belongs to one process; whoever leads by it was elected by its
+C1  an epoch of `/controller_epoch` belongs to one process; the controller of it was elected by its
     own session; each state, topic, mark and producer block is written in the epoch that holds
 C2  a broker past its session's deadline is not the controller
 C3  a live broker is registered by its own session; none takes another's ephemeral for its own
 C4  epochs and versions never go back, in the tree and in any broker's state; a leader epoch of a
     partition belongs to one leader, in one life
 C5  no work is half done when all faults are over: see `ControllerChecks.at_rest`
-D1  whoever leads has every acknowledged record, unless an unclean election was allowed, or as many
+D1  a leader has every acknowledged record, unless an unclean election was allowed, or as many
     replicas went through a power cut since they were whole as min.insync.replicas was
 R3  a state is written by compare-and-set
-R8  a replica that joins the ISR has every acknowledged record, as its registration that stands
+R8  a replica that joins the ISR has every acknowledged record, as its present registration
 R9  a leader was in the ISR or ELR, unless an unclean election was allowed
 R10 replicas go when all that stay are in the ISR; a reassignment or a cancel leaves no fewer than
     min.insync.replicas in the ISR where there were as many
@@ -62,7 +62,7 @@ class ControllerChecks:
         self.may_be_unclean: set[str] = set()
         """names of topics for which unclean elections were allowed"""
         self.written: dict[str, PartitionState] = {}
-        """a state's path -> what stands there"""
+        """a state's path -> the contents of the node"""
         self.assigned: dict[str, TopicAssignment] = {}
         """a topic's name -> its assignment"""
         self._before: dict[str, PartitionState] = {}
@@ -129,7 +129,7 @@ class ControllerChecks:
         """A broker leads in a new epoch; what it does not have is lost."""
         path = f"/brokers/topics/{key[0]}/partitions/{key[1]}/state"
         if epoch < self.states.get(path, -1):
-            return  # it was told late, and nobody follows it
+            return  # it got the request late, and nobody follows it
         cut = self.cut.get(key, set())
         acked = self.acked.get((topic_id, key[1]), {})
         if topic_id in self.may_be_deleted:

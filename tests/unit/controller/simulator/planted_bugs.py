@@ -180,7 +180,7 @@ def topics_marked_for_deletion_come_back() -> Any:
 
 
 def states_are_written_over_any_version() -> Any:
-    """A partition's state is written whatever stands there."""
+    """A partition's state is written without a check of its version."""
     real = ControllerState.write_of
 
     def write_of(self: ControllerState, name: str, index: int, partition: Partition) -> Any:
@@ -191,7 +191,7 @@ def states_are_written_over_any_version() -> Any:
 
 
 def any_live_replica_leads() -> Any:
-    """Unclean elections need not be asked for."""
+    """Unclean elections happen without permission."""
     real = brokers.leader_rules
 
     def rules(state: ControllerState, topic: Any) -> leaders.Rules:
