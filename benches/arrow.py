@@ -38,18 +38,18 @@ CONFLUENT = "confluent consume"
 
 
 @dataclass(frozen=True)
-class Place:
+class TopicToRead:
     bootstrap: str
     data_dir: Path
     count: int
 
 
-def confluent_consume(place: Place) -> int:
-    settings = {"bootstrap.servers": place.bootstrap, "group.id": "g", "enable.auto.commit": False}
+def confluent_consume(target: TopicToRead) -> int:
+    settings = {"bootstrap.servers": target.bootstrap, "group.id": "g", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer(settings)
     consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
     seen = 0
-    while seen < place.count:
+    while seen < target.count:
         for message in consumer.consume(1000, 1.0):
             message.key()
             message.value()
@@ -58,17 +58,17 @@ def confluent_consume(place: Place) -> int:
     return seen
 
 
-def files(columns: tuple[str, ...], *, whole: bool) -> Callable[[Place], int]:
-    def run(place: Place) -> int:
-        scan = krust.scan(TOPIC, columns=columns, data_dir=place.data_dir)
+def files(columns: tuple[str, ...], *, whole: bool) -> Callable[[TopicToRead], int]:
+    def run(target: TopicToRead) -> int:
+        scan = krust.scan(TOPIC, columns=columns, data_dir=target.data_dir)
         return read(scan, whole=whole)
 
     return run
 
 
-def broker(columns: tuple[str, ...], *, whole: bool) -> Callable[[Place], int]:
-    def run(place: Place) -> int:
-        scan = krust.scan(TOPIC, columns=columns, bootstrap=place.bootstrap)
+def broker(columns: tuple[str, ...], *, whole: bool) -> Callable[[TopicToRead], int]:
+    def run(target: TopicToRead) -> int:
+        scan = krust.scan(TOPIC, columns=columns, bootstrap=target.bootstrap)
         return read(scan, whole=whole)
 
     return run
@@ -80,23 +80,23 @@ def read(scan: krust.Scan, *, whole: bool) -> int:
     return sum(batch.num_rows for batch in pa.RecordBatchReader.from_stream(scan))
 
 
-def poll_arrow(place: Place) -> int:
+def poll_arrow(target: TopicToRead) -> int:
     seen = 0
-    with krust.Consumer(bootstrap_servers=place.bootstrap) as consumer:
+    with krust.Consumer(bootstrap_servers=target.bootstrap) as consumer:
         consumer.assign([(TOPIC, 0, 0)])
-        while seen < place.count:
+        while seen < target.count:
             batch = consumer.poll_arrow(1000)
             seen += 0 if batch is None else pa.record_batch(batch).num_rows
     return seen
 
 
-def append(place: Place) -> int:
-    return krust.append("copy", TABLE[0], key="key", bootstrap=place.bootstrap)
+def append(target: TopicToRead) -> int:
+    return krust.append("copy", TABLE[0], key="key", bootstrap=target.bootstrap)
 
 
 TABLE: list[pa.Table] = []
 NARROW = ("offset", "timestamp")
-CONTENDERS: dict[str, Callable[[Place], int]] = {
+CONTENDERS: dict[str, Callable[[TopicToRead], int]] = {
     CONFLUENT: confluent_consume,
     "scan files .arrow()": files(COLUMNS, whole=True),
     "scan files batches": files(COLUMNS, whole=False),
@@ -113,10 +113,10 @@ MOST = {"scan files .arrow()": 0.33, "scan broker batches": 0.33, "poll_arrow": 
 ROWS_A_CORE = {"scan files .arrow()": 8e6}
 
 
-def fill(place: Place, codec: str) -> None:
+def fill(target: TopicToRead, codec: str) -> None:
     """Values differ, and compress to about a half."""
-    with krust.Producer(bootstrap_servers=place.bootstrap, compression_type=codec) as producer:
-        for number in range(place.count):
+    with krust.Producer(bootstrap_servers=target.bootstrap, compression_type=codec) as producer:
+        for number in range(target.count):
             value = b'{"id": %d, "user": "user-%d", "amount": %d.50, "currency": "EUR", "ok": true}'
             text = value % (number, number * 7919 % 100_003, number * 31 % 977)
             producer.produce(TOPIC, text.ljust(90), b"key-%06d" % (number % 1_000_000), 0)
@@ -132,13 +132,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder) / "data"
         with ServedBroker(data_dir) as served:
-            place = Place(served.bootstrap, data_dir, given.count)
-            fill(place, given.codec)
+            target = TopicToRead(served.bootstrap, data_dir, given.count)
+            fill(target, given.codec)
             TABLE.append(krust.scan(TOPIC, data_dir=data_dir, columns=("key", "value")).arrow())
             for _ in range(given.rounds):
                 for name, run in CONTENDERS.items():
                     cpu_s, begin_s = time.process_time(), time.perf_counter()
-                    rows = run(place)
+                    rows = run(target)
                     took = (time.process_time() - cpu_s, time.perf_counter() - begin_s)
                     assert rows == given.count, (name, rows)
                     seen[name].append(took)

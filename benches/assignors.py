@@ -86,8 +86,8 @@ def broker(folder: Path, assignor: str) -> Iterator[Running]:
         _wait_for(ready.exists, process, log)
         import json
 
-        facts = json.loads(ready.read_text())
-        yield Running(facts["bootstrap"], facts["pid"])
+        details = json.loads(ready.read_text())
+        yield Running(details["bootstrap"], details["pid"])
 
 
 def churn(bootstrap: str) -> None:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from krust.controller import brokers
 from krust.controller.controller import Controller
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment
+from krust.metadata.contents import TopicAssignment
 from krust.metadata.store import Create
 from tests.unit.controller.nodes import Nodes
 
@@ -37,10 +37,10 @@ CALLS = ("request", "run", "resume", "done", "heard", "answered", "tick")
 def timed(times: list[float], call: Callable[..., Any]) -> Callable[..., Any]:
     """The method, with the seconds of each call added to `times`."""
 
-    def timed_call(*args: Any, **facts: Any) -> Any:
+    def timed_call(*args: Any, **fields: Any) -> Any:
         begin = time.thread_time()
         try:
-            return call(*args, **facts)
+            return call(*args, **fields)
         finally:
             times.append(time.thread_time() - begin)
 
@@ -50,7 +50,7 @@ def timed(times: list[float], call: Callable[..., Any]) -> Callable[..., Any]:
 def cluster(topics: int, partitions: int) -> Nodes:
     """Three brokers; broker 2 leads all partitions of all topics."""
     nodes = Nodes(1, 2, 3)
-    replicas = Assignment(((2, 1, 3),) * partitions)
+    replicas = TopicAssignment(((2, 1, 3),) * partitions)
     for each in range(topics):
         nodes.tool.submit([Create(znodes.topic(f"t{each}"), replicas.encode())], "tool")
     nodes.tool.events()

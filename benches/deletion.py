@@ -86,8 +86,8 @@ def committing(bootstrap: str) -> Callable[[], dict[str, Any]]:
 
 def fill(bootstrap: str, topics: int, partitions: int) -> None:
     """Create the topics and write a record to each partition."""
-    facts = {"num_partitions": partitions, "replication_factor": 1, "assignments": []}
-    asked = [{"name": f"t{number}", **facts, "configs": []} for number in range(topics)]
+    settings = {"num_partitions": partitions, "replication_factor": 1, "assignments": []}
+    asked = [{"name": f"t{number}", **settings, "configs": []} for number in range(topics)]
     message = {"topics": asked, "timeout_ms": 60_000, "validate_only": False}
     Client(bootstrap, {"request.timeout.ms": 60_000}).request("CreateTopics", message, 4)
     with Producer(bootstrap) as producer:

@@ -44,8 +44,9 @@ pub fn open_one(dir: &Arc<LogDir>, number: i32, config: LogConfig) -> Arc<Log> {
 /// Appends a batch as a producer's.
 pub fn append(log: &Log, bytes: &[u8], now_ms: i64) {
     let batch = Batch::parse(bytes).unwrap();
-    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-    let staged = log.stage(&krust::storage::NewBatch::new(&batch, &facts, now_ms)).unwrap().staged;
+    let validated = batch::check(&batch, &ValidationRules::default()).unwrap();
+    let staged =
+        log.stage(&krust::storage::NewBatch::new(&batch, &validated, now_ms)).unwrap().staged;
     log.commit(staged).unwrap();
 }
 

@@ -208,8 +208,8 @@ def _announcing(command: Sequence[str], folder: Path) -> Iterator[Running]:
         line = process.stdout.readline()
         if not line:
             raise AbsentError(f"it does not start: {log.read_text()[-200:]}")
-        facts = json.loads(line)
-        yield Running(f"127.0.0.1:{facts['port']}", facts["pid"])
+        details = json.loads(line)
+        yield Running(f"127.0.0.1:{details['port']}", details["pid"])
 
 
 def _wait_for(ready: Callable[[], bool], process: subprocess.Popen[str], log: Path) -> None:
@@ -238,8 +238,8 @@ def krust(folder: Path, *settings: str) -> Iterator[Running]:
     log = folder / "stderr"
     with _child(command, log, stdout=subprocess.DEVNULL) as process:
         _wait_for(ready.exists, process, log)
-        facts = json.loads(ready.read_text())
-        yield Running(facts["bootstrap"].split(",")[0], facts["pid"])
+        details = json.loads(ready.read_text())
+        yield Running(details["bootstrap"].split(",")[0], details["pid"])
 
 
 @contextlib.contextmanager

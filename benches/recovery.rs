@@ -174,17 +174,18 @@ fn lookups(path: &Path, records: i64, rounds: usize) -> Costs {
         (logs::cpu_seconds() - began) * 1e9 / places.len() as f64
     };
     let name = |base: Offset| path.join(format!("bench-0/{:020}.log", base.0));
-    let facts = log.segment_summaries().unwrap();
+    let segments = log.segment_summaries().unwrap();
     let files: Vec<File> =
-        facts.iter().map(|segment| File::open(name(segment.base_offset)).unwrap()).collect();
+        segments.iter().map(|segment| File::open(name(segment.base_offset)).unwrap()).collect();
     let size = batch_at(1, records).len();
     let ahead = if size > INTERVAL { 0 } else { (INTERVAL / size + 1) * size };
     let reads: Vec<(&File, u64, usize)> = places
         .iter()
         .map(|offset| {
             let (base, position) = log.index_lookup(Offset(*offset)).unwrap().unwrap();
-            let index = facts.binary_search_by_key(&base, |segment| segment.base_offset).unwrap();
-            let left = facts.get(index).unwrap().size - position;
+            let index =
+                segments.binary_search_by_key(&base, |segment| segment.base_offset).unwrap();
+            let left = segments.get(index).unwrap().size - position;
             (files.get(index).unwrap(), position, (ahead + HEADER_SIZE).min(left as usize))
         })
         .collect();

@@ -148,8 +148,8 @@ def floor(folder: Path) -> Iterator[Server]:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        facts = json.loads(process.stdout.readline())
-        yield Server(f"127.0.0.1:{facts['port']}", str(facts["pid"]), raw=True)
+        details = json.loads(process.stdout.readline())
+        yield Server(f"127.0.0.1:{details['port']}", str(details["pid"]), raw=True)
         process.stdin.close()
 
 

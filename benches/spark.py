@@ -200,8 +200,8 @@ def cpu_s(besides: int) -> float:
     total = 0
     for pid in {os.getpid(), *descendants(os.getpid())} - {besides}:
         with suppress(FileNotFoundError, ProcessLookupError):
-            facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            total += sum(map(int, facts[11:15]))
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15]))
     return total * TICK_S
 
 

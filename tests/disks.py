@@ -88,7 +88,7 @@ class Disk:
         subprocess.run(["umount", str(self.place)], check=True, timeout=WAIT_S)
 
     def remove(self) -> None:
-        """Unmount the file system, whoever still uses it, and delete its image."""
+        """Unmount the file system, even if it is in use, and delete its image."""
         subprocess.run(["umount", "--lazy", str(self.place)], check=False, capture_output=True)
         shutil.rmtree(self.image.parent)
 

@@ -193,7 +193,7 @@ BUGS = [
         ("R6",),
     ),
     PlantedBug(
-        "a follower below the leader's log start does not begin anew",
+        "a follower below the leader's log start does not start again",
         "follower.rs",
         "        FollowerEffect::TruncateFullyAndStartAt(log_start)\n",
         "        FollowerEffect::TruncateTo(log_start)\n",

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 READY_S = 60
-AT_ONCE: dict[str, object] = {  # groups settle without a pause, whoever serves them
+AT_ONCE: dict[str, object] = {  # groups settle without a pause on every broker
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.min.heartbeat.interval.ms": 200,
     "group.initial.rebalance.delay.ms": 0,

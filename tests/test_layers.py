@@ -29,7 +29,7 @@ RUST_LAYERS = {
 }
 PYTHON_LAYERS = {
     **dict.fromkeys(
-        ("__version__", "_krust", "closing", "errors", "settings", "offset_range", "words"), 0
+        ("__version__", "_krust", "closing", "errors", "settings", "offset_range", "quantities"), 0
     ),
     **dict.fromkeys(("foreign", "messages", "properties"), 0),
     **dict.fromkeys(("config", "plugins"), 1),

@@ -28,7 +28,7 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def census() -> tuple[int, int, int]:
+def open_resources() -> tuple[int, int, int]:
     """Descriptors, Python threads, all threads of this process."""
     descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
     tasks = sum(1 for _ in Path("/proc/self/task").iterdir())
@@ -46,12 +46,12 @@ def many_starts() -> None:
     for _ in range(WARM_UP):
         cycle()
     gc.collect()
-    before, memory = census(), resident_bytes()
+    before, memory = open_resources(), resident_bytes()
     for _ in range(CYCLES - WARM_UP):
         cycle()
     gc.collect()
     # A thread that was joined is seen a moment longer.
-    until(lambda: all(now <= then for now, then in zip(census(), before, strict=True)))
+    until(lambda: all(now <= then for now, then in zip(open_resources(), before, strict=True)))
     assert resident_bytes() - memory < MEMORY_LIMIT
 
 
@@ -82,11 +82,11 @@ def test_the_end_of_standard_input_stops_the_broker(tmp_path: Path) -> None:
 def test_the_ready_file_has_the_address_and_goes_with_the_broker(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     with ServedBroker(tmp_path / "data", "--ready-file", str(ready)) as broker:
-        facts = json.loads(ready.read_text())
-        assert facts == broker.ready
-        assert facts["pid"] == broker.pid
-        assert facts["data_dir"] == str(tmp_path / "data")
-        assert len(facts["cluster_id"]) == 22
+        details = json.loads(ready.read_text())
+        assert details == broker.ready
+        assert details["pid"] == broker.pid
+        assert details["data_dir"] == str(tmp_path / "data")
+        assert len(details["cluster_id"]) == 22
         socket.create_connection(broker.address, WAIT_S).close()
     assert not ready.exists()
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from krust.clients.consumer import Consumer
     from krust.clients.producer import Producer
     from krust.cluster import Cluster
+    from krust.coordinator.assignors.assignor import Assignor, GroupSpec
     from krust.coordinator.assignors.simulation import simulate
-    from krust.coordinator.assignors.spec import Assignor, GroupSpec
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import (
         ConfigError,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         UnreachableError,
     )
     from krust.frames import Scan, append, scan
-    from krust.replica_selectors.spec import ReplicaSelector
-    from krust.retention.spec import RetentionPolicy
+    from krust.replica_selectors.selector import ReplicaSelector
+    from krust.retention.policy import RetentionPolicy
     from krust.server import Broker
 
 __version__ = "0.1.0"
@@ -69,7 +69,7 @@ __all__ = [
 
 _HOME = {
     "Admin": "krust.clients.admin",
-    "Assignor": "krust.coordinator.assignors.spec",
+    "Assignor": "krust.coordinator.assignors.assignor",
     "AsyncAdmin": "krust.clients.aio",
     "AsyncConsumer": "krust.clients.aio",
     "AsyncProducer": "krust.clients.aio",
@@ -78,13 +78,13 @@ _HOME = {
     "ConfigError": "krust.errors",
     "Consumer": "krust.clients.consumer",
     "ForkedError": "krust.errors",
-    "GroupSpec": "krust.coordinator.assignors.spec",
+    "GroupSpec": "krust.coordinator.assignors.assignor",
     "KafkaError": "krust.errors",
     "KrustError": "krust.errors",
     "Producer": "krust.clients.producer",
     "Record": "krust._krust",
-    "ReplicaSelector": "krust.replica_selectors.spec",
-    "RetentionPolicy": "krust.retention.spec",
+    "ReplicaSelector": "krust.replica_selectors.selector",
+    "RetentionPolicy": "krust.retention.policy",
     "Scan": "krust.frames",
     "ServerError": "krust.errors",
     "TopicPartition": "krust.coordinator.consumer_protocol",

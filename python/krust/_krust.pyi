@@ -113,7 +113,7 @@ class Server:
     def recovered_ids(self) -> tuple[int, list[tuple[str, int, int]]]:
         """What the logs that `apply` opened prove: the first producer id that none of them has
         named; topic, partition and newest leader epoch of those where that is above the delta's, or
-        the same while `leader-epoch-checkpoint` does not tell it. Each is told once.
+        the same while `leader-epoch-checkpoint` does not have it. Each is returned once.
         """
 
     def recovery_progress(self) -> tuple[int, int, int, int]:
@@ -205,7 +205,7 @@ class Server:
     def drop_segments(self, topic: str, partition: int, below: int) -> int:
         """Drop whole segments below an offset; how many went.
 
-        Never the active one, nor what is above the high watermark. ServerError: the disk failed.
+        It never drops the active one or one above the high watermark. ServerError: the disk failed.
         """
 
     def log_dirs(self) -> list[tuple[str, bool, list[tuple[str, int, bool]]]]:
@@ -244,7 +244,7 @@ class Server:
 
     def take_longest_work(self) -> int:
         """The most work that a network thread did before it let others go first, in bytes of
-        requests, answers and what was inflated; measured anew from now on.
+        requests, answers and what was inflated; the next call measures from now on.
         """
 
     def pause(self) -> None:

@@ -237,7 +237,7 @@ def _toml(text: str, path: Path) -> dict[str, str]:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}", hint="mend that line") from None
+        raise ConfigError(f"{path} is not TOML: {error}", hint="fix that line") from None
     pairs: dict[str, str] = {}
     for name, value in tree.items():
         if isinstance(value, dict):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from krust.clients.keywords import ScanSettings
     from krust.config import Config
     from krust.controller.state import Partition
-    from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.assignors.assignor import Assignor
     from krust.frames import Scan
     from krust.messages import Message
     from krust.metadata.local import Tree

@@ -66,7 +66,7 @@ class Setting(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is never told."""
+        """Whether the value is never shown."""
         return self.type is Type.PASSWORD
 
     @property
@@ -82,7 +82,7 @@ class Setting(NamedTuple):
         if self.valid != "*":
             for each in value if isinstance(value, list) else (value,):
                 if not _allowed(self.valid, each):
-                    raise ValueError(f"must be {_in_words(self.valid)}")
+                    raise ValueError(f"must be {_describe_valid(self.valid)}")
         return value
 
 
@@ -142,7 +142,7 @@ def _allowed(valid: str, value: Value) -> bool:
     return False
 
 
-def _in_words(valid: str) -> str:
+def _describe_valid(valid: str) -> str:
     """`1..` as "at least 1", `a|b` as "one of a, b"."""
     first, *more = valid.split("|")
     low, dots, high = first.partition("..")
@@ -215,7 +215,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
 
 _BROKER = """\
 advertised.listeners  string  null  *  yes  broker
-    Addresses that clients are told; unset, each is told the address it connected to.
+    Addresses that clients get; unset, each client gets the address it connected to.
 alter.config.policy.class.name  class  null  *  refused  fixed
     A Java class that approves changes of settings.
 alter.log.dirs.replication.quota.window.num  int  11  1..  ignored  fixed

@@ -70,10 +70,10 @@ fn batch_of(value: &[u8]) -> Vec<u8> {
     builder.to_bytes(&BatchFields::default()).unwrap()
 }
 
-fn facts(bytes: &[u8]) -> (Batch<'_>, ValidationResult) {
+fn checked_batch(bytes: &[u8]) -> (Batch<'_>, ValidationResult) {
     let batch = Batch::parse(bytes).unwrap();
-    let facts = batch::check(&batch, &ValidationRules::default()).unwrap();
-    (batch, facts)
+    let validated = batch::check(&batch, &ValidationRules::default()).unwrap();
+    (batch, validated)
 }
 
 fn large() -> LogConfig {
@@ -83,19 +83,20 @@ fn large() -> LogConfig {
 fn appends(c: &mut Criterion) {
     let home = tempfile::tempdir().unwrap();
     let bytes = batch_of(&[7; 100]);
-    let (batch, facts) = facts(&bytes);
+    let (batch, validated) = checked_batch(&bytes);
     let log = open(&on(&home.path().join("free"), Arc::new(NoWrites)), large(), 0);
     c.bench_function("stage and commit 100 B, write not counted", |b| {
         b.iter(|| {
-            let appended = log.stage(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap();
+            let appended = log.stage(&NewBatch::new(black_box(&batch), &validated, 1)).unwrap();
             log.commit(appended.staged).unwrap();
         });
     });
     c.bench_function("the same on a network thread", |b| {
         b.iter(|| {
-            let at_once = log.stage_at_once(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap();
-            let appended =
-                at_once.unwrap_or_else(|| log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap());
+            let at_once =
+                log.stage_at_once(&NewBatch::new(black_box(&batch), &validated, 1)).unwrap();
+            let appended = at_once
+                .unwrap_or_else(|| log.stage(&NewBatch::new(&batch, &validated, 1)).unwrap());
             log.commit(appended.staged).unwrap();
         });
     });
@@ -103,8 +104,9 @@ fn appends(c: &mut Criterion) {
         b.iter(|| {
             let mut last = None;
             for _ in 0..32 {
-                last =
-                    Some(log.stage(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap().staged);
+                last = Some(
+                    log.stage(&NewBatch::new(black_box(&batch), &validated, 1)).unwrap().staged,
+                );
             }
             log.commit(last.unwrap()).unwrap();
         });
@@ -112,7 +114,7 @@ fn appends(c: &mut Criterion) {
     let real = open(&on(&home.path().join("real"), Arc::new(RealDisk)), large(), 0);
     c.bench_function("stage and commit 100 B", |b| {
         b.iter(|| {
-            let appended = real.stage(&NewBatch::new(black_box(&batch), &facts, 1)).unwrap();
+            let appended = real.stage(&NewBatch::new(black_box(&batch), &validated, 1)).unwrap();
             real.commit(appended.staged).unwrap();
         });
     });
@@ -124,7 +126,7 @@ fn cpu() -> Duration {
     Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap())
 }
 
-/// 1 MiB batches, the file begun anew every 256 MiB: against the bare write and checksum. CPU time.
+/// 1 MiB batches, with a new file every 256 MiB: against the bare write and checksum. CPU time.
 fn large_batches(c: &mut Criterion) {
     let home = tempfile::tempdir().unwrap();
     let bytes = batch_of(&vec![7; (1 << 20) - 100]);
@@ -152,8 +154,8 @@ fn large_batches(c: &mut Criterion) {
         b.iter_custom(|count| {
             let begin = cpu();
             for n in 0..count {
-                let (batch, facts) = facts(&bytes);
-                let appended = log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap();
+                let (batch, validated) = checked_batch(&bytes);
+                let appended = log.stage(&NewBatch::new(&batch, &validated, 1)).unwrap();
                 log.commit(appended.staged).unwrap();
                 if n % 256 == 255 {
                     log.truncate_to(Offset(0)).unwrap();
@@ -171,10 +173,10 @@ fn reads(c: &mut Criterion) {
     let config = LogConfig { segment_bytes: 16 << 10, ..large() };
     let log = open(&on(home.path(), Arc::new(RealDisk)), config, 0);
     let bytes = batch_of(&[7; 1000]);
-    let (batch, facts) = facts(&bytes);
+    let (batch, validated) = checked_batch(&bytes);
     while log.segment_summaries().unwrap().len() < 1000 {
         for _ in 0..15 {
-            log.commit(log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap().staged).unwrap();
+            log.commit(log.stage(&NewBatch::new(&batch, &validated, 1)).unwrap().staged).unwrap();
         }
     }
     let end = log.log_end_offset();
@@ -190,7 +192,7 @@ fn reads(c: &mut Criterion) {
         });
     });
     c.bench_function("read at the end", |b| b.iter(|| black_box(read(end.0))));
-    log.commit(log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap().staged).unwrap();
+    log.commit(log.stage(&NewBatch::new(&batch, &validated, 1)).unwrap().staged).unwrap();
     c.bench_function("read the last batch", |b| {
         let upper = log.log_end_offset();
         b.iter(|| {
@@ -204,12 +206,12 @@ fn reads(c: &mut Criterion) {
 fn starts(c: &mut Criterion) {
     let home = tempfile::tempdir().unwrap();
     let bytes = batch_of(&[7; 100]);
-    let (batch, facts) = facts(&bytes);
+    let (batch, validated) = checked_batch(&bytes);
     {
         let dir = on(home.path(), Arc::new(RealDisk));
         for partition in 0..10_000 {
             let log = open(&dir, large(), partition);
-            log.commit(log.stage(&NewBatch::new(&batch, &facts, 1)).unwrap().staged).unwrap();
+            log.commit(log.stage(&NewBatch::new(&batch, &validated, 1)).unwrap().staged).unwrap();
         }
     }
     let mut group = c.benchmark_group("start");

@@ -17,7 +17,7 @@ pub fn protocol(apis: &[Api], records: &[Record]) -> Result<String, Box<dyn std:
         writeln!(out, "/// {} ({}): {}", api.name, api.key, api.about)?;
         writeln!(out, "pub mod {} {{", api.module)?;
         writeln!(out, "use super::generated::*;")?;
-        facts(&mut out, api)?;
+        emit_api(&mut out, api)?;
         let roots = [&api.request, &api.response];
         Scope { name: &api.name, flexible: api.flexible, roots: &roots }.structs(&mut out)?;
         writeln!(out, "}}\n")?;
@@ -78,14 +78,14 @@ fn inner(field: &Field) -> Option<&Struct> {
     }
 }
 
-fn facts(out: &mut String, api: &Api) -> Result<(), Error> {
+fn emit_api(out: &mut String, api: &Api) -> Result<(), Error> {
     let Versions { first, last } = api.versions;
     let (name, request, response) = (&api.name, &api.request.name, &api.response.name);
     let flexible = api.flexible.unwrap_or(i16::MAX);
     writeln!(out, "/// The key of {name} in request headers.")?;
     writeln!(out, "pub const KEY: i16 = {};", api.key)?;
     writeln!(out, "/// Key, versions and codecs of {name}.")?;
-    writeln!(out, "pub static FACTS: ApiFacts = ApiFacts {{ key: KEY, name: \"{name}\",")?;
+    writeln!(out, "pub static SCHEMA: ApiSchema = ApiSchema {{ key: KEY, name: \"{name}\",")?;
     writeln!(out, "first: {first}, last: {last}, flexible: {flexible},")?;
     let throttle = throttle(&api.response);
     writeln!(out, "throttle: {throttle:?},")?;
@@ -119,16 +119,16 @@ fn form(out: &mut String, flexible: Option<i16>) -> Result<(), Error> {
 
 fn table(out: &mut String, apis: &[Api]) -> Result<(), Error> {
     writeln!(out, "/// Every API krust has a schema of, by key.")?;
-    writeln!(out, "pub static APIS: &[&ApiFacts] = &[")?;
+    writeln!(out, "pub static APIS: &[&ApiSchema] = &[")?;
     for api in apis {
-        writeln!(out, "&{}::FACTS,", api.module)?;
+        writeln!(out, "&{}::SCHEMA,", api.module)?;
     }
     writeln!(out, "];\n")?;
-    writeln!(out, "/// The facts of the API `key`, where krust has a schema of it.")?;
-    writeln!(out, "pub fn api(key: i16) -> Option<&'static ApiFacts> {{")?;
+    writeln!(out, "/// The schema of the API `key`, if krust has it.")?;
+    writeln!(out, "pub fn api(key: i16) -> Option<&'static ApiSchema> {{")?;
     writeln!(out, "match key {{")?;
     for api in apis {
-        writeln!(out, "{} => Some(&{}::FACTS),", api.key, api.module)?;
+        writeln!(out, "{} => Some(&{}::SCHEMA),", api.key, api.module)?;
     }
     writeln!(out, "_ => None,\n}}\n}}")
 }
@@ -390,7 +390,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether a struct of this name stands anywhere as a nullable field.
+/// Whether any field is a nullable struct of this name.
 fn is_nullable(outer: &Struct, name: &str) -> bool {
     outer.fields.iter().any(|field| {
         inner(field).is_some_and(|inner| {

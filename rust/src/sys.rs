@@ -67,7 +67,7 @@ pub fn sendfile(socket: &impl AsFd, file: &File, position: u64, len: usize) -> i
 }
 
 /// Reads into `buf` what the page cache has from `position` on; how many bytes came, 0 at the
-/// file's end. `WouldBlock`: the disk would be asked. `Unsupported`: this cannot be told.
+/// file's end. `WouldBlock`: the disk would be asked. `Unsupported`: the system cannot tell.
 #[cfg(target_os = "linux")]
 pub fn read_cached(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};

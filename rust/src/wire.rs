@@ -10,9 +10,9 @@
 //!     (sum of count x size_of element) <= [`BUDGET_BASE`] + [`BUDGET_FACTOR`] x frame length, and
 //!     both hold before anything is reserved. Tags: at most [`MAX_TAGS`] a struct, ascending,
 //!     unique.
-//! Threads: values are owned by whoever decodes or encodes; nothing is shared.
-//! Not promised: that a varint is in its shortest form (Kafka does not ask for it either), nor that
-//!     a boolean is 0 or 1 (all but 0 is true).
+//! Threads: the caller owns the values; nothing is shared.
+//! Not promised: that a varint is in its shortest form (Kafka does not require it either); that a
+//!     boolean is 0 or 1 (every value but 0 is true).
 
 use crate::ids::TopicId;
 

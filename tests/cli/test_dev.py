@@ -26,10 +26,10 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
         while not ready.exists():
             assert process.poll() is None
             time.sleep(0.01)
-        facts = json.loads(ready.read_text())
-        krust = Command(facts["bootstrap"])
+        details = json.loads(ready.read_text())
+        krust = Command(details["bootstrap"])
         krust.ok("produce", "t", given=b"one\ntwo\n")
-        until(lambda: leader_count(facts["bootstrap"], "t") == 6)
+        until(lambda: leader_count(details["bootstrap"], "t") == 6)
         assert sorted(krust.ok("consume", "t", "-e").out.split()) == [b"one", b"two"]
         cluster = json.loads(krust.ok("cluster", "info", "--output", "json").out)
         assert [broker["node_id"] for broker in cluster["brokers"]] == [0, 1, 2]
@@ -38,7 +38,7 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
         assert process.stderr is not None
-        assert facts["bootstrap"] in process.stderr.read()
+        assert details["bootstrap"] in process.stderr.read()
     assert not ready.exists()
 
 

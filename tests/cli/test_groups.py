@@ -45,8 +45,8 @@ def reading(krust: Command, *args: str) -> Iterator[subprocess.Popen[bytes]]:
         yield run
     finally:
         run.send_signal(signal.SIGINT)
-        _, told = run.communicate(timeout=WAIT_S)
-        assert run.returncode == 130, told
+        _, errors = run.communicate(timeout=WAIT_S)
+        assert run.returncode == 130, errors
 
 
 def described(krust: Command, group: str) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def test_a_member_that_is_terminated_commits_and_leaves(krust: Command, filled: 
     for _ in range(30):
         run.stdout.readline()
     run.terminate()
-    _, told = run.communicate(timeout=WAIT_S)
-    assert run.returncode == 143, told
+    _, errors = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 143, errors
     group = described(krust, filled)
     assert (group["state"], group["lag"], group["members"]) == ("Empty", 0, [])
 

@@ -90,9 +90,9 @@ def largest(found: Path) -> Path:
 
 def test_stat_shows_sizes_offsets_and_checkpoints(tmp_path: Path) -> None:
     found = adopted.unpack("kafka-3.9.1-clean", tmp_path)
-    facts = adopted.description("kafka-3.9.1-clean")["topics"]
+    topics = adopted.description("kafka-3.9.1-clean")["topics"]
     rows = {row["partition"]: row for row in KRUST.ok("log", "stat", str(found), "--json").json()}
-    for topic, partitions in facts.items():
+    for topic, partitions in topics.items():
         for partition, expected in partitions.items():
             row = rows[f"{topic}-{partition}"]
             assert row["first_offset"] == expected["low"]

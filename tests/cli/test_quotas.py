@@ -40,8 +40,8 @@ def test_every_version_of_the_quota_requests_is_answered(krust: Command, version
     entity = [{"entity_type": "client-id", "entity_name": f"v{version}"}]
     op = {"key": "producer_byte_rate", "value": 8.0, "remove": False}
     asked = {"entries": [{"entity": entity, "ops": [op]}], "validate_only": False}
-    (told,) = client.request("AlterClientQuotas", asked, version)["entries"]
-    assert (told["error_code"], told["entity"]) == (0, entity)
+    (entry,) = client.request("AlterClientQuotas", asked, version)["entries"]
+    assert (entry["error_code"], entry["entity"]) == (0, entity)
     one = {"entity_type": "client-id", "match_type": 0, "match": f"v{version}"}
     wanted = {"components": [one], "strict": True}
 

@@ -160,18 +160,18 @@ def test_columns_of_a_cancelled_poll_come_with_the_next(bootstrap: str, single: 
 
 
 def test_listeners_may_be_coroutines_that_await_the_consumer(bootstrap: str, topic: str) -> None:
-    told: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
     async def assigned(consumer: krust.AsyncConsumer, places: list[krust.TopicPartition]) -> None:
         await asyncio.sleep(0)
-        told.append(("assigned", len(places)))
+        calls.append(("assigned", len(places)))
         for place in places:
             await consumer.seek(*place, 2)
         with pytest.raises(krust.ConfigError, match="listener"):
             await consumer.poll()
 
     async def revoked(consumer: krust.AsyncConsumer, places: list[krust.TopicPartition]) -> None:
-        told.append(("revoked", len(places)))
+        calls.append(("revoked", len(places)))
         await consumer.commit({(topic, 0): 3})
 
     async def run() -> None:
@@ -188,7 +188,7 @@ def test_listeners_may_be_coroutines_that_await_the_consumer(bootstrap: str, top
         assert consumer.subscription() == [topic]
         assert await some(consumer) == [b"2"]
         await consumer.unsubscribe()
-        assert told == [("assigned", 3), ("revoked", 3)]
+        assert calls == [("assigned", 3), ("revoked", 3)]
         assert await consumer.committed([(topic, 0)]) == {(topic, 0): 3}
         await consumer.close()
 

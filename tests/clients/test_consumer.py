@@ -184,8 +184,8 @@ def test_control_c_ends_a_poll_that_waits(bootstrap: str, single: str) -> None:
     assert run.stdout is not None
     assert run.stdout.readline() == b"ready\n"
     run.send_signal(signal.SIGINT)
-    _, told = run.communicate(timeout=60)
-    assert told.strip().endswith(b"KeyboardInterrupt")
+    _, errors = run.communicate(timeout=60)
+    assert errors.strip().endswith(b"KeyboardInterrupt")
 
 
 def test_a_forked_child_gets_an_error(consumer: Consumer) -> None:

@@ -51,7 +51,7 @@ HEARD = st.lists(st.sampled_from([one for one in Fault if one is not Fault.SILEN
 
 
 class Weather:
-    """Deals with the answers to some APIs as it was told, one fault each, then passes all on."""
+    """Handles the answers to some APIs by the given faults, one fault each, then passes all on."""
 
     def __init__(self) -> None:
         self._apis: frozenset[int] = frozenset()
@@ -149,7 +149,7 @@ def test_a_delivery_is_reported_by_its_deadline_under_any_fault(
     bootstrap: str, weather: Weather, faults: list[Fault], timeout_ms: int
 ) -> None:
     topic = fresh(bootstrap, weather)
-    told: list[int | None] = []
+    offsets: list[int | None] = []
     with krust.Producer(
         bootstrap_servers=bootstrap,
         delivery_timeout_ms=timeout_ms,
@@ -164,16 +164,16 @@ def test_a_delivery_is_reported_by_its_deadline_under_any_fault(
         sent = [producer.send(topic, b"%d" % number, partition=0) for number in range(20)]
         for delivery in sent:
             try:
-                told.append(delivery.result(60_000).offset)
+                offsets.append(delivery.result(60_000).offset)
             except UnreachableError:
-                told.append(None)
+                offsets.append(None)
         took_ms = (time.monotonic() - began) * 1000
         assert took_ms < timeout_ms + 60 + LATE_MS
         weather.set(set(), [])
     values = [record.value for record in read(bootstrap, topic)]
     numbers = [int(value or b"") for value in values]
     assert numbers == sorted(set(numbers)), "in order, none twice"
-    acknowledged = [number for number, offset in enumerate(told) if offset is not None]
+    acknowledged = [number for number, offset in enumerate(offsets) if offset is not None]
     assert set(acknowledged) <= set(numbers)
 
 

@@ -87,14 +87,14 @@ def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     proxy = Proxy(seen.answer, seen.asked)
     with peer(proxy.serve) as address:
         seen.bootstrap = address
-        told: dict[str, object] = {"advertised.listeners": f"PLAINTEXT://{address}"}
+        settings: dict[str, object] = {"advertised.listeners": f"PLAINTEXT://{address}"}
         if not version:
-            with ServedBroker(folder / "data", options=told) as broker:
+            with ServedBroker(folder / "data", options=settings) as broker:
                 proxy.upstream = broker.address
                 yield seen
             return
         try:
-            with kafka.running(version, folder, told, proxy.forward_to):
+            with kafka.running(version, folder, settings, proxy.forward_to):
                 yield seen
         except AbsentError as error:
             pytest.skip(str(error))
@@ -159,7 +159,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(way: Way, name: str) -> No
         write(way.bootstrap, name, {0: range(9), 1: range(9)})
         consumer.assign([(name, 0, 0), (name, 1, 0)])
         assert len(take(consumer, 18)) == 18
-        make_anew(way.bootstrap, name)
+        recreate(way.bootstrap, name)
         write(way.bootstrap, name, {0: range(20, 25), 1: range(30, 35)})
         values = sorted(int(one.value or b"") for one in take(consumer, 10))
         assert values == [*range(20, 25), *range(30, 35)]
@@ -188,7 +188,7 @@ def test_a_consumer_that_is_closed_ends_its_session(way: Way, name: str) -> None
     assert epochs == [*range(len(epochs) - 1), -1]
 
 
-def make_anew(bootstrap: str, name: str) -> None:
+def recreate(bootstrap: str, name: str) -> None:
     """Delete a topic, and create it as soon as that is through."""
     with krust.Admin(bootstrap_servers=bootstrap) as admin:
         admin.delete_topic(name)

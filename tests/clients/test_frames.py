@@ -31,7 +31,7 @@ def test_a_whole_topic_is_a_table(bootstrap: str, single: str) -> None:
     expected = fill(bootstrap, single, 300)
     scan = krust.scan(single, bootstrap=bootstrap)
     assert scan.arrow().column_names == ALL
-    assert rows(scan.arrow()) == expected  # read anew
+    assert rows(scan.arrow()) == expected  # read again
     assert rows(pa.table(scan)) == expected
     assert pa.schema(scan) == scan.arrow().schema
 

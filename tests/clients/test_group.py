@@ -12,7 +12,7 @@ import pytest
 
 import krust
 from krust.clients.consumer import Consumer
-from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
+from krust.coordinator.assignors.assignor import GroupAssignment, GroupSpec, TopicDescriber
 from krust.errors import KafkaError
 from tests.clients.conftest import create
 from tests.leftovers import nothing_left
@@ -117,10 +117,12 @@ def test_eager_members_revoke_everything_and_cooperative_members_only_what_moves
         revoked: list[int] = []
         one = member(partition_assignment_strategy=strategy)
 
-        def told(_: Consumer, places: list[krust.TopicPartition], to: list[int] = revoked) -> None:
+        def on_revoke(
+            _: Consumer, places: list[krust.TopicPartition], to: list[int] = revoked
+        ) -> None:
             to.append(len(places))
 
-        one.subscribe([filled], on_revoke=told)
+        one.subscribe([filled], on_revoke=on_revoke)
         settle(3, one)
         two = member(partition_assignment_strategy=strategy)
         two.subscribe([filled])

@@ -28,7 +28,7 @@ def test_a_producer_writes_each_record_once_and_in_order_though_answers_are_lost
 ) -> None:
     with behind(tmp_path, Cutting(5, [PRODUCE], part)) as bootstrap:
         create(bootstrap, "t", 2)
-        told = []
+        delivered = []
         with krust.Producer(
             bootstrap_servers=bootstrap, batch_size=2000, retry_backoff_ms=5, linger_ms=1
         ) as producer:
@@ -37,9 +37,9 @@ def test_a_producer_writes_each_record_once_and_in_order_though_answers_are_lost
                     "t",
                     b"%d" % number,
                     partition=number % 2,
-                    on_delivery=lambda error, where: told.append((error, where.offset)),
+                    on_delivery=lambda error, where: delivered.append((error, where.offset)),
                 )
-        assert sorted(told, key=lambda one: one[1]) == [(None, at // 2) for at in range(COUNT)]
+        assert sorted(delivered, key=lambda one: one[1]) == [(None, at // 2) for at in range(COUNT)]
         for partition in range(2):
             values = [record.value for record in read(bootstrap, "t", partition)]
             assert values == [b"%d" % number for number in range(partition, COUNT, 2)]

@@ -238,13 +238,13 @@ def test_a_stream_of_the_parent_refuses_in_a_child(bootstrap: str, single: str) 
     reader = pa.RecordBatchReader.from_stream(stream)
     pid = os.fork()
     if pid == 0:
-        told = 1
+        status = 1
         try:
             reader.read_next_batch()
         except OSError:
-            told = 0 if isinstance(stream.failure(), ForkedError) else 2
+            status = 0 if isinstance(stream.failure(), ForkedError) else 2
         finally:
-            os._exit(told)
+            os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert reader.read_all().num_rows == 10
 

@@ -1,5 +1,5 @@
 """A client that cannot reach its brokers says so once, tries on, and gives up when its own time is
-over: it is never silent, and never waits for longer than it was told."""
+over: it is never silent, and never waits for longer than its settings say."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nobody() -> str:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def told(caplog: pytest.LogCaptureFixture, address: str) -> list[str]:
+def warnings(caplog: pytest.LogCaptureFixture, address: str) -> list[str]:
     """What the log says of a broker."""
     records = [record for record in caplog.records if record.name.startswith("krust")]
     return [text for text in (record.getMessage() for record in records) if address in text]
@@ -49,7 +49,7 @@ def test_a_member_without_a_reachable_broker_logs_once_and_raises(
     with krust.Consumer("t", bootstrap_servers=nobody, **given) as consumer:
         error = until_raised(lambda: consumer.poll(50))
     assert f"cannot connect to {nobody}: connection refused" in str(error)
-    assert told(caplog, nobody) == [
+    assert warnings(caplog, nobody) == [
         f"cannot reach broker {nobody}: connection refused; trying again"
     ]
 
@@ -61,7 +61,7 @@ def test_a_producer_without_a_reachable_broker_logs_once_and_raises(
     with krust.Producer(bootstrap_servers=nobody, **given) as producer:
         error = until_raised(lambda: producer.produce("t", b"x"))
     assert "connection refused" in str(error)
-    assert len(told(caplog, nobody)) == 1
+    assert len(warnings(caplog, nobody)) == 1
 
 
 def test_clients_of_a_dead_broker_log_once_raise_and_continue_after_its_restart(
@@ -83,10 +83,10 @@ def test_clients_of_a_dead_broker_log_once_raise_and_continue_after_its_restart(
             pass
         broker.stop()
         until_raised(lambda: consumer.poll(50))
-        assert len(told(caplog, address)) == 1
+        assert len(warnings(caplog, address)) == 1
         error = until_raised(lambda: producer.send("t", b"lost").result(WAIT_MS))
         assert f"cannot connect to {address}: connection refused" in str(error)
-        assert len(told(caplog, address)) == 2, "a line each client"
+        assert len(warnings(caplog, address)) == 2, "a line each client"
         port = int(address.rpartition(":")[2])
         with krust.Broker(data_dir=tmp_path, port=port):
             sent = producer.send("t", b"after")
@@ -94,4 +94,4 @@ def test_clients_of_a_dead_broker_log_once_raise_and_continue_after_its_restart(
                 pass
             sent.result(WAIT_MS)
             assert records[0].value == b"after"
-    assert told(caplog, address)[2:] == [f"broker {address} answers again"] * 2
+    assert warnings(caplog, address)[2:] == [f"broker {address} answers again"] * 2

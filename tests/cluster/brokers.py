@@ -102,7 +102,7 @@ class Cluster:
             return False
         return True
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Start what is down; wait until all brokers know each other and the controller."""
         for number in range(1, self.count + 1):
             if number in self.brokers:

@@ -27,5 +27,5 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def three(shared: Cluster) -> Cluster:
     """Three brokers that run and know each other again, whatever the last test did to them."""
-    shared.mend()
+    shared.repair()
     return shared

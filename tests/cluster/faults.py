@@ -145,7 +145,7 @@ class Faults:
                 time.sleep(self._chance.uniform(0, LASTS_S))  # the faults last so long
         self._busy.clear()
         until(lambda: self._cluster.ids() == list(BROKERS))  # views may be older than the faults
-        self._cluster.mend()
+        self._cluster.repair()
         until(self._in_sync)
         self.seconds += time.monotonic() - began
 

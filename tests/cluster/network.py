@@ -47,7 +47,7 @@ def _ip(*words: str) -> str:
 
 
 class Network:
-    """Namespaces and links of three brokers; `heal` mends every cut."""
+    """Namespaces and links of three brokers; `heal` repairs every cut."""
 
     def __init__(self, base: str) -> None:
         self._base = base

@@ -77,7 +77,7 @@ def brokers(three: Cluster) -> Iterator[Cluster]:
     yield three
     for number in (1, 2, 3):  # what they were told was not true
         three.stop(number)
-    three.mend()
+    three.repair()
     three.agree("here", lambda leaders: -1 not in leaders)
 
 

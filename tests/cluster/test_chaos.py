@@ -175,7 +175,7 @@ def settled(cluster: Cluster) -> None:
         same = {view["controller_id"] for view in views} == {cluster.controller}
         return same and all(-1 not in each for each in leaders)
 
-    cluster.mend()
+    cluster.repair()
     until(one)
 
 

@@ -64,7 +64,7 @@ class Topic:
     ) -> None:
         self.cluster, self._run, self._folder = cluster, run, folder
         self.name = f"{folder.name.strip('0123456789_').replace('_', '-')}-{run.version}"
-        cluster.mend()
+        cluster.repair()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
         made = NewTopic(self.name, len(replicas), replica_assignment=replicas, config=config)
         admin.create_topics([made])[self.name].result(WAIT_S)
@@ -145,7 +145,7 @@ class Topic:
             self.cluster.kill(number)
             self.cluster.missed(number)
         yield
-        self.cluster.mend()
+        self.cluster.repair()
 
 
 def _ids(text: str) -> list[int]:
@@ -257,7 +257,7 @@ def test_an_unclean_election_gives_a_leader_to_a_partition_that_lost_its_in_sync
     cluster.produce(topic.name, ["only the second"])
     cluster.start(1)
     topic.wait_in_sync([1, 2])
-    cluster.mend()
+    cluster.repair()
     assert cluster.consume(topic.name, 2, topic.name) == ["both", "only the second"]
 
 

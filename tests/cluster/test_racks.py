@@ -62,10 +62,10 @@ class Reader:
         until(lambda: self._poll() >= count)
 
     def _poll(self) -> int:
-        self.numbers += self._more()
+        self.numbers += self._poll_numbers()
         return len(self.numbers)
 
-    def _more(self) -> list[int]:
+    def _poll_numbers(self) -> list[int]:
         if self._krust is not None:
             return [int(record.value or b"") for record in self._krust.poll(0.1)]
         found = []
@@ -157,7 +157,7 @@ class ByName:
 """
 
 
-def test_a_selector_in_python_chooses_who_is_read(
+def test_a_selector_in_python_chooses_the_replica_that_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "selector_by_name.py").write_text(SELECTOR)

@@ -5,8 +5,8 @@
     x {an idempotent producer, a plain one} x {records as they are, compressed}
 
 Replication factor 3, min.insync.replicas 2, acks=all. A member of a group reads all the time. Every
-acknowledged record is read at the offset that the producer was told, nobody reads anything that was
-not sent, and nothing that an idempotent producer sent is read twice. A plain producer may write a
+acknowledged record is read at the offset that the producer got, no record is read that was not
+sent, and no record of an idempotent producer is read twice. A plain producer may write a
 record twice, when it repeats a request whose answer is lost.
 KRUST_REPLICATION_CASES=1 runs every case; otherwise four are run.
 """
@@ -232,7 +232,7 @@ def all_in_sync(cluster: Cluster, topic: str) -> bool:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_acknowledged_record_is_read(cluster: Cluster, case: Case) -> None:
-    cluster.mend()
+    cluster.repair()
     cluster.create(str(case), PARTITIONS, **{"min.insync.replicas": "2"})
     until(lambda: all_in_sync(cluster, str(case)))
     traffic = Traffic(case, cluster.bootstrap())

@@ -65,7 +65,7 @@ def receive(stream: socket.socket) -> bytes:
 
 
 class Committer(threading.Thread):
-    """Commits rising offsets of one group, in turn on each partition, until it is told to end.
+    """Commits rising offsets of one group, in turn on each partition, until it is asked to end.
 
     acked   the newest offset of each partition that was acknowledged
     sent    the newest that was sent: what a broker may know
@@ -198,7 +198,7 @@ def until_read(group_members: list[Member], wanted: int) -> None:
 
 
 def last_generation(member: Member) -> int:
-    """The generation of the last assignment that a member was told of."""
+    """The generation of the last assignment that a member received."""
     return int([report["generation"] for report in member.reports if "assigned" in report][-1])
 
 
@@ -220,7 +220,7 @@ def test_members_keep_their_partitions_through_crashes(tmp_path: Path, kind: str
             )
             # The last generation of a cooperative group assigns nothing new to some members.
             wait_until(
-                "all are told of the last generation",
+                "all know the last generation",
                 lambda: len({last_generation(each) for each in group_members}) == 1,
             )
             before = owners(bootstrap, "g")

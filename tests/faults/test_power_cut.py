@@ -52,12 +52,11 @@ class Load:
         """offset -> number"""
 
     def run(self, bootstrap: str, until: threading.Event, *, idempotent: bool) -> None:
-        """Send until told to stop or the broker is gone.
+        """Send until `until` is set or the broker is gone.
 
-        A plain producer sends nothing again, so that a record that is there twice is the broker's
-        doing: whoever sends again what was written and not answered in time writes it twice. An
-        idempotent one does that under a new epoch where its time is up: a disk may stand still
-        for seconds.
+        A plain producer does not retry. A retry after a lost answer would write a record twice, and
+        the test could not tell this from a fault of the broker. An idempotent producer continues
+        under a new epoch when its time is up, because a disk may hang for seconds.
         """
         settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.num.messages": 7}
         settings |= {"log_level": 0, "message.timeout.ms": 30_000}

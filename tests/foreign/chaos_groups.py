@@ -78,7 +78,7 @@ class Group:
 
 
 class Producing(threading.Thread):
-    """Writes to every partition in turn until told to stop; survives kills of the broker."""
+    """Writes to every partition in turn until it is stopped; survives kills of the broker."""
 
     def __init__(self, bootstrap: str, topics: list[str]) -> None:
         super().__init__(daemon=True)
@@ -95,12 +95,14 @@ class Producing(threading.Thread):
         while not self.over.wait(1 / PRODUCED_A_SECOND):
             for topic in self.topics:
                 partition = number % PARTITIONS
-                producer.produce(topic, str(number), partition=partition, on_delivery=self._told)
+                producer.produce(
+                    topic, str(number), partition=partition, on_delivery=self._delivered
+                )
             producer.poll(0)
             number += 1
         assert producer.flush(QUIET_S) == 0
 
-    def _told(self, error: object, message: Any) -> None:
+    def _delivered(self, error: object, message: Any) -> None:
         assert error is None, error
         ends = self.ends[message.topic()]
         ends[message.partition()] = max(ends[message.partition()], message.offset() + 1)

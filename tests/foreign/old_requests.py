@@ -17,7 +17,7 @@ WRITTEN_MS = 1_500_000_000_000
 """a time of 2017, for messages that carry one"""
 
 
-class Asked(NamedTuple):
+class OldRequest(NamedTuple):
     """A request: what it is about, its API's number and version, its body."""
 
     about: str
@@ -33,7 +33,7 @@ class Old:
         self.address = address
         self._socket = socket.create_connection(address, WAIT_S)
 
-    def ask(self, asked: Asked) -> bytes:
+    def ask(self, asked: OldRequest) -> bytes:
         """The body of the answer."""
         head = struct.pack(">hhi", asked.api, asked.version, 7) + text("old")
         frame = head + asked.body
@@ -81,87 +81,87 @@ def message(offset: int, value: bytes, magic: int) -> bytes:
     return struct.pack(">qi", offset, len(whole)) + whole
 
 
-def produce(version: int, topic: str, partition: int, messages: bytes) -> Asked:
+def produce(version: int, topic: str, partition: int, messages: bytes) -> OldRequest:
     """Produce 0-2, acknowledged by the leader."""
     data = struct.pack(">ii", partition, len(messages)) + messages
     body = struct.pack(">hi", 1, 30_000) + topics((topic, [data]))
-    return Asked(f"produce to {topic}-{partition}", PRODUCE, version, body)
+    return OldRequest(f"produce to {topic}-{partition}", PRODUCE, version, body)
 
 
-def fetch(version: int, topic: str, partition: int, offset: int) -> Asked:
+def fetch(version: int, topic: str, partition: int, offset: int) -> OldRequest:
     """Fetch 0-3, which waits for nothing."""
     most = struct.pack(">i", LARGE) if version >= 3 else b""
     place = struct.pack(">iqi", partition, offset, LARGE)
     body = struct.pack(">iii", -1, 0, 0) + most + topics((topic, [place]))
-    return Asked(f"fetch {topic}-{partition} from {offset}", FETCH, version, body)
+    return OldRequest(f"fetch {topic}-{partition} from {offset}", FETCH, version, body)
 
 
-def list_offsets(version: int, topic: str, partition: int, time_ms: int) -> Asked:
+def list_offsets(version: int, topic: str, partition: int, time_ms: int) -> OldRequest:
     """ListOffsets 0-1."""
     most = struct.pack(">i", 10) if version == 0 else b""
     place = struct.pack(">iq", partition, time_ms) + most
     body = struct.pack(">i", -1) + topics((topic, [place]))
-    return Asked(f"offset of {topic}-{partition} at {time_ms}", LIST_OFFSETS, version, body)
+    return OldRequest(f"offset of {topic}-{partition} at {time_ms}", LIST_OFFSETS, version, body)
 
 
-def metadata(version: int, *names: str) -> Asked:
+def metadata(version: int, *names: str) -> OldRequest:
     """Metadata 0-2; without a name: of all topics."""
     body = array(map(text, names)) if names or version == 0 else struct.pack(">i", -1)
-    return Asked(f"metadata of {names}", METADATA, version, body)
+    return OldRequest(f"metadata of {names}", METADATA, version, body)
 
 
-def commit(version: int, group: str, topic: str, partition: int, offset: int) -> Asked:
+def commit(version: int, group: str, topic: str, partition: int, offset: int) -> OldRequest:
     """OffsetCommit 0-2 by nobody's member."""
     member = struct.pack(">i", -1) + text("") if version >= 1 else b""
     retention = struct.pack(">q", -1) if version >= 2 else b""
     when = struct.pack(">q", -1) if version == 1 else b""
     place = struct.pack(">iq", partition, offset) + when + text("noted")
     body = text(group) + member + retention + topics((topic, [place]))
-    return Asked(f"commit {topic}-{partition} for {group}", OFFSET_COMMIT, version, body)
+    return OldRequest(f"commit {topic}-{partition} for {group}", OFFSET_COMMIT, version, body)
 
 
-def committed(version: int, group: str, topic: str, *partitions: int) -> Asked:
+def committed(version: int, group: str, topic: str, *partitions: int) -> OldRequest:
     """OffsetFetch 0-2."""
     body = text(group) + topics((topic, [struct.pack(">i", each) for each in partitions]))
-    return Asked(f"committed in {topic} for {group}", OFFSET_FETCH, version, body)
+    return OldRequest(f"committed in {topic} for {group}", OFFSET_FETCH, version, body)
 
 
-def coordinator(group: str) -> Asked:
+def coordinator(group: str) -> OldRequest:
     """FindCoordinator 0."""
-    return Asked(f"coordinator of {group}", FIND_COORDINATOR, 0, text(group))
+    return OldRequest(f"coordinator of {group}", FIND_COORDINATOR, 0, text(group))
 
 
-def heartbeat(group: str) -> Asked:
+def heartbeat(group: str) -> OldRequest:
     """Heartbeat 0 of one who is no member."""
     body = text(group) + struct.pack(">i", 1) + text("nobody")
-    return Asked(f"heartbeat in {group}", HEARTBEAT, 0, body)
+    return OldRequest(f"heartbeat in {group}", HEARTBEAT, 0, body)
 
 
-def leave(group: str) -> Asked:
+def leave(group: str) -> OldRequest:
     """LeaveGroup 0 of one who is no member."""
-    return Asked(f"leave {group}", LEAVE_GROUP, 0, text(group) + text("nobody"))
+    return OldRequest(f"leave {group}", LEAVE_GROUP, 0, text(group) + text("nobody"))
 
 
-def describe(*groups: str) -> Asked:
+def describe(*groups: str) -> OldRequest:
     """DescribeGroups 0."""
-    return Asked(f"describe {groups}", DESCRIBE_GROUPS, 0, array(map(text, groups)))
+    return OldRequest(f"describe {groups}", DESCRIBE_GROUPS, 0, array(map(text, groups)))
 
 
-def list_groups() -> Asked:
+def list_groups() -> OldRequest:
     """ListGroups 0."""
-    return Asked("list groups", LIST_GROUPS, 0, b"")
+    return OldRequest("list groups", LIST_GROUPS, 0, b"")
 
 
-def create(version: int, name: str, partitions: int, replicas: int = 1) -> Asked:
+def create(version: int, name: str, partitions: int, replicas: int = 1) -> OldRequest:
     """CreateTopics 0-1."""
     topic = text(name) + struct.pack(">ih", partitions, replicas) + array([]) + array([])
     check = b"\0" if version >= 1 else b""
     body = array([topic]) + struct.pack(">i", 30_000) + check
-    return Asked(f"create {name}", CREATE_TOPICS, version, body)
+    return OldRequest(f"create {name}", CREATE_TOPICS, version, body)
 
 
-def delete(name: str) -> Asked:
+def delete(name: str) -> OldRequest:
     """DeleteTopics 0."""
-    return Asked(
+    return OldRequest(
         f"delete {name}", DELETE_TOPICS, 0, array([text(name)]) + struct.pack(">i", 30_000)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
+from krust.coordinator.assignors.assignor import GroupAssignment, GroupSpec, TopicDescriber
 
 
 class Dealt:

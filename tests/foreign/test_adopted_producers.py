@@ -22,7 +22,7 @@ def ends(broker: krust.Broker) -> list[int]:
 
 
 def written(broker: krust.Broker) -> list[list[int]]:
-    """The offsets that four new idempotent producers are told, by partition."""
+    """The offsets that four new idempotent producers get, by partition."""
     offsets_of_partitions: list[list[int]] = [[] for _ in PLACES]
     for _ in range(4):
         producer = Producer({**broker.client_config(), "enable.idempotence": True})

@@ -44,7 +44,7 @@ def loaded(broker: ServedBroker) -> Load:
     return Load(broker.bootstrap, "load")
 
 
-def told(bootstrap: str) -> dict[str, dict[str, tuple[int, int, bool]]]:
+def described(bootstrap: str) -> dict[str, dict[str, tuple[int, int, bool]]]:
     """Directory -> partition -> size, lag, whether it is a copy on its way; internal topics out."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     (answer,) = admin.describe_log_dirs()
@@ -74,7 +74,7 @@ def move(bootstrap: str, wanted: dict[tuple[str, int], Path]) -> list[type]:
 
 def wait_for(bootstrap: str, directory: Path, partitions: set[str]) -> None:
     def there() -> set[str]:
-        return {name for name, row in told(bootstrap)[str(directory)].items() if not row[2]}
+        return {name for name, row in described(bootstrap)[str(directory)].items() if not row[2]}
 
     until_is(partitions, there)
 
@@ -92,7 +92,7 @@ def test_replicas_move_while_they_are_written(tmp_path: Path) -> None:
     with served(tmp_path) as broker:
         load = loaded(broker)
         load.run_until(acknowledged=2000)
-        assert all(told(broker.bootstrap).values()), "new partitions lie where the fewest are"
+        assert all(described(broker.bootstrap).values()), "new partitions lie where the fewest are"
         stop = threading.Event()
 
         def write() -> None:
@@ -116,7 +116,7 @@ def test_replicas_move_while_they_are_written(tmp_path: Path) -> None:
             for number in range(PARTITIONS)
         }
         until(lambda: not list(one.glob("load-*")))
-        shown = told(broker.bootstrap)
+        shown = described(broker.bootstrap)
         assert not shown[str(one)]
         if all(size < 1 << 20 for size in sizes.values()):  # no disk is reserved ahead
             assert {name: row[0] for name, row in shown[str(two)].items()} == sizes
@@ -162,7 +162,9 @@ def test_a_log_is_whole_after_kills_at_any_moment_of_a_move(tmp_path: Path) -> N
 
 def wait_for_quiet(bootstrap: str) -> None:
     """Wait until no copy is in progress."""
-    until(lambda: not any(row[2] for rows in told(bootstrap).values() for row in rows.values()))
+    until(
+        lambda: not any(row[2] for rows in described(bootstrap).values() for row in rows.values())
+    )
 
 
 @pytest.mark.java
@@ -202,7 +204,7 @@ def test_an_unusable_directory_affects_no_other(tmp_path: Path) -> None:
         load = loaded(broker)
         load.run_until(acknowledged=1000)
         load.finish()
-        there = told(broker.bootstrap)
+        there = described(broker.bootstrap)
     two.rename(tmp_path / "away")
     two.write_text("a file where a directory should be")
     lost = {int(name[-1]) for name in there[str(two)]}
@@ -213,13 +215,13 @@ def test_an_unusable_directory_affects_no_other(tmp_path: Path) -> None:
         assert leaders == {n: -1 if n in lost else 0 for n in range(PARTITIONS)}
         for number in set(range(PARTITIONS)) - lost:
             assert read_all(broker.bootstrap, "load", number) == sorted(load.acked[number])
-        assert not told(broker.bootstrap)[str(two)]
+        assert not described(broker.bootstrap)[str(two)]
         (code,) = move(broker.bootstrap, {("load", min(lost)): tmp_path / "one"})
         assert issubclass(code, KafkaError)
         assert code is not NoError
         other = AdminClient({"bootstrap.servers": broker.bootstrap})
         other.create_topics([NewTopic("new", 2, 1)])["new"].result(WAIT_S)
-        assert len(told(broker.bootstrap)[str(tmp_path / "one")]) >= 2
+        assert len(described(broker.bootstrap)[str(tmp_path / "one")]) >= 2
     two.unlink()
     (tmp_path / "away").rename(two)
     with served(tmp_path) as broker:

@@ -44,7 +44,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield ensemble.connect
 
 
-def of_2013() -> Iterator[old.Asked]:
+def of_2013() -> Iterator[old.OldRequest]:
     """The requests of a client of 0.8.2."""
     two = old.message(0, b"one", 0) + old.message(1, b"two", 0)
     yield old.metadata(0, "later", "nowhere")
@@ -68,7 +68,7 @@ def of_2013() -> Iterator[old.Asked]:
     yield old.committed(1, "g", "orders", 0, 1)
 
 
-def of_2017() -> Iterator[old.Asked]:
+def of_2017() -> Iterator[old.OldRequest]:
     """Further requests of a client of 0.10.2."""
     one = old.message(0, b"one", 1)
     for version in (1, 2):
@@ -96,7 +96,7 @@ def of_2017() -> Iterator[old.Asked]:
     yield old.delete("made")
 
 
-def of_what_lasts() -> Iterator[old.Asked]:
+def of_what_lasts() -> Iterator[old.OldRequest]:
     """Requests whose answers depend only on the directory and the tree."""
     for topic in ("orders", "later"):
         yield old.fetch(0, topic, 0, 0)
@@ -107,7 +107,7 @@ def of_what_lasts() -> Iterator[old.Asked]:
     yield old.metadata(0, "later")
 
 
-def comparable(line: old.Old, cluster: str, asked: old.Asked) -> bytes:
+def comparable(line: old.Old, cluster: str, asked: old.OldRequest) -> bytes:
     """An answer without the port and the cluster's id."""
     answer = line.ask(asked).replace(struct.pack(">i", line.address[1]), b"PORT")
     return answer.replace(cluster.encode(), b"CLUSTER") if cluster else answer
@@ -139,7 +139,7 @@ def settled(line: old.Old, *names: str) -> None:
 class Left(NamedTuple):
     """The answers of an old broker and of krust, and the old one's directory and tree."""
 
-    answers: list[tuple[old.Asked, bytes, bytes]]
+    answers: list[tuple[old.OldRequest, bytes, bytes]]
     data: Path
     connect: str
     cluster_id: str

@@ -56,12 +56,12 @@ def topic(broker: ServedBroker) -> str:
 def test_librdkafkas_producer_is_throttled_to_its_rate(broker: ServedBroker) -> None:
     from confluent_kafka import Producer
 
-    told: list[float] = []
+    throttles: list[float] = []
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap,
         "batch.size": LARGEST,
         "linger.ms": 60_000,
-        "throttle_cb": lambda event: told.append(event.throttle_time),
+        "throttle_cb": lambda event: throttles.append(event.throttle_time),
     }
     failed: list[object] = []
     for client_id in ("free", "loud"):
@@ -69,11 +69,13 @@ def test_librdkafkas_producer_is_throttled_to_its_rate(broker: ServedBroker) -> 
         for _ in range(COUNT):
             producer.produce("written", RECORD, on_delivery=lambda error, _: failed.append(error))
         assert producer.flush(WAIT_S) == 0
-        assert bool(any(told)) == (client_id == "loud")
+        assert bool(any(throttles)) == (client_id == "loud")
     assert failed == [None] * 2 * COUNT
     whole_s = COUNT * len(RECORD) / RATE
-    around_s = len(told) * (REQUEST_MAX / RATE + 0.001)  # headers count too; rounded up to 1 ms
-    assert whole_s - 2.1 < sum(told) < whole_s + around_s
+    around_s = len(throttles) * (
+        REQUEST_MAX / RATE + 0.001
+    )  # headers count too; rounded up to 1 ms
+    assert whole_s - 2.1 < sum(throttles) < whole_s + around_s
 
 
 def test_librdkafkas_consumer_is_throttled_and_reads_everything(
@@ -81,13 +83,13 @@ def test_librdkafkas_consumer_is_throttled_and_reads_everything(
 ) -> None:
     from confluent_kafka import Consumer
 
-    told: list[float] = []
+    throttles: list[float] = []
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap,
         "client.id": "greedy",
         "group.id": "greedy",
         "auto.offset.reset": "earliest",
-        "throttle_cb": lambda event: told.append(event.throttle_time),
+        "throttle_cb": lambda event: throttles.append(event.throttle_time),
     }
     consumer = Consumer(settings)
     consumer.subscribe([topic])
@@ -98,7 +100,7 @@ def test_librdkafkas_consumer_is_throttled_and_reads_everything(
         assert message.error() is None
         assert message.value() == RECORD
         offsets.append(message.offset())
-    until(lambda: (consumer.poll(0.1), any(told))[1])
+    until(lambda: (consumer.poll(0.1), any(throttles))[1])
     consumer.close()
     assert offsets == list(range(COUNT))
 

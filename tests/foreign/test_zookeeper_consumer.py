@@ -17,7 +17,7 @@ import krust
 from krust._krust import Client, Record
 from krust.clients.zookeeper import ConsumerConnector, KafkaStream, Whitelist
 from krust.clients.zookeeper.sharing import share, threads
-from krust.metadata.contents import ConsumerMember
+from krust.metadata.contents import ConsumerRegistration
 from tests.peers import old_consumer
 from tests.peers import zookeeper as peer
 from tests.peers.old_consumer import OldConsumer
@@ -123,7 +123,7 @@ def shared(tree: KazooClient, group: str, topic: str, partitions: int) -> bool:
 def _shared(tree: KazooClient, group: str, topic: str, partitions: int) -> bool:
     folder = f"/consumers/{group}"
     members = {
-        name: ConsumerMember.decode(tree.get(f"{folder}/ids/{name}")[0])
+        name: ConsumerRegistration.decode(tree.get(f"{folder}/ids/{name}")[0])
         for name in tree.get_children(f"{folder}/ids")
     }
     readers = [threads(name, each, [topic]) for name, each in members.items()]

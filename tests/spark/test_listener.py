@@ -13,7 +13,7 @@ from tests.spark.test_stream import Job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from krust.spark.listener import Standing
+    from krust.spark.listener import QueryProgress
 
 
 def test_each_progress_is_committed_including_the_last(
@@ -22,7 +22,7 @@ def test_each_progress_is_committed_including_the_last(
     import krust
     from krust.spark import KrustListener
 
-    shown: list[Standing] = []
+    shown: list[QueryProgress] = []
     listener = KrustListener(bootstrap, groups={"*": f"{topic}-group"}, show=shown.append)
     spark.streams.addListener(listener)
     try:
@@ -31,22 +31,22 @@ def test_each_progress_is_committed_including_the_last(
         query = job.run()
         with krust.Admin(bootstrap_servers=bootstrap) as admin:
             until(lambda: set(admin.committed(f"{topic}-group", topic, 3).values()) == {30})
-        standings: dict[str, Standing] = until(
-            lambda: {k: v for k, v in listener.standings().items() if not sum(v.lag.values())}
+        queries: dict[str, QueryProgress] = until(
+            lambda: {k: v for k, v in listener.queries().items() if not sum(v.lag.values())}
         )
     finally:
         spark.streams.removeListener(listener)
-    standing = standings[str(query.id)]
-    assert standing.at == {(topic, partition): 30 for partition in range(3)}
-    assert standing.eta_s == 0
-    assert any("60 offsets behind" in standing.line() for standing in shown)
+    current = queries[str(query.id)]
+    assert current.at == {(topic, partition): 30 for partition in range(3)}
+    assert current.eta_s == 0
+    assert any("60 offsets behind" in current.line() for current in shown)
 
 
 def test_prometheus_reads_the_metrics_of_a_stream() -> None:
-    from krust.spark.listener import KrustListener, Standing
+    from krust.spark.listener import KrustListener, QueryProgress
 
     listener = KrustListener()
-    listener._standings['q"1'] = Standing('q"1', 3, {("t", 0): 5}, {("t", 0): 2}, 7, 1.5)
+    listener._queries['q"1'] = QueryProgress('q"1', 3, {("t", 0): 5}, {("t", 0): 2}, 7, 1.5)
     text = listener.prometheus()
     assert (
         '# TYPE krust_spark_lag gauge\nkrust_spark_lag{query="q\\"1",topic="t",partition="0"} 2'

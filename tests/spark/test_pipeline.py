@@ -265,7 +265,7 @@ def test_a_table_is_replayed_into_a_topic_in_its_order(
 
 @contextmanager
 def meanwhile(*works: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Threads beside the test, each told to end at the end; their failures are the test's."""
+    """Threads beside the test, stopped at its end; their failures fail the test."""
     over = threading.Event()
     failures: list[BaseException] = []
 
@@ -288,7 +288,7 @@ def meanwhile(*works: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def until_equal(run: Callable[[], object], equal: Callable[[], bool], rounds: int) -> None:
-    """Run again after each failure, as whoever looks after a pipeline does."""
+    """Run again after each failure, as the operator of a pipeline does."""
     for _ in range(rounds):
         with suppress(KrustError):
             run()

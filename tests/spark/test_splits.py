@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from krust.spark.plan import Range, split
+from krust.spark.plan import PartitionRange, split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,9 @@ def test_splits_equal_kafka_offset_range_calculator(spark: SparkSession, officia
     rng = random.Random(5)
     for _ in range(150):
         ranges = [
-            Range(*place, start, start + rng.choice((-2, 0, 1, 7, 100, 4096, 10**6, 10**12)))
+            PartitionRange(
+                *place, start, start + rng.choice((-2, 0, 1, 7, 100, 4096, 10**6, 10**12))
+            )
             for place in rng.sample(sorted(places), rng.randint(1, 8))
             for start in (rng.randint(0, 10**9),)
         ]

@@ -30,8 +30,8 @@ def test_krust_works_with_other_versions_of_spark(
         env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
     )
     assert run.returncode == 0, run.stderr[-4000:]
-    facts = json.loads(run.stdout.splitlines()[-1])
-    print(facts)
-    assert [fact for fact, holds in facts.items() if not holds] == []
-    if facts["version"] < "4.2":
+    results = json.loads(run.stdout.splitlines()[-1])
+    print(results)
+    assert [fact for fact, holds in results.items() if not holds] == []
+    if results["version"] < "4.2":
         assert "Before Spark 4.2 a Python source has limits" in run.stderr

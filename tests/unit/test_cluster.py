@@ -353,10 +353,10 @@ def test_a_client_that_forges_a_stop_replica_deletes_nothing(cluster: krust.Clus
 
 
 def test_no_client_gets_the_internal_listeners_of_brokers(cluster: krust.Cluster) -> None:
-    told = {broker.bootstrap for broker in cluster.brokers.values()}
+    addresses = {broker.bootstrap for broker in cluster.brokers.values()}
     for broker in cluster.brokers.values():
         seen = AdminClient(broker.client_config()).list_topics(timeout=WAIT_S).brokers
-        assert {f"{each.host}:{each.port}" for each in seen.values()} == told
+        assert {f"{each.host}:{each.port}" for each in seen.values()} == addresses
 
 
 def test_given_listeners_are_used_unchanged() -> None:

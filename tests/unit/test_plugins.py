@@ -13,7 +13,7 @@ from krust.config import RETENTION, load
 from krust.errors import KafkaError
 from krust.plugins import RETENTION_POLICIES, FindError, parameters
 from krust.retention.policies import BUILT_IN, POLICIES, KeepFreeDiskSpace, Size
-from krust.retention.spec import Disk, Partition, Segment
+from krust.retention.policy import Disk, PartitionLog, Segment
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -87,12 +87,12 @@ def test_the_names_of_built_in_policies_are_those_of_their_classes() -> None:
     assert [kind.name for kind in BUILT_IN.values()] == list(RETENTION_POLICIES)
 
 
-class Counted(list[Partition]):
+class Counted(list[PartitionLog]):
     """Counts how often it is gone through, and asked for one."""
 
     steps = 0
 
-    def __iter__(self) -> Iterator[Partition]:
+    def __iter__(self) -> Iterator[PartitionLog]:
         for each in super().__iter__():
             self.steps += 1
             yield each
@@ -106,17 +106,17 @@ def test_the_disk_space_policy_visits_each_partition_a_fixed_number_of_times(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
-    may_go = Partition.may_go.fget  # type: ignore[attr-defined]
+    may_go = PartitionLog.may_go.fget  # type: ignore[attr-defined]
 
-    def counted(self: Partition) -> tuple[Segment, ...]:
+    def counted(self: PartitionLog) -> tuple[Segment, ...]:
         nonlocal asked
         asked += 1
         found: tuple[Segment, ...] = may_go(self)
         return found
 
-    monkeypatch.setattr(Partition, "may_go", property(counted))
+    monkeypatch.setattr(PartitionLog, "may_go", property(counted))
     segments = tuple(Segment(at, at + 1, 10, at) for at in range(20))
-    them = Counted(Partition("t", number, segments, 10**6) for number in range(count))
+    them = Counted(PartitionLog("t", number, segments, 10**6) for number in range(count))
     gone = KeepFreeDiskSpace().expired(Disk(0, 10**9), them, 0)
     assert sum(gone.values()) == 19 * count
     assert them.steps <= 5 * count

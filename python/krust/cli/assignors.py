@@ -12,17 +12,17 @@ from krust.cli import options as shared
 from krust.cli import output, plugins, session
 from krust.cli.exits import Exit
 from krust.coordinator.assignors import simulation
+from krust.coordinator.assignors.assignor import AssignmentError
 from krust.coordinator.assignors.find import ASSIGNORS
 from krust.coordinator.assignors.simulation import MOST_MEMBERS, MOST_PARTITIONS
-from krust.coordinator.assignors.spec import AssignmentError
 from krust.errors import KrustError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from krust.cli.options import Options
-    from krust.coordinator.assignors.simulation import Rebalance
+    from krust.coordinator.assignors.simulation import SimulatedRebalance
 
 COLUMNS = ("step", "members", "partitions", "least", "most", "moved", "orphaned", "unassigned")
 
@@ -72,7 +72,7 @@ def simulate(options: Options, /, name: str, members: int, steps: str, **how: An
     Exit 9: the assignor breaks a rule, is late, or leaves partitions unassigned.
     """  # noqa: D301, click wants the character
     assignor = plugins.find_plugin(ASSIGNORS, name)
-    made: list[Rebalance] = []
+    made: list[SimulatedRebalance] = []
     with plugins.call_plugin(assignor.name, AssignmentError), _late():
         try:
             made = simulation.simulate(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from krust import _krust
 from krust.cli import replica_health, session
 from krust.errors import KafkaError, KrustError, UnreachableError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,7 +132,7 @@ class ClusterState:
             found += self._of_broker(int(broker["node_id"]))
         alive = {int(broker["node_id"]) for broker in self.brokers}
         for problem in ("no leader", "under min ISR", "at min ISR", "under-replicated"):
-            concerned = [each for each in self.partitions if each.words() == problem]
+            concerned = [each for each in self.partitions if each.problem() == problem]
             found += _of_partitions(problem, concerned, alive)
         return found
 

@@ -23,7 +23,7 @@ from krust.config import ASSIGNORS, KAFKA_SELECTORS, RETENTION, SELECTOR
 from krust.coordinator.assignors.find import ASSIGNORS as KNOWN_ASSIGNORS
 from krust.errors import ConfigError, KrustError, ServerError
 from krust.plugins import FindError, parameters
-from krust.replica_selectors.spec import SELECTORS
+from krust.replica_selectors.selector import SELECTORS
 from krust.retention.policies import POLICIES
 from krust.runtime import identity, metadata, provenance
 
@@ -83,7 +83,7 @@ def _kind(
         except (Exception, SystemExit) as error:
             unnamed = True
             what = f"{plugins.noun} {place} raises {type(error).__name__}: {error}"
-            yield ConfigError(what, hint="mend its code, or take it out")
+            yield ConfigError(what, hint="fix its code, or take it out")
     for name in () if unnamed else sorted(set(given) - names):
         what = f"{setting}.{name}.* are parameters, but there is no {plugins.noun} {name}"
         yield ConfigError(what, hint=f"known are {', '.join(sorted(names))}")
@@ -139,7 +139,7 @@ def _zookeeper(config: Config) -> Iterator[KrustError]:
         yield error
     except OSError as error:
         what = f"zookeeper.connect = {config.text('zookeeper.connect')}: {error}"
-        yield ServerError(what, hint="mend zookeeper.connect")
+        yield ServerError(what, hint="fix zookeeper.connect")
 
 
 def _listeners(config: Config) -> Iterator[KrustError]:

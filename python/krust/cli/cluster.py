@@ -256,7 +256,7 @@ def _move(
     **direct: Any,
 ) -> None:
     from krust.cli import serve
-    from krust.cli.logrepair import locked
+    from krust.cli.log_repair import locked
     from krust.runtime import transfer
 
     if keep and replace:

@@ -21,7 +21,7 @@ from krust import _krust, offset_range
 from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.cli.interrupts import terminable, whole
-from krust.cli.records import DECODERS, FormatError, Record, formatter, to_object
+from krust.cli.records import DECODERS, FormatError, FormattedRecord, formatter, to_object
 from krust.errors import KafkaError, UnreachableError
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from krust.cli.options import Options
     from krust.clients.consumer import Consumer
 
-    Place = tuple[str, int]
-    Assign = Callable[[Sequence[Place]], list[tuple[str, int, int, int | None]]]
+    TopicPartitionLike = tuple[str, int]
+    Assign = Callable[[Sequence[TopicPartitionLike]], list[tuple[str, int, int, int | None]]]
 COMMIT_S = 5.0
 _META = "%t %p %o %d{iso} key=%K value=%V headers=%H\\n"
 
@@ -112,11 +112,13 @@ def command(options: Options, /, names: tuple[str, ...], **how: Any) -> None:
     _run(consumer, printer)
 
 
-def _output_format(options: Options, how: dict[str, Any]) -> Callable[[Record, int], bytes]:
+def _output_format(
+    options: Options, how: dict[str, Any]
+) -> Callable[[FormattedRecord, int], bytes]:
     if options.output in ("json", "ndjson"):
         without = ("key", "value", "headers") if how["meta_only"] else ()
 
-        def as_json(record: Record, counter: int) -> bytes:
+        def as_json(record: FormattedRecord, counter: int) -> bytes:
             fields = to_object(record, how["key"], how["value"])
             if without:
                 fields["key_bytes"] = len(record.key or b"")
@@ -163,7 +165,7 @@ class _Ends:
 
 def _assignments(
     asked: _krust.Client,
-    places: Sequence[Place],
+    places: Sequence[TopicPartitionLike],
     which: _Ends,
 ) -> list[tuple[str, int, int, int | None]]:
     """Each partition with the offset to begin at, and the one to end before; None: no end."""
@@ -192,7 +194,7 @@ class _Printer:
         self,
         limit: int | None,
         pattern: re.Pattern[bytes] | None,
-        show: Callable[[Record, int], bytes],
+        show: Callable[[FormattedRecord, int], bytes],
     ) -> None:
         self._limit, self._pattern, self._show = limit, pattern, show
         self._counter = 0
@@ -204,7 +206,7 @@ class _Printer:
         left = self._limit - self._counter
         return 1000 if self._pattern and left else min(1000, left)
 
-    def write(self, records: list[Record]) -> int:
+    def write(self, records: list[FormattedRecord]) -> int:
         """Write the records that match. Returns how many were checked before the limit."""
         lines: list[bytes] = []
         looked = 0
@@ -219,14 +221,14 @@ class _Printer:
         sys.stdout.buffer.flush()
         return looked
 
-    def _matches(self, record: Record) -> bool:
+    def _matches(self, record: FormattedRecord) -> bool:
         find = self._pattern and self._pattern.search
         return not find or bool(find(record.value or b"") or find(record.key or b""))
 
 
 def _run(consumer: _krust.Consumer, printer: _Printer) -> None:
     while not consumer.done() and (room := printer.room()):
-        printer.write(list(map(Record.of, consumer.poll(1000, room)[0])))
+        printer.write(list(map(FormattedRecord.of, consumer.poll(1000, room)[0])))
 
 
 def _member(options: Options, group_id: str, given: dict[str, object]) -> Consumer:
@@ -253,8 +255,8 @@ class _Share:
 
     def __init__(self, member: Consumer, names: Sequence[str], assign: Assign) -> None:
         self._member, self._assign = member, assign
-        self._written: dict[Place, int] = {}
-        self._ends: dict[Place, int] = {}
+        self._written: dict[TopicPartitionLike, int] = {}
+        self._ends: dict[TopicPartitionLike, int] = {}
         self._begun = False
         self._commit_at = time.monotonic() + COMMIT_S
         member.subscribe(
@@ -270,7 +272,7 @@ class _Share:
 
     def print(self, printer: _Printer, room: int) -> None:
         """Write the next records, and commit when it is time."""
-        found = map(Record.of, self._member.poll(100, room))
+        found = map(FormattedRecord.of, self._member.poll(100, room))
         records = [one for one in found if one.offset < self._end((one.topic, one.partition))]
         with whole():
             for record in records[: printer.write(records)]:
@@ -280,10 +282,10 @@ class _Share:
                 self._commit()
             self._commit_at = time.monotonic() + COMMIT_S
 
-    def _end(self, place: Place) -> float:
+    def _end(self, place: TopicPartitionLike) -> float:
         return self._ends.get(place, math.inf)
 
-    def _on_assign(self, _: Consumer, places: Sequence[Place]) -> None:
+    def _on_assign(self, _: Consumer, places: Sequence[TopicPartitionLike]) -> None:
         committed = self._member.committed(places)
         for topic, partition, first, end in self._assign(places):
             if (topic, partition) not in committed:

@@ -42,7 +42,7 @@ MOMENT_S = 2.0
 PartitionKey = tuple[str, int]
 
 
-class Group(NamedTuple):
+class GroupDescription(NamedTuple):
     """A group as its coordinator describes it. `state` DEAD: it does not exist."""
 
     group_id: str
@@ -109,7 +109,7 @@ class Coordinators:
                     found.append({**group, "group_state": state, "coordinator": node})
         return sorted(found, key=lambda group: str(group["group_id"]))
 
-    def describe(self, group_id: str) -> Group:
+    def describe(self, group_id: str) -> GroupDescription:
         """The state and the members of a group, with decoded subscriptions and assignments."""
         body = {"groups": [group_id], "krust_history": True}
         answer = self.ask(group_id, "DescribeGroups", body)
@@ -126,9 +126,9 @@ class Coordinators:
         members = [classic_member(member, kind) for member in group["members"]]
         members.sort(key=lambda member: str(member["member_id"]))
         fields = (group_id, self.of(group_id), state, kind, group["protocol_data"], members)
-        return Group(*fields, history=group.get("krust_history"))
+        return GroupDescription(*fields, history=group.get("krust_history"))
 
-    def _describe_consumer(self, group_id: str) -> Group:
+    def _describe_consumer(self, group_id: str) -> GroupDescription:
         """Describe a consumer group (KIP-848)."""
         body = {"group_ids": [group_id], "krust_history": True}
         [group] = self.ask(group_id, "ConsumerGroupDescribe", body)["groups"]
@@ -137,7 +137,9 @@ class Coordinators:
         members.sort(key=lambda member: str(member["member_id"]))
         fields = (group_id, self.of(group_id), group["group_state"], CONSUMER)
         more = {"history": group.get("krust_history"), "type": CONSUMER}
-        return Group(*fields, group["assignor_name"], members, epoch=group["group_epoch"], **more)
+        return GroupDescription(
+            *fields, group["assignor_name"], members, epoch=group["group_epoch"], **more
+        )
 
     def committed(self, group_id: str) -> dict[PartitionKey, int]:
         """All committed offsets of a group."""
@@ -210,7 +212,7 @@ class Coordinators:
         return session.refused(GROUP_ID_NOT_FOUND, text, hint=hint)
 
 
-def require_no_members(group: Group) -> None:
+def require_no_members(group: GroupDescription) -> None:
     """Raise if the group has members, because they would overwrite the offsets."""
     if group.state not in WITHOUT_MEMBERS or group.members:
         text = f"group {group.group_id!r} is {group.state} and has {len(group.members)} members"

@@ -18,7 +18,7 @@ import click
 from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.errors import KrustError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from krust import _krust

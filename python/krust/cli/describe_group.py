@@ -16,12 +16,12 @@ from krust import _krust
 from krust.cli import completion, history, output, session, zookeeper
 from krust.cli import options as shared
 from krust.cli.coordinator import CONSUMER, DEAD, Coordinators
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.cli.coordinator import Group, PartitionKey
+    from krust.cli.coordinator import GroupDescription, PartitionKey
     from krust.cli.options import Options
     from krust.cli.zookeeper import ZooKeeperGroups
 
@@ -97,9 +97,9 @@ def _group_documents(
 ) -> list[dict[str, Any]]:
     """The group in Kafka and the group in ZooKeeper, as far as they exist."""
     found = []
-    for keeper in (asked, old):
-        group = None if keeper is None else keeper.describe(name)
-        committed = {} if keeper is None else keeper.committed(name)
+    for coordinator in (asked, old):
+        group = None if coordinator is None else coordinator.describe(name)
+        committed = {} if coordinator is None else coordinator.committed(name)
         if group is not None and (group.state != DEAD or committed):
             found.append(_kafka_document(asked, group, committed, lag_only=lag_only))
     if not found:
@@ -108,7 +108,11 @@ def _group_documents(
 
 
 def _kafka_document(
-    asked: Coordinators, group: Group, committed: Mapping[PartitionKey, int], *, lag_only: bool
+    asked: Coordinators,
+    group: GroupDescription,
+    committed: Mapping[PartitionKey, int],
+    *,
+    lag_only: bool,
 ) -> dict[str, Any]:
     owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
     places = sorted({*committed, *owner})

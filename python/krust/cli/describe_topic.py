@@ -85,7 +85,7 @@ def _list(
         for each in replica_health.partition_health(asked, topics)
         if any(is_wanted(each) for is_wanted in filters)
     ]
-    rows = [{"topic": each.topic, **each.row(), "status": each.words()} for each in found]
+    rows = [{"topic": each.topic, **each.row(), "status": each.problem()} for each in found]
     columns = ("topic", "partition", "leader", "replicas", "isr", "min_isr")
     output.rows(options, (*columns, *_count_line(rows), "status"), rows)
 
@@ -105,7 +105,7 @@ def _topic_document(
             **each.row(),
             "start_offset": offsets.get(each.partition, (None, None))[0],
             "end_offset": offsets.get(each.partition, (None, None))[1],
-            "status": each.words(),
+            "status": each.problem(),
         }
         for each in found
     ]

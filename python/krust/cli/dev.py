@@ -9,7 +9,7 @@ import click
 
 from krust.cli import options as shared
 from krust.cli import serve
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from krust.cli.options import Options

@@ -26,7 +26,7 @@ from krust.cli import options as shared
 from krust.cli.coordinator import DEAD, Coordinators, require_no_members
 from krust.cli.plans import confirm_plan, report_offsets
 from krust.errors import KrustError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust import _krust, offset_range
-from krust.cli import internal, logfacts, logrepair, output, session
+from krust.cli import internal, log_files, log_repair, output, session
 from krust.cli import options as shared
 from krust.cli.exits import Exit
 from krust.cli.records import decode, when
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,9 +52,9 @@ def verify(options: Options, directories: tuple[str, ...]) -> None:
     first. After a kill, files of the last segments may be behind the log.
     """
     partitions = [
-        found for directory in directories for found in logfacts.directories(Path(directory))
+        found for directory in directories for found in log_files.directories(Path(directory))
     ]
-    rows = logfacts.metadata_problems(directories)
+    rows = log_files.metadata_problems(directories)
     with click.progressbar(
         partitions, label="verify", file=_progress(options), hidden=len(partitions) < 2
     ) as bar:
@@ -86,7 +86,9 @@ def stat(options: Options, directories: tuple[str, ...]) -> None:
     found: list[dict[str, object]] = []
     for each in directories:
         try:
-            found += [logfacts.shape(path) for path in logfacts.partitions(Path(each), every=True)]
+            found += [
+                log_files.shape(path) for path in log_files.partitions(Path(each), every=True)
+            ]
         except OSError as error:
             if len(directories) == 1:
                 raise
@@ -129,11 +131,11 @@ def repair(options: Options, directories: tuple[str, ...]) -> None:
     is not cut. Its offsets continue at its current end.
     """
     rows: list[dict[str, object]] = []
-    for partition in (path for each in directories for path in logfacts.partitions(Path(each))):
-        bad = logfacts.first_bad(partition) or logfacts.lost_end(partition)
+    for partition in (path for each in directories for path in log_files.partitions(Path(each))):
+        bad = log_files.first_bad(partition) or log_files.lost_end(partition)
         if bad is None:
             continue
-        cuts = logrepair.plan(bad)
+        cuts = log_repair.plan(bad)
         row: dict[str, object] = {
             "partition": partition.absolute().name,
             "offset": bad.offset,
@@ -142,7 +144,7 @@ def repair(options: Options, directories: tuple[str, ...]) -> None:
             "problem": bad.problem,
             "bytes_to_cut": sum(file.stat().st_size - at for file, at in cuts),
         }
-        row["kept_in"] = [str(side) for side in logrepair.repair(bad)] if options.yes else []
+        row["kept_in"] = [str(side) for side in log_repair.repair(bad)] if options.yes else []
         rows.append(row)
     columns = ("partition", "offset", "file", "position", "bytes_to_cut", "problem")
     output.rows(options, columns, rows)
@@ -161,7 +163,9 @@ def compact(options: Options, directories: tuple[str, ...], *, dry_run: bool) ->
     if not dry_run:
         raise click.UsageError("a log is compacted by its broker; --dry-run shows what that does")
     found = [
-        logfacts.compacted(path) for each in directories for path in logfacts.partitions(Path(each))
+        log_files.compacted(path)
+        for each in directories
+        for path in log_files.partitions(Path(each))
     ]
     columns = ("partition", "segments", "bytes", "records", "keys", "would_stay", "would_go")
     output.rows(options, (*columns, "tombstones", "without_key", "clean_to"), found)
@@ -224,7 +228,7 @@ def _overlaps(batch: dict[str, Any], wanted: tuple[int, int | None]) -> bool:
 
 def _batches(files: list[Path], *, records: bool) -> Iterator[dict[str, Any]]:
     for file in files:
-        for batch in logfacts.batches(file, records=records):
+        for batch in log_files.batches(file, records=records):
             yield {"file": str(file), **batch}
 
 
@@ -263,7 +267,7 @@ def _show(
     """Print batches, and records if asked for. Exit 9: a batch is damaged."""
     bad = 0
     for batch in batches:
-        bad += not logfacts.is_good(batch)
+        bad += not log_files.is_good(batch)
         if "records" in batch:
             batch["records"] = [
                 _shown(record, _topic(batch), headers=headers)

@@ -15,7 +15,7 @@ from krust.cli import options as shared
 from krust.cli.coordinator import Coordinators, require_no_members
 from krust.cli.plans import confirm_plan, report_offsets
 from krust.errors import KrustError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from krust.cli.coordinator import PartitionKey
@@ -49,8 +49,8 @@ def migrate(options: Options, name: str, to: str, connect: str | None, *, dry_ru
         raise KrustError(
             f"no ZooKeeper is known to {options.bootstrap}", hint="name it: --zookeeper HOSTS"
         )
-    for keeper in (asked, old):
-        require_no_members(keeper.describe(name))
+    for coordinator in (asked, old):
+        require_no_members(coordinator.describe(name))
     in_kafka, in_zookeeper = asked.committed(name), old.committed(name)
     now, come = (in_kafka, in_zookeeper) if to == "kafka" else (in_zookeeper, in_kafka)
     if not now and not come:

@@ -16,7 +16,7 @@ from krust.cli.log_sizes import replica_sizes
 from krust.cli.progress import RATE_S, Line, duration
 from krust.cli.replica_health import ongoing_moves
 from krust.errors import KrustError
-from krust.words import counted, size
+from krust.quantities import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def follow(
     line = Line(quiet=options.quiet)
     total = sum(len(copy.added) * copy.bytes for copy in copies.values())
     seen: deque[tuple[float, int]] = deque()
-    told = heard = time.monotonic()
+    written = heard = time.monotonic()
     try:
         while True:
             try:
@@ -69,8 +69,8 @@ def follow(
                 seen.popleft()
             if not left and len(seen) == 1 and not total:
                 return
-            if line.terminal or not left or heard - told >= _LOG_EVERY_S:
-                told = heard
+            if line.terminal or not left or heard - written >= _LOG_EVERY_S:
+                written = heard
                 line.write(progress_line(len(copies) - len(left), len(copies), total, seen))
             if not left:
                 return

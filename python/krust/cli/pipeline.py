@@ -14,7 +14,7 @@ import click
 from krust.cli import options as shared
 from krust.cli import output, session
 from krust.cli.exits import Exit
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

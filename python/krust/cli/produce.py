@@ -26,7 +26,7 @@ from krust.cli.exits import exit_of
 from krust.cli.options import KeyValue, Options
 from krust.cli.records import FormatError, block_fields, encode, from_object, parser
 from krust.errors import KrustError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     import re

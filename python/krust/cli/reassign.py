@@ -20,7 +20,7 @@ from krust.cli.move_progress import PartitionCopy
 from krust.cli.plans import confirm_plan
 from krust.cli.replica_health import OngoingMove, ongoing_moves
 from krust.cli.throttles import MovingPartition, throttle, unthrottle
-from krust.words import counted, size
+from krust.quantities import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

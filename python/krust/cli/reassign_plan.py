@@ -11,7 +11,12 @@ import click
 from krust.cli import session
 from krust.cli.log_sizes import replica_sizes
 from krust.cli.output import to_json
-from krust.cli.replica_plans import Assignment, PlanTargets, TooFewBrokersError, plan_replicas
+from krust.cli.replica_plans import (
+    PartitionAssignment,
+    PlanTargets,
+    TooFewBrokersError,
+    plan_replicas,
+)
 from krust.cli.throttles import FOLLOWERS, LEADERS
 
 if TYPE_CHECKING:
@@ -148,9 +153,9 @@ def _planned(
     return dict(zip(places, before, strict=True)), dict(zip(places, plan, strict=True))
 
 
-def _assignments(topics: Iterable[Mapping[str, Any]]) -> list[Assignment]:
+def _assignments(topics: Iterable[Mapping[str, Any]]) -> list[PartitionAssignment]:
     return [
-        Assignment(
+        PartitionAssignment(
             topic["name"],
             each["partition_index"],
             tuple(each["replica_nodes"]),

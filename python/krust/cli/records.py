@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Header = tuple[str, bytes | None]
 
 
-class Record(NamedTuple):
+class FormattedRecord(NamedTuple):
     """A record for a format. Its headers are formatted like records."""
 
     topic: str
@@ -35,7 +35,7 @@ class Record(NamedTuple):
     headers: Sequence[Header]
 
     @classmethod
-    def of(cls, record: _krust.Record) -> Record:
+    def of(cls, record: _krust.Record) -> FormattedRecord:
         """From a record of the core."""
         place = (record.topic, record.partition, record.offset)
         when = (record.timestamp_ms, record.timestamp_type)
@@ -107,7 +107,9 @@ def formatter(text: str, key: str = "string", value: str = "string") -> Callable
     return lambda record, counter: b"".join(piece(record, counter) for piece in pieces)
 
 
-def _piece(verb: str, inside: str | None, shown: tuple[str, str]) -> Callable[[Record, int], bytes]:
+def _piece(
+    verb: str, inside: str | None, shown: tuple[str, str]
+) -> Callable[[FormattedRecord, int], bytes]:
     if verb == "":
         literal = (inside or "").encode()
         return lambda record, counter: literal
@@ -127,7 +129,7 @@ def _piece(verb: str, inside: str | None, shown: tuple[str, str]) -> Callable[[R
     return lambda record, counter: str(plain(record, counter)).encode()
 
 
-_PLAIN: dict[str, Callable[[Record, int], object]] = {
+_PLAIN: dict[str, Callable[[FormattedRecord, int], object]] = {
     "t": lambda record, counter: record.topic,
     "p": lambda record, counter: record.partition,
     "o": lambda record, counter: record.offset,
@@ -140,10 +142,10 @@ _PLAIN: dict[str, Callable[[Record, int], object]] = {
 }
 
 
-def _headers(inside: str, shown: tuple[str, str]) -> Callable[[Record, int], bytes]:
+def _headers(inside: str, shown: tuple[str, str]) -> Callable[[FormattedRecord, int], bytes]:
     each = formatter(inside, "string", shown[1])
 
-    def show(record: Record, counter: int) -> bytes:
+    def show(record: FormattedRecord, counter: int) -> bytes:
         as_records = (
             record._replace(key=name.encode(), value=value) for name, value in record.headers
         )
@@ -179,7 +181,9 @@ def when(timestamp: int, form: str) -> str:
     return moment.strftime(found[1] if found else form)
 
 
-def to_object(record: Record, key: str = "string", value: str = "string") -> dict[str, object]:
+def to_object(
+    record: FormattedRecord, key: str = "string", value: str = "string"
+) -> dict[str, object]:
     """The JSON form of a record. Bytes that are not UTF-8 are `{"base64": ...}`."""
     return {
         "topic": record.topic,

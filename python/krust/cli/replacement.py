@@ -13,17 +13,17 @@ import click
 
 from krust.cli import options as shared
 from krust.cli import output, session
+from krust.cli.cluster_description import KAFKA, KRUST, read_cluster
 from krust.cli.exits import Exit
 from krust.cli.replacement_checks import PROBLEM, findings, may_go_on
-from krust.cli.replacement_facts import KAFKA, KRUST, read_cluster
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from krust.cli.cluster_description import BrokerDescription, ClusterDescription
     from krust.cli.options import Options
     from krust.cli.replacement_checks import Finding
-    from krust.cli.replacement_facts import BrokerFacts, ClusterFacts
 
 _HEALTH = "krust cluster health -b {bootstrap} --wait 30m"
 _ELECT = "krust cluster elect -b {bootstrap}"
@@ -72,14 +72,14 @@ def replace_plan(options: Options, zookeeper: str | None, is_back: bool, is_next
         session.sys_exit(Exit.PROBLEMS)
 
 
-def _steps(known: ClusterFacts, wanted: str) -> list[BrokerReplacement]:
+def _steps(known: ClusterDescription, wanted: str) -> list[BrokerReplacement]:
     """A step for each broker of the other kind, the controller's last."""
     left = [each for each in known.brokers if each.kind != wanted]
     left.sort(key=lambda each: (each.node == known.controller, each.node))
     return [_step(known, each, wanted) for each in left]
 
 
-def _step(known: ClusterFacts, broker: BrokerFacts, wanted: str) -> BrokerReplacement:
+def _step(known: ClusterDescription, broker: BrokerDescription, wanted: str) -> BrokerReplacement:
     words = {
         "bootstrap": ",".join(f"{each.host}:{each.port}" for each in known.brokers),
         "zookeeper": known.zookeeper,
@@ -102,7 +102,7 @@ def _step(known: ClusterFacts, broker: BrokerFacts, wanted: str) -> BrokerReplac
     return BrokerReplacement(broker.node, address, broker.kind, wanted, directories, actions)
 
 
-def _start_krust(known: ClusterFacts, broker: BrokerFacts) -> str:
+def _start_krust(known: ClusterDescription, broker: BrokerDescription) -> str:
     """The command that serves a Kafka's directories; FILE is its server.properties."""
     parts = ["krust serve --prod --config FILE"]
     if broker.settings.get("zookeeper.connect") != known.zookeeper:
@@ -111,7 +111,7 @@ def _start_krust(known: ClusterFacts, broker: BrokerFacts) -> str:
 
 
 def _print(
-    known: ClusterFacts,
+    known: ClusterDescription,
     found: Sequence[Finding],
     steps: Sequence[BrokerReplacement],
     *,
@@ -142,7 +142,7 @@ def _print(
 
 
 def _document(
-    known: ClusterFacts, found: Sequence[Finding], steps: Sequence[BrokerReplacement]
+    known: ClusterDescription, found: Sequence[Finding], steps: Sequence[BrokerReplacement]
 ) -> dict[str, Any]:
     return {
         "cluster_id": known.cluster_id,

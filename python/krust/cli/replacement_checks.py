@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust import foreign
-from krust.cli.replacement_facts import KAFKA
+from krust.cli.cluster_description import KAFKA
+from krust.quantities import counted
 from krust.settings import BROKER
-from krust.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from krust.cli.replacement_facts import BrokerFacts, ClusterFacts
+    from krust.cli.cluster_description import BrokerDescription, ClusterDescription
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 OLDEST_LIST_OFFSETS = 9
@@ -37,9 +37,9 @@ class Finding(NamedTuple):
     detail: str
 
 
-def findings(facts: ClusterFacts) -> list[Finding]:
+def findings(cluster: ClusterDescription) -> list[Finding]:
     """The result of each check, in the order in which to fix them."""
-    return [Finding(name, *(check(facts) or (OK, well))) for name, check, well in _CHECKS]
+    return [Finding(name, *(check(cluster) or (OK, well))) for name, check, well in _CHECKS]
 
 
 def _some(names: Iterable[object]) -> str:
@@ -49,51 +49,51 @@ def _some(names: Iterable[object]) -> str:
     return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _kafkas(facts: ClusterFacts) -> list[BrokerFacts]:
-    return [each for each in facts.brokers if each.kind == KAFKA]
+def _kafkas(cluster: ClusterDescription) -> list[BrokerDescription]:
+    return [each for each in cluster.brokers if each.kind == KAFKA]
 
 
 Outcome = tuple[str, str] | None
 """Status and detail; None: all is well."""
 
 
-def _brokers(facts: ClusterFacts) -> Outcome:
-    silent = [each for each in facts.brokers if each.error is not None]
+def _brokers(cluster: ClusterDescription) -> Outcome:
+    silent = [each for each in cluster.brokers if each.error is not None]
     if silent:
         return PROBLEM, f"broker {silent[0].node} does not answer: {silent[0].error}"
-    if facts.controller < 0:
+    if cluster.controller < 0:
         return PROBLEM, "nobody is the controller"
-    alive = {each.node for each in facts.brokers}
-    away = {node for each in facts.partitions for node in each.replicas} - alive
+    alive = {each.node for each in cluster.brokers}
+    away = {node for each in cluster.partitions for node in each.replicas} - alive
     if away:
         return PROBLEM, f"brokers with replicas are away: {_some(sorted(away))}"
     return None
 
 
-def _zookeeper(facts: ClusterFacts) -> Outcome:
-    if facts.zookeeper_cluster_id != facts.cluster_id:
+def _zookeeper(cluster: ClusterDescription) -> Outcome:
+    if cluster.zookeeper_cluster_id != cluster.cluster_id:
         return PROBLEM, (
-            f"the ZooKeeper {facts.zookeeper} has cluster {facts.zookeeper_cluster_id}, "
-            f"the brokers are of {facts.cluster_id}"
+            f"the ZooKeeper {cluster.zookeeper} has cluster {cluster.zookeeper_cluster_id}, "
+            f"the brokers are of {cluster.cluster_id}"
         )
-    away = sorted({each.node for each in facts.brokers} - set(facts.registered))
+    away = sorted({each.node for each in cluster.brokers} - set(cluster.registered))
     if away:
-        return PROBLEM, f"brokers that are not registered in {facts.zookeeper}: {_some(away)}"
+        return PROBLEM, f"brokers that are not registered in {cluster.zookeeper}: {_some(away)}"
     migrating = [
         each.node
-        for each in facts.brokers
+        for each in cluster.brokers
         if each.settings.get("zookeeper.metadata.migration.enable") == "true"
     ]
-    if facts.is_migrating or migrating:
+    if cluster.is_migrating or migrating:
         return PROBLEM, "a migration to KRaft has begun; krust has no KRaft"
     return None
 
 
-def _versions(facts: ClusterFacts) -> Outcome:
-    old = [each.node for each in _kafkas(facts) if each.list_offsets < OLDEST_LIST_OFFSETS]
+def _versions(cluster: ClusterDescription) -> Outcome:
+    old = [each.node for each in _kafkas(cluster) if each.list_offsets < OLDEST_LIST_OFFSETS]
     if old:
         return PROBLEM, f"brokers older than Kafka 3.9, to be updated first: {_some(old)}"
-    spoken = {str(each.settings.get(PROTOCOL)) for each in _kafkas(facts)}
+    spoken = {str(each.settings.get(PROTOCOL)) for each in _kafkas(cluster)}
     if len(spoken) > 1:
         return PROBLEM, f"brokers differ in {PROTOCOL}: {_some(sorted(spoken))}"
     older = [each for each in spoken if not each.startswith(NEWEST_PROTOCOL)]
@@ -102,43 +102,43 @@ def _versions(facts: ClusterFacts) -> Outcome:
     return None
 
 
-def _features(facts: ClusterFacts) -> Outcome:
-    if facts.features:
-        named = (f"{name} {level}" for name, level in sorted(facts.features.items()))
+def _features(cluster: ClusterDescription) -> Outcome:
+    if cluster.features:
+        named = (f"{name} {level}" for name, level in sorted(cluster.features.items()))
         return PROBLEM, f"features are finalized that krust does not know: {_some(named)}"
     return None
 
 
-def _in_sync(facts: ClusterFacts) -> Outcome:
-    bad = [each for each in facts.partitions if each.words() not in ("", "moving")]
+def _in_sync(cluster: ClusterDescription) -> Outcome:
+    bad = [each for each in cluster.partitions if each.problem() not in ("", "moving")]
     if bad:
-        places = (f"{each.topic}:{each.partition} ({each.words()})" for each in bad)
+        places = (f"{each.topic}:{each.partition} ({each.problem()})" for each in bad)
         return PROBLEM, f"{counted(len(bad), 'partition')}: {_some(places)}"
     return None
 
 
-def _changes(facts: ClusterFacts) -> Outcome:
-    moving = [each for each in facts.partitions if each.adding or each.removing]
+def _changes(cluster: ClusterDescription) -> Outcome:
+    moving = [each for each in cluster.partitions if each.adding or each.removing]
     if moving:
         places = (f"{each.topic}:{each.partition}" for each in moving)
         return PROBLEM, f"partitions move: {_some(places)}"
-    if facts.deletions:
-        return PROBLEM, f"topics are being deleted: {_some(facts.deletions)}"
+    if cluster.deletions:
+        return PROBLEM, f"topics are being deleted: {_some(cluster.deletions)}"
     return None
 
 
-def _directories(facts: ClusterFacts) -> Outcome:
+def _directories(cluster: ClusterDescription) -> Outcome:
     bad = [
         f"broker {each.node} {directory.path}"
-        for each in facts.brokers
+        for each in cluster.brokers
         for directory in each.directories
         if directory.error_code
     ]
     return (PROBLEM, f"log directories are offline: {_some(bad)}") if bad else None
 
 
-def _redundancy(facts: ClusterFacts) -> Outcome:
-    alone = {each.topic for each in facts.partitions if len(each.replicas) < 2}
+def _redundancy(cluster: ClusterDescription) -> Outcome:
+    alone = {each.topic for each in cluster.partitions if len(each.replicas) < 2}
     if alone:
         return WARNING, (
             f"topics with one replica are away while their broker is replaced: "
@@ -146,7 +146,7 @@ def _redundancy(facts: ClusterFacts) -> Outcome:
         )
     tight = {
         each.topic
-        for each in facts.partitions
+        for each in cluster.partitions
         if each.min_isr is not None and each.min_isr >= len(each.replicas)
     }
     if tight:
@@ -157,21 +157,21 @@ def _redundancy(facts: ClusterFacts) -> Outcome:
     return None
 
 
-def _settings_of(facts: ClusterFacts, name: str, value: str) -> list[int]:
-    return [each.node for each in facts.brokers if each.settings.get(name) == value]
+def _settings_of(cluster: ClusterDescription, name: str, value: str) -> list[int]:
+    return [each.node for each in cluster.brokers if each.settings.get(name) == value]
 
 
-def _shutdown(facts: ClusterFacts) -> Outcome:
-    abrupt = _settings_of(facts, "controlled.shutdown.enable", "false")
+def _shutdown(cluster: ClusterDescription) -> Outcome:
+    abrupt = _settings_of(cluster, "controlled.shutdown.enable", "false")
     if abrupt:
         return WARNING, (
             "controlled.shutdown.enable is false, so writes wait for an election when these "
             f"brokers stop: {_some(abrupt)}"
         )
-    unclean = _settings_of(facts, "unclean.leader.election.enable", "true")
+    unclean = _settings_of(cluster, "unclean.leader.election.enable", "true")
     topics = [
         name
-        for name, settings in sorted(facts.topic_settings.items())
+        for name, settings in sorted(cluster.topic_settings.items())
         if settings.get("unclean.leader.election.enable") == "true"
     ]
     if unclean or topics:
@@ -183,44 +183,44 @@ def _shutdown(facts: ClusterFacts) -> Outcome:
     return None
 
 
-def _transactions(facts: ClusterFacts) -> Outcome:
-    if facts.transactional_ids:
+def _transactions(cluster: ClusterDescription) -> Outcome:
+    if cluster.transactional_ids:
         return PROBLEM, (
-            f"transactions are in use, and krust has none yet: {_some(facts.transactional_ids)}"
+            f"transactions are in use, and krust has none yet: {_some(cluster.transactional_ids)}"
         )
-    if facts.unread_transactions:
+    if cluster.unread_transactions:
         return PROBLEM, (
             "partitions of __transaction_state without a leader cannot be read: "
-            f"{_some(facts.unread_transactions)}"
+            f"{_some(cluster.unread_transactions)}"
         )
     return None
 
 
-def _access(facts: ClusterFacts) -> Outcome:
+def _access(cluster: ClusterDescription) -> Outcome:
     found = []
-    if facts.acls:
-        found.append(f"ACLs, which krust does not enforce: {_some(facts.acls)}")
-    if facts.scram_users or facts.delegation_tokens:
-        users = _some(facts.scram_users) or counted(facts.delegation_tokens, "delegation token")
+    if cluster.acls:
+        found.append(f"ACLs, which krust does not enforce: {_some(cluster.acls)}")
+    if cluster.scram_users or cluster.delegation_tokens:
+        users = _some(cluster.scram_users) or counted(cluster.delegation_tokens, "delegation token")
         found.append(f"logins, which krust does not have: {users}")
     return (PROBLEM, "; ".join(found)) if found else None
 
 
-def _listeners(facts: ClusterFacts) -> Outcome:
+def _listeners(cluster: ClusterDescription) -> Outcome:
     other = [
         f"broker {each.node} {listener} ({protocol})"
-        for each in facts.brokers
+        for each in cluster.brokers
         for listener, protocol, _ in each.endpoints
         if protocol != "PLAINTEXT"
     ]
     return (PROBLEM, f"krust serves PLAINTEXT alone: {_some(other)}") if other else None
 
 
-def _tiered(facts: ClusterFacts) -> Outcome:
-    brokers = _settings_of(facts, "remote.log.storage.system.enable", "true")
+def _tiered(cluster: ClusterDescription) -> Outcome:
+    brokers = _settings_of(cluster, "remote.log.storage.system.enable", "true")
     topics = [
         name
-        for name, settings in sorted(facts.topic_settings.items())
+        for name, settings in sorted(cluster.topic_settings.items())
         if settings.get("remote.storage.enable") == "true"
     ]
     if topics:
@@ -230,9 +230,9 @@ def _tiered(facts: ClusterFacts) -> Outcome:
     return None
 
 
-def _settings(facts: ClusterFacts) -> Outcome:
+def _settings(cluster: ClusterDescription) -> Outcome:
     refused, idle = set(), set()
-    for each in _kafkas(facts):
+    for each in _kafkas(cluster):
         for name in each.own - _HARMLESS:
             known = BROKER.get(name)
             if known is not None and each.settings.get(name) in (known.default, ""):
@@ -248,7 +248,7 @@ def _settings(facts: ClusterFacts) -> Outcome:
     return None
 
 
-_CHECKS: Sequence[tuple[str, Callable[[ClusterFacts], Outcome], str]] = (
+_CHECKS: Sequence[tuple[str, Callable[[ClusterDescription], Outcome], str]] = (
     ("brokers", _brokers, "all answer, and there is a controller"),
     ("ZooKeeper", _zookeeper, "the brokers are registered there"),
     ("versions", _versions, f"Kafka {NEWEST_PROTOCOL} or krust"),

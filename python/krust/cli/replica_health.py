@@ -103,8 +103,8 @@ class PartitionHealth(NamedTuple):
             "unavailable": self.is_unavailable,
         }
 
-    def words(self) -> str:
-        """The worst problem in words; "": there is none."""
+    def problem(self) -> str:
+        """The worst problem; "": there is none."""
         if self.is_unavailable:
             return "no leader"
         if self.is_under_min_isr:

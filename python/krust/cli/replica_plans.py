@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Replicas = tuple[int, ...]
 
 
-class Assignment(NamedTuple):
+class PartitionAssignment(NamedTuple):
     """The brokers of a partition now."""
 
     topic: str
@@ -50,7 +50,9 @@ class TooFewBrokersError(ValueError):
         super().__init__(f"a partition with {needed} replicas needs {needed} brokers of: {names}")
 
 
-def plan_replicas(partitions: Sequence[Assignment], targets: PlanTargets) -> list[Replicas]:
+def plan_replicas(
+    partitions: Sequence[PartitionAssignment], targets: PlanTargets
+) -> list[Replicas]:
     """The replicas that each partition should have, in the order given.
 
     raises  TooFewBrokersError
@@ -61,7 +63,7 @@ def plan_replicas(partitions: Sequence[Assignment], targets: PlanTargets) -> lis
 class _Plan:
     """The replicas of all partitions while they are decided."""
 
-    def __init__(self, partitions: Sequence[Assignment], targets: PlanTargets) -> None:
+    def __init__(self, partitions: Sequence[PartitionAssignment], targets: PlanTargets) -> None:
         self._partitions = partitions
         self._targets = targets
         racks = targets.brokers.values()
@@ -93,13 +95,13 @@ class _Plan:
         self._in_topic[self._partitions[index].topic, broker] -= 1
         return place
 
-    def _keep(self, each: Assignment) -> None:
+    def _keep(self, each: PartitionAssignment) -> None:
         self._replicas.append([])
         for broker in each.replicas:
             if broker in self._targets.brokers:
                 self._add(len(self._replicas) - 1, broker)
 
-    def _fit(self, index: int, each: Assignment) -> None:
+    def _fit(self, index: int, each: PartitionAssignment) -> None:
         """Bring a partition to its replication factor."""
         factor = len(each.replicas) if self._targets.factor is None else self._targets.factor
         replicas = self._replicas[index]
@@ -110,7 +112,7 @@ class _Plan:
                 raise TooFewBrokersError(factor, self._targets.live | set(replicas))
             self._add(index, self._emptiest(each.topic, replicas))
 
-    def _least_needed(self, each: Assignment, replicas: Sequence[int]) -> int:
+    def _least_needed(self, each: PartitionAssignment, replicas: Sequence[int]) -> int:
         """The replica to give up: out of sync, then on a rack with another, then on a full broker.
 
         The preferred leader stays if it is in sync.

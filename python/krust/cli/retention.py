@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from krust.cli import logfacts, output, plugins, session
+from krust.cli import log_files, output, plugins, session
 from krust.cli import options as shared
 from krust.config import RETENTION, rules
 from krust.controller.state import ControllerState, Topic
@@ -26,7 +26,7 @@ from krust.metadata.saved import peek
 from krust.plugins import parameters
 from krust.retention.core import dropped
 from krust.retention.policies import POLICIES
-from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
+from krust.retention.policy import Disk, ExpiryError, PartitionLog, Segment, validate
 from krust.runtime import identity
 from krust.runtime.metadata import FILE
 from krust.runtime.retention_rounds import DEFAULT, RetentionLimits, limits_of, policy_of
@@ -92,7 +92,7 @@ def check(
     usage = shutil.disk_usage(directory)
     disk = Disk(usage.free if free is None else free, usage.total)
     now_ms = time.time_ns() // 1_000_000
-    found = [topics.partition(path) for path in logfacts.partitions(directory)]
+    found = [topics.partition(path) for path in log_files.partitions(directory)]
     gone: dict[tuple[str, int], int] = {}
     for policy_name in dict.fromkeys(each.policy for each in found if each.ruled):
         ruled = [each.candidate for each in found if each.ruled and each.policy == policy_name]
@@ -129,7 +129,7 @@ def _row(found: PartitionPolicy, by_policy: int, now_ms: int) -> dict[str, objec
 class PartitionPolicy(NamedTuple):
     """A partition and its policy."""
 
-    candidate: Partition
+    candidate: PartitionLog
     policy: str | None
     """None: the core decides"""
     limits: RetentionLimits
@@ -165,15 +165,15 @@ class TopicSettings:
 
     def partition(self, path: Path) -> PartitionPolicy:
         """The partition in `path`, as a broker would describe it to a policy."""
-        name, _, number = logfacts.owner(path).rpartition("-")
+        name, _, number = log_files.owner(path).rpartition("-")
         topic = Topic(name, "", (), self._config(znodes.topic_config(name)))
         values = self._state.topic_values(topic)
         values |= {key: value for key, value in self._limits.items() if value is not None}
         limits = limits_of(values)
-        segments = _segments(logfacts.segments(path))
-        marks = logfacts.checkpoints(path)
+        segments = _segments(log_files.segments(path))
+        marks = log_files.checkpoints(path)
         high = marks["high_watermark"]
-        candidate = Partition(
+        candidate = PartitionLog(
             name,
             int(number),
             segments,
@@ -196,8 +196,8 @@ def _segments(files: list[Path]) -> tuple[Segment, ...]:
 def _segment(file: Path) -> Segment:
     """A segment. A damaged one is as old as its file, as for a broker."""
     end, newest = int(file.stem), -1
-    for batch in logfacts.batches(file):
-        if not logfacts.is_good(batch):
+    for batch in log_files.batches(file):
+        if not log_files.is_good(batch):
             newest = -1
             break
         end, newest = batch["last_offset"] + 1, max(newest, batch["max_timestamp"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.errors import KrustError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from krust.spark.recipe import Pipeline

@@ -1,7 +1,7 @@
 """Shared by client commands: a client with the options, and refusals as exceptions.
 
-`Many` runs many items with one connection and continues after an error. The exit code tells the
-result.
+`ItemResults` runs many items with one connection and continues after an error. The exit code tells
+the result: if all items failed, it is the code of the first error (`exits.py`).
 """
 
 from __future__ import annotations

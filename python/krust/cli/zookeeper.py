@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krust.cli import session
-from krust.cli.coordinator import DEAD, Group
+from krust.cli.coordinator import DEAD, GroupDescription
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import KrustError
 from krust.metadata import znodes
-from krust.metadata.contents import ConsumerMember
+from krust.metadata.contents import ConsumerRegistration
 from krust.metadata.ensemble import Ensemble
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ZooKeeperGroups:
                 found.append({**described, "protocol_type": "", "coordinator": None})
         return found
 
-    def describe(self, name: str) -> Group:
+    def describe(self, name: str) -> GroupDescription:
         """State and members with their partitions; DEAD: there is no such group."""
         there = name in self._tree.children(znodes.CONSUMERS)
         folder = znodes.consumer_members(name)
@@ -80,15 +80,17 @@ class ZooKeeperGroups:
             registered = None
             if node is not None:
                 registered = self._tree.decoded(
-                    f"{folder}/{each}", node.data, ConsumerMember.decode
+                    f"{folder}/{each}", node.data, ConsumerRegistration.decode
                 )
             member = {"member_id": each, "instance_id": None, "client_id": None, "host": None}
             topics = (
-                sorted(registered.subscription) if isinstance(registered, ConsumerMember) else None
+                sorted(registered.subscription)
+                if isinstance(registered, ConsumerRegistration)
+                else None
             )
             members.append({**member, "subscribed": topics, "rack": None, "assigned": owned[each]})
         state = self._state(ids) if there else DEAD
-        return Group(name, NOWHERE, state, "", "range", members, type=ZOOKEEPER)
+        return GroupDescription(name, NOWHERE, state, "", "range", members, type=ZOOKEEPER)
 
     def committed(self, name: str) -> dict[PartitionKey, int]:
         """All offsets of a group."""

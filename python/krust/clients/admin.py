@@ -27,7 +27,7 @@ from krust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from krust.clients.consumer import Place
+    from krust.clients.consumer import TopicPartitionLike
     from krust.clients.keywords import CommonSettings
 
 SETTINGS = options.COMMON
@@ -222,7 +222,7 @@ class Admin(Closing):
         _check(result, f"group {group_id!r}")
 
     def list_offsets(
-        self, moments: Mapping[Place, int | datetime | str]
+        self, moments: Mapping[TopicPartitionLike, int | datetime | str]
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time; None: there is none.
 

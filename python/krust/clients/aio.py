@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from krust._krust import ArrowBatch, Delivered, Record, _Headers
     from krust.clients.admin import Group
-    from krust.clients.consumer import Listener, Place
+    from krust.clients.consumer import Listener, TopicPartitionLike
     from krust.clients.keywords import CommonSettings, ConsumerSettings, ProducerSettings
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import KrustError
@@ -168,7 +168,7 @@ class AsyncConsumer:
         """As `Consumer.unsubscribe`."""
         await self._run(self.core.unsubscribe)
 
-    async def assign(self, partitions: Iterable[Place | tuple[str, int, int]]) -> None:
+    async def assign(self, partitions: Iterable[TopicPartitionLike | tuple[str, int, int]]) -> None:
         """As `Consumer.assign`."""
         await self._run(lambda: self.core.assign(partitions))
 
@@ -210,11 +210,13 @@ class AsyncConsumer:
             job.add_done_callback(go_back)
             raise
 
-    async def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartitionLike, int] | None = None) -> None:
         """As `Consumer.commit`."""
         await self._run(lambda: self.core.commit(offsets))
 
-    async def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    async def committed(
+        self, partitions: Iterable[TopicPartitionLike]
+    ) -> dict[TopicPartition, int]:
         """As `Consumer.committed`."""
         return await self._run(lambda: self.core.committed(partitions))
 
@@ -226,19 +228,19 @@ class AsyncConsumer:
         """As `Consumer.seek`."""
         await self._run(lambda: self.core.seek(topic, partition, offset))
 
-    async def seek_to_beginning(self, partitions: Iterable[Place] = ()) -> None:
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartitionLike] = ()) -> None:
         """As `Consumer.seek_to_beginning`."""
         await self._run(lambda: self.core.seek_to_beginning(partitions))
 
-    async def seek_to_end(self, partitions: Iterable[Place] = ()) -> None:
+    async def seek_to_end(self, partitions: Iterable[TopicPartitionLike] = ()) -> None:
         """As `Consumer.seek_to_end`."""
         await self._run(lambda: self.core.seek_to_end(partitions))
 
-    async def pause(self, partitions: Iterable[Place]) -> None:
+    async def pause(self, partitions: Iterable[TopicPartitionLike]) -> None:
         """As `Consumer.pause`."""
         await self._run(lambda: self.core.pause(partitions))
 
-    async def resume(self, partitions: Iterable[Place]) -> None:
+    async def resume(self, partitions: Iterable[TopicPartitionLike]) -> None:
         """As `Consumer.resume`."""
         await self._run(lambda: self.core.resume(partitions))
 
@@ -259,16 +261,20 @@ class AsyncConsumer:
         return await self._run(self.core.topics)
 
     async def offsets_for_times(
-        self, times: Mapping[Place, int]
+        self, times: Mapping[TopicPartitionLike, int]
     ) -> dict[TopicPartition, int | None]:
         """As `Consumer.offsets_for_times`."""
         return await self._run(lambda: self.core.offsets_for_times(times))
 
-    async def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartitionLike]
+    ) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""
         return await self._run(lambda: self.core.beginning_offsets(partitions))
 
-    async def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartitionLike]
+    ) -> dict[TopicPartition, int]:
         """As `Consumer.end_offsets`."""
         return await self._run(lambda: self.core.end_offsets(partitions))
 
@@ -456,7 +462,7 @@ class AsyncAdmin:
         await self._run(lambda: self.core.delete_group(group_id))
 
     async def list_offsets(
-        self, moments: Mapping[Place, int | datetime | str]
+        self, moments: Mapping[TopicPartitionLike, int | datetime | str]
     ) -> dict[TopicPartition, int | None]:
         """As `Admin.list_offsets`."""
         return await self._run(lambda: self.core.list_offsets(moments))

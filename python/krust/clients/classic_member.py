@@ -23,7 +23,7 @@ from krust.clients.membership import (
     partition_counts,
 )
 from krust.coordinator import consumer_protocol
-from krust.coordinator.assignors.spec import GroupSpec, MemberSpec, Topics, owners
+from krust.coordinator.assignors.assignor import GroupSpec, MemberSpec, Topics, owners
 from krust.coordinator.consumer_protocol import Assignment, Subscription, TopicPartition
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from krust._krust import ArrowBatch, Record
 
-    Place = tuple[str, int]
+    TopicPartitionLike = tuple[str, int]
     _Places = list[tuple[str, int, int]]
     Batch = TypeVar("Batch", list[Record], ArrowBatch)
     Listener = Callable[["Consumer", list[TopicPartition]], object]
@@ -147,7 +147,7 @@ class Consumer(Closing):
             with suppress(UnreachableError):  # without a request the session expires later
                 member.send_leave(self._committer)
 
-    def assign(self, partitions: Iterable[Place | tuple[str, int, int]]) -> None:
+    def assign(self, partitions: Iterable[TopicPartitionLike | tuple[str, int, int]]) -> None:
         """Read partitions without membership: (topic, partition) or (topic, partition, offset).
 
         Without an offset it begins at the commit of `group.id`, or as `auto.offset.reset` says.
@@ -205,7 +205,7 @@ class Consumer(Closing):
         """End the current or the next `poll`. Any thread may call it."""
         self._woken = True
 
-    def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartitionLike, int] | None = None) -> None:
         """Commit positions, or these offsets (of the next record to read), and wait for the answer.
 
         raises  KafkaError: the partitions are another member's, or the group rebalances
@@ -238,7 +238,7 @@ class Consumer(Closing):
                 if member is None or not stale or not member.wait_for_new_epoch(identity):
                     raise
 
-    def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartitionLike]) -> dict[TopicPartition, int]:
         """The group's committed offsets. Partitions without a commit are left out."""
         self._usable()
         if self._committer is None:
@@ -266,15 +266,15 @@ class Consumer(Closing):
         self._positions[place] = offset
         self._core.seek(topic, partition, offset)
 
-    def seek_to_beginning(self, partitions: Iterable[Place] = ()) -> None:
+    def seek_to_beginning(self, partitions: Iterable[TopicPartitionLike] = ()) -> None:
         """Continue at the first record of these partitions, or of all."""
         self._seek_all(partitions, _krust.EARLIEST)
 
-    def seek_to_end(self, partitions: Iterable[Place] = ()) -> None:
+    def seek_to_end(self, partitions: Iterable[TopicPartitionLike] = ()) -> None:
         """Continue at the end of these partitions, or of all."""
         self._seek_all(partitions, _krust.LATEST)
 
-    def pause(self, partitions: Iterable[Place]) -> None:
+    def pause(self, partitions: Iterable[TopicPartitionLike]) -> None:
         """Return no records of these partitions until `resume`. They stay assigned."""
         self._usable()
         places = [self._assigned_partition(*one) for one in partitions]
@@ -282,7 +282,7 @@ class Consumer(Closing):
         self._core.pause([(*place, self._positions[place]) for place in places])
         self._paused.update(places)
 
-    def resume(self, partitions: Iterable[Place]) -> None:
+    def resume(self, partitions: Iterable[TopicPartitionLike]) -> None:
         """Return records of these partitions again."""
         self._usable()
         places = [self._assigned_partition(*one) for one in partitions]
@@ -307,16 +307,20 @@ class Consumer(Closing):
         found = self._client.request("Metadata", {"topics": None})["topics"]
         return {topic["name"]: len(topic["partitions"]) for topic in found}
 
-    def offsets_for_times(self, times: Mapping[Place, int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(
+        self, times: Mapping[TopicPartitionLike, int]
+    ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time in ms since 1970; None: there is none."""
         found = self._offsets({TopicPartition(*place): at for place, at in times.items()})
         return {place: None if offset < 0 else offset for place, offset in found.items()}
 
-    def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartitionLike]
+    ) -> dict[TopicPartition, int]:
         """The offset of the first record of each partition."""
         return self._offsets({TopicPartition(*one): _krust.EARLIEST for one in partitions})
 
-    def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[TopicPartitionLike]) -> dict[TopicPartition, int]:
         """The end of each partition (read_committed: the end of the readable records)."""
         return self._offsets({TopicPartition(*one): _krust.LATEST for one in partitions})
 
@@ -480,7 +484,7 @@ class Consumer(Closing):
             self._positions.pop(place, None)
             self._paused.discard(place)
 
-    def _seek_all(self, partitions: Iterable[Place], when: int) -> None:
+    def _seek_all(self, partitions: Iterable[TopicPartitionLike], when: int) -> None:
         self._usable()
         places = [self._assigned_partition(*one) for one in partitions] or list(self._positions)
         for place, offset in self._offsets(dict.fromkeys(places, when)).items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.assignors.assignor import Assignor
 
     _Strategy = str | Assignor | type[Assignor]
 

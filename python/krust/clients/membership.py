@@ -29,7 +29,7 @@ from krust.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.assignors.assignor import Assignor
     from krust.coordinator.consumer_protocol import TopicPartition
 
 UNJOINED, LOST = "unjoined", "lost"

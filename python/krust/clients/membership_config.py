@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from krust.clients import options
 from krust.clients.coordinator_client import CoordinatorClient
 from krust.clients.membership import AssignmentStrategy, MembershipConfig
+from krust.coordinator.assignors.assignor import Assignor
 from krust.coordinator.assignors.find import ASSIGNORS
-from krust.coordinator.assignors.spec import Assignor
 from krust.errors import ConfigError
 from krust.plugins import FindError
 

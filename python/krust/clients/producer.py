@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from krust import _krust
 from krust.clients import options
 from krust.errors import KrustError, UnreachableError
-from krust.words import counted
+from krust.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -60,7 +60,7 @@ class LogOnDisk(NamedTuple):
     leader_epoch: int
     """the last one in the log; -1: none"""
     clean: bool
-    """whether whoever wrote it stopped cleanly"""
+    """whether the broker that wrote it stopped cleanly"""
 
 
 def adopt_at_start(state: ControllerState, on_disk: Sequence[LogOnDisk]) -> Steps:

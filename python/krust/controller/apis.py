@@ -18,7 +18,7 @@ from krust.controller import (
     client_quotas,
     configs,
     consumer_offsets,
-    leader_elections,
+    elect_leaders,
     log_dirs,
     producer_ids,
     reassignment,
@@ -301,7 +301,7 @@ _ROWS = (
     ),
     ControllerApi(
         "ElectLeaders",
-        leader_elections.elect,
+        elect_leaders.elect,
         _refuse_elections,
         writes=True,
         in_slices=True,

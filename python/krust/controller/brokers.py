@@ -23,7 +23,7 @@ from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ControllerState, LiveBroker, Partition, RespT, Topic, chunks
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, Broker
+from krust.metadata.contents import BadZnodeError, BrokerRegistration
 from krust.metadata.store import Children, Create, Node, Read, Refusal
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _add_registration(
     if broker == state.node_id and node.stat.owner != state.session:
         return
     try:
-        registered = Broker.decode(node.data)
+        registered = BrokerRegistration.decode(node.data)
     except BadZnodeError as error:
         state.fault(path, error)
         return

@@ -456,7 +456,7 @@ def _entries(
             why = "Client metrics subscription name must not be empty"
             raise RefusedError(Code.INVALID_REQUEST, why)
         entries = [
-            _entry_without_table(key, *facts, DEFAULT) for key, facts in _METRICS_DEFAULTS.items()
+            _entry_without_table(key, *metric, DEFAULT) for key, metric in _METRICS_DEFAULTS.items()
         ]
     else:
         raise RefusedError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, Controller, number
+from krust.metadata.contents import BadZnodeError, ControllerRegistration, number
 from krust.metadata.store import Create, Exists, Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[L
         epoch, version = known  # an answer may be so late that others were elected since
         (done,) = yield [
             [
-                Create(znodes.CONTROLLER, Controller(state.node_id, now_ms).encode(), True),
+                Create(
+                    znodes.CONTROLLER, ControllerRegistration(state.node_id, now_ms).encode(), True
+                ),
                 SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
             ]
         ]
@@ -93,7 +95,7 @@ def _epoch_of(state: ControllerState, node: object) -> tuple[int, int] | None:
 def _controller_id(state: ControllerState, holder: Node) -> int:
     """The controller's broker id; -1: the node is not legal."""
     try:
-        return Controller.decode(holder.data).broker
+        return ControllerRegistration.decode(holder.data).broker
     except BadZnodeError as error:
         state.fault(znodes.CONTROLLER, error)
         return -1

@@ -23,7 +23,7 @@ from krust.controller.state import ConfigEntity, ControllerState, Partition, Ref
 from krust.controller.topic_plans import check_name
 from krust.errors import ConfigError
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, BadZnodeError, EntityConfig, PartitionState
+from krust.metadata.contents import BadZnodeError, EntityConfig, PartitionState, TopicAssignment
 from krust.metadata.store import Children, Node, Read
 from krust.settings import BROKER, TOPIC
 
@@ -41,7 +41,7 @@ class _TopicZnodes(NamedTuple):
     """The topic's own nodes, before the states of its partitions are read."""
 
     name: str
-    assignment: Assignment
+    assignment: TopicAssignment
     version: int
     entity: ConfigEntity
 
@@ -164,7 +164,7 @@ def _topic(
         if node is None:
             return None
         check_name(name)
-        assignment = Assignment.decode(node.data)
+        assignment = TopicAssignment.decode(node.data)
     except (BadZnodeError, RefusedError, store_reads.UnreadableError) as error:
         _damage(state, name, path, error)
         return None
@@ -214,12 +214,12 @@ def _partition(
         return Partition(replicas, -1, 0, replicas, -1)
     version = node.stat.version
     try:
-        facts = PartitionState.decode(node.data)
+        partition = PartitionState.decode(node.data)
     except BadZnodeError as error:
         state.fault(path, error)
         return Partition(replicas, -1, 0, (), version)
-    found = Partition(replicas, facts.leader, facts.leader_epoch, facts.isr, version)
-    return found._replace(elr=facts.elr, lossy=facts.lossy)
+    found = Partition(replicas, partition.leader, partition.leader_epoch, partition.isr, version)
+    return found._replace(elr=partition.elr, lossy=partition.lossy)
 
 
 def _of_topic(state: ControllerState, path: str, result: Result) -> ConfigEntity:

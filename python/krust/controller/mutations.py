@@ -31,7 +31,7 @@ class Charge:
 
     def __init__(self, state: ControllerState, request: Request[Any]) -> None:
         self.throttle_time_ms = 0
-        """how long the client is told to wait"""
+        """how long the client must wait"""
         self._held = None
         if not state.quotas:
             return

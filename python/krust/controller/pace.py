@@ -20,7 +20,7 @@ PAUSE: list[list[Operation]] = []
 """yielded by a policy that pauses; compared by identity, because no writes are an empty list too"""
 
 SLICE = 200
-"""the parts of a slice; at most 2 ms"""
+"""the parts of a slice; they were measured to take at most 2 ms"""
 
 WRITE = 40
 """the parts of a transaction that is committed alone: it syncs the disk"""

@@ -5,7 +5,7 @@ After each opening of logs the core reports what they contain (`Server.recovered
 - Producer ids: the next block begins above every id in a log, whichever broker allocates it.
 - Leader epochs: a partition's epoch is at least the newest epoch of its log. `adoption.py` reads
   `leader-epoch-checkpoint`. Batches may contain a newer one after a crash or without that file.
-Other facts on disk need nothing here. Topic ids are in `partition.metadata` (`adoption.py` checks
+Nothing else on disk needs this. Topic ids are in `partition.metadata` (`adoption.py` checks
 them), the cluster id and the broker id in `meta.properties`. Offsets, committed offsets and group
 generations are read from the logs. Broker and controller epochs are not on disk.
 If another broker is the controller, only that one raises epochs. This broker then logs a warning

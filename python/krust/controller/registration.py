@@ -23,7 +23,7 @@ from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import (
     BadZnodeError,
-    Broker,
+    BrokerRegistration,
     ClusterId,
     Endpoint,
     Features,
@@ -55,7 +55,7 @@ class Registration(NamedTuple):
         for name, host, port in self.endpoints:
             by_name.setdefault(name, Endpoint(name, "PLAINTEXT", host, port))
         endpoints = tuple(by_name.values())
-        return Broker(endpoints, self.rack, self.now_ms, kept_epoch=kept_epoch).encode()
+        return BrokerRegistration(endpoints, self.rack, self.now_ms, kept_epoch=kept_epoch).encode()
 
 
 def advertised(
@@ -121,7 +121,7 @@ def create_cluster(state: ControllerState, cluster_id: str) -> Steps:
         state.cluster_id = ClusterId.decode(node.data if isinstance(node, Node) else b"").id
     except BadZnodeError as error:
         raise ServerError(
-            f"{path_of_id} holds no cluster id: {error}", hint="remove that node, or mend it"
+            f"{path_of_id} holds no cluster id: {error}", hint="remove that node, or fix it"
         ) from None
 
 
@@ -209,7 +209,7 @@ def _check_own(state: ControllerState, node: Node) -> None:
 
 def _address_of(node: Node) -> str:
     try:
-        at = Broker.decode(node.data).endpoints[0]
+        at = BrokerRegistration.decode(node.data).endpoints[0]
     except BadZnodeError:
         return "something that is no broker"
     return f"the one at {at.host}:{at.port}"

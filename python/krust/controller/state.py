@@ -19,7 +19,7 @@ from krust.controller.pace import PAUSE
 from krust.controller.quotas import Buckets
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, PartitionState
+from krust.metadata.contents import PartitionState, TopicAssignment
 from krust.metadata.store import (
     LARGEST,
     Check,
@@ -179,10 +179,10 @@ class Topic(NamedTuple):
     """of its assignment znode"""
     config_version: int = 0
 
-    def assignment(self) -> Assignment:
+    def assignment(self) -> TopicAssignment:
         """The contents of its znode."""
         parts = list(enumerate(self.partitions))
-        return Assignment(
+        return TopicAssignment(
             tuple(each.replicas for each in self.partitions),
             self.id,
             tuple((index, each.adding) for index, each in parts if each.adding),

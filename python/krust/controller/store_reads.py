@@ -1,6 +1,6 @@
 """Reads of nodes from the store, their results, and the errors of those that failed.
 
-A store takes no list above `LARGEST` bytes, neither of reads nor of writes. `read_many` splits a
+A store takes no list of reads or writes above `LARGEST` bytes. `read_many` splits a
 list of reads, such as one read for each partition of a topic.
 ServerError: the store is not available; the caller stops reading. UnreadableError: only this node
 cannot be read, and the caller may continue without it.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from krust.coordinator.assignors.spec import GroupSpec, MemberSpec
+from krust.coordinator.assignors.assignor import GroupSpec, MemberSpec
 from krust.coordinator.consumer_protocol import (
     Assignment,
     Subscription,
@@ -27,7 +27,7 @@ from krust.coordinator.consumer_protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from krust.coordinator.assignors.spec import GroupAssignment
+    from krust.coordinator.assignors.assignor import GroupAssignment
     from krust.coordinator.events import AssignCall
 
 EAGER_PROTOCOLS = frozenset({"range", "roundrobin", "sticky"})

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.coordinator import replies
-from krust.coordinator.classic_member import JoinRequest, Member
+from krust.coordinator.classic_member import ClassicMember, JoinRequest
 from krust.coordinator.classic_rebalance import ClassicRebalance
 from krust.coordinator.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from krust.errors import Code
@@ -156,7 +156,7 @@ class ClassicGroup(ClassicRebalance):
         else:
             self._add_new(turn, request, member_id)
 
-    def _rejoin(self, turn: Turn, request: JoinRequest, member: Member) -> None:
+    def _rejoin(self, turn: Turn, request: JoinRequest, member: ClassicMember) -> None:
         """A known member joins again."""
         unchanged = member.has_same_metadata(request.protocols, self.protocol)
         is_leader = member.id == self.leader
@@ -181,7 +181,7 @@ class ClassicGroup(ClassicRebalance):
             self._member_added_in_delay = True
         if not self.members:
             self.protocol_type = request.protocol_type
-        member = Member(
+        member = ClassicMember(
             member_id,
             request.instance_id,
             request.client_id,
@@ -198,7 +198,7 @@ class ClassicGroup(ClassicRebalance):
         self._delay_join(turn, member, request)
         self._rebalance(turn, member_id, request, f"member {member_id} joined")
 
-    def _update(self, turn: Turn, member: Member, request: JoinRequest) -> None:
+    def _update(self, turn: Turn, member: ClassicMember, request: JoinRequest) -> None:
         """Take over the request of a known member."""
         before = (member.connection, member.session_timeout_ms)
         if member.protocols != request.protocols:
@@ -210,7 +210,7 @@ class ClassicGroup(ClassicRebalance):
         if before != (member.connection, member.session_timeout_ms):
             turn.dirty[self.id] = None
 
-    def _delay_join(self, turn: Turn, member: Member, request: JoinRequest) -> None:
+    def _delay_join(self, turn: Turn, member: ClassicMember, request: JoinRequest) -> None:
         """Delay the response. An earlier join of the same member is refused now."""
         if member.join is None:
             self.awaiting_join += 1
@@ -221,7 +221,7 @@ class ClassicGroup(ClassicRebalance):
         member.suspected = False
 
     def _replace_static(
-        self, turn: Turn, request: JoinRequest, old: Member, member_id: str
+        self, turn: Turn, request: JoinRequest, old: ClassicMember, member_id: str
     ) -> None:
         """A static member is back without its member id. It replaces the old member, whose waiting
         requests are fenced.
@@ -232,7 +232,7 @@ class ClassicGroup(ClassicRebalance):
         if old.sync is not None:
             self._end_sync(turn, old, replies.sync_refusal(Code.FENCED_INSTANCE_ID))
         self.remove_member(old)
-        member = Member(
+        member = ClassicMember(
             member_id,
             request.instance_id,
             request.client_id,

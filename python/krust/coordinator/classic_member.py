@@ -89,7 +89,7 @@ class JoinRequest:
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicMember:
     """A member of the group. It waits for at most one join and one sync at a time."""
 
     id: str

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from krust.coordinator import replies
-from krust.coordinator.classic_member import Member
+from krust.coordinator.classic_member import ClassicMember
 from krust.coordinator.consumer_protocol import PROTOCOL_TYPE, read_subscription
 from krust.coordinator.history import History
 from krust.coordinator.states import EMPTY, STABLE
@@ -44,7 +44,7 @@ class ClassicGroupMembers:
         self.protocol_type = ""
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}
         self.pending: dict[str, int] = {}
         """member id -> when it expires"""
@@ -59,7 +59,7 @@ class ClassicGroupMembers:
         self.issued_generation = 0
         """the last generation that may have been given out before a restart"""
 
-    def add_member(self, member: Member) -> None:
+    def add_member(self, member: ClassicMember) -> None:
         """Add a member; the first one becomes the leader."""
         self.members[member.id] = member
         self._count_member(member, 1)
@@ -68,7 +68,7 @@ class ClassicGroupMembers:
         if self.leader is None:
             self.leader = member.id
 
-    def remove_member(self, member: Member) -> None:
+    def remove_member(self, member: ClassicMember) -> None:
         """Remove a member; if it was the leader, the oldest of the others becomes the leader."""
         del self.members[member.id]
         self.unsynced.discard(member.id)
@@ -90,7 +90,7 @@ class ClassicGroupMembers:
             member.assignment = given.get(member.id, b"")
             self.assignment_bytes += len(member.assignment)
 
-    def _count_member(self, member: Member, by: int) -> None:
+    def _count_member(self, member: ClassicMember, by: int) -> None:
         self.protocol_bytes += by * member.size()
         for name in member.names():
             self.supported[name] += by
@@ -182,7 +182,7 @@ class ClassicGroupMembers:
 
     def joined(
         self,
-        member: Member,
+        member: ClassicMember,
         *,
         with_members: bool,
         leader: str | None = None,
@@ -199,7 +199,7 @@ class ClassicGroupMembers:
             skip_assignment=skip_assignment,
         )
 
-    def synced(self, member: Member) -> SyncGroupResponse:
+    def synced(self, member: ClassicMember) -> SyncGroupResponse:
         """The response to a sync."""
         return replies.sync_response(self.protocol_type, self.protocol, member.assignment)
 
@@ -274,7 +274,7 @@ class ClassicGroupMembers:
         group.protocol_type = value["protocol_type"]
         group.protocol = value["protocol"]
         for each in value["members"]:
-            member = Member(
+            member = ClassicMember(
                 each["member_id"],
                 each["group_instance_id"],
                 each["client_id"],

@@ -40,7 +40,7 @@ from krust.errors import Code
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from krust.coordinator.classic_member import JoinRequest, Member, Turn
+    from krust.coordinator.classic_member import ClassicMember, JoinRequest, Turn
     from krust.coordinator.events import Assigned
     from krust.messages import Message
     from krust.messages.join_group import JoinGroupResponse
@@ -170,7 +170,7 @@ class ClassicRebalance(ClassicGroupMembers):
                 return True
         return False
 
-    def _remove(self, turn: Turn, member: Member, why: str) -> None:
+    def _remove(self, turn: Turn, member: ClassicMember, why: str) -> None:
         """Remove a member. Its waiting requests are refused so that it can join again."""
         self.history.add_reason(member.id, why, turn.now_ms)
         if member.join is not None:
@@ -315,14 +315,14 @@ class ClassicRebalance(ClassicGroupMembers):
         """Answer a request."""
         turn.out.replies.append((ticket, reply, (self.id,)))
 
-    def _end_join(self, turn: Turn, member: Member, reply: JoinGroupResponse) -> None:
+    def _end_join(self, turn: Turn, member: ClassicMember, reply: JoinGroupResponse) -> None:
         if member.join is not None:
             self.answer(turn, member.join, reply)
             member.join = member.join_expires_ms = None
             member.restart_session, member.suspected = True, False
             self.awaiting_join -= 1
 
-    def _end_sync(self, turn: Turn, member: Member, reply: SyncGroupResponse) -> None:
+    def _end_sync(self, turn: Turn, member: ClassicMember, reply: SyncGroupResponse) -> None:
         if member.sync is not None:
             self.answer(turn, member.sync, reply)
             member.sync = None

@@ -62,7 +62,7 @@ def read_subscription(data: bytes) -> Subscription:
 
     raises  ValueError: cut short, an impossible count, text that is no UTF-8, a negative version
     """
-    reader = _Reader(data, "subscription")
+    reader = _ByteReader(data, "subscription")
     version = reader.version()
     topics = tuple(reader.text() for _ in range(reader.count(2, "topics")))
     user_data = reader.blob()
@@ -79,7 +79,7 @@ def read_assignment(data: bytes) -> Assignment:
     """
     if not data:
         return Assignment(())
-    reader = _Reader(data, "assignment")
+    reader = _ByteReader(data, "assignment")
     version = reader.version()
     return Assignment(reader.partitions(), reader.blob(), version)
 
@@ -112,7 +112,7 @@ def write_assignment(assignment: Assignment) -> bytes:
     return head + b"".join(_partitions(assignment.partitions)) + _blob(assignment.user_data)
 
 
-class _Reader:
+class _ByteReader:
     """A cursor over bytes from a client."""
 
     def __init__(self, data: bytes, what: str) -> None:

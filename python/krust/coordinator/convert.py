@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.coordinator.classic_group import ClassicGroup
-from krust.coordinator.classic_member import Member as ClassicMember
+from krust.coordinator.classic_member import ClassicMember as ClassicMember
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import ConsumerGroup
-from krust.coordinator.consumer.member import ClassicProtocols, Member
+from krust.coordinator.consumer.member import ClassicProtocols, ConsumerMember
 from krust.coordinator.consumer.target import topics_hash, with_topic_ids, with_topic_names
 from krust.coordinator.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -119,13 +119,13 @@ def downgrade(turn: Turn, group: ConsumerGroup, why: str) -> ClassicGroup:
 
 def _member(
     each: ClassicMember, group: ClassicGroup, assignment: bytes, settings: GroupSettings
-) -> Member:
+) -> ConsumerMember:
     """A classic member as a member of a consumer group."""
     subscription = _subscription_of(each, group)
     assignment_before = read_assignment(assignment)
     if assignment_before.user_data and group.protocol not in PLAIN_PROTOCOLS:
         raise ValueError("its assignor's own data would be lost")
-    return Member(
+    return ConsumerMember(
         each.id,
         instance_id=each.instance_id,
         rack=subscription.rack,
@@ -158,7 +158,7 @@ def _subscription_of(each: ClassicMember, group: ClassicGroup) -> Subscription:
     return read_subscription(each.metadata(group.protocol) or each.protocols[0][1])
 
 
-def _classic_member(member: Member, settings: GroupSettings) -> ClassicMember:
+def _classic_member(member: ConsumerMember, settings: GroupSettings) -> ClassicMember:
     """A member of a consumer group as a classic member."""
     classic = member.classic
     if classic is None:

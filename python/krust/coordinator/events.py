@@ -17,7 +17,7 @@ from krust.messages import Message, RequestContext
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from krust.coordinator.assignors.spec import GroupSpec
+    from krust.coordinator.assignors.assignor import GroupSpec
     from krust.coordinator.snapshots import GroupSnapshot
     from krust.messages.group_metadata_value import GroupMetadataValue
 

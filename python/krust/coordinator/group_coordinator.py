@@ -113,7 +113,7 @@ class GroupCoordinator(GroupTable):
         """
         failed = set(group_ids)
         waited = [each for each in unsent if not failed.isdisjoint(each[2])]
-        out = Outcome(replies=[replies.without_failed(each, failed) for each in waited])
+        out = Outcome(replies=[replies.refuse_failed(each, failed) for each in waited])
         for group_id in sorted(failed):
             out.replies += self._unload(group_id, now_ms)
         out.wake_at_ms = self._next_due()

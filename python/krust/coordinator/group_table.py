@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.events import GroupSettings, Reply
-    from krust.coordinator.history import Rebalance
+    from krust.coordinator.history import RebalanceRecord
 
 RELOAD_RETRY_MS = 10_000
 """A group that was dropped and not replayed for so long is asked for again."""
@@ -47,7 +47,7 @@ class GroupTable:
         self._dirty: dict[str, None] = {}
         """groups whose snapshot has to be published"""
 
-    def history(self, group_id: str) -> list[Rebalance]:
+    def history(self, group_id: str) -> list[RebalanceRecord]:
         """The last rebalances of a group, oldest first."""
         group = self._groups.get(group_id)
         return group.history.rebalances() if group is not None else []
@@ -176,7 +176,7 @@ class GroupTable:
         asked: int = 0,
     ) -> None:
         """Drop a group whose step failed halfway, because its state cannot be trusted."""
-        owed = [replies.without_failed(each, {group_id}) for each in undone]
+        owed = [replies.refuse_failed(each, {group_id}) for each in undone]
         if group_id in self._groups:
             owed += self._unload(group_id, turn.now_ms)
             turn.out.reload.append(group_id)

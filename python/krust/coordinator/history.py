@@ -28,7 +28,7 @@ _log = logging.getLogger("krust.groups")
 
 
 @dataclass(slots=True)
-class Rebalance:
+class RebalanceRecord:
     """One rebalance, from the first reason to the stored assignment."""
 
     started_ms: int
@@ -66,13 +66,13 @@ class History:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        self.current: Rebalance | None = None
-        self._rebalances: deque[Rebalance] = deque(maxlen=MAX_REBALANCES)
+        self.current: RebalanceRecord | None = None
+        self._rebalances: deque[RebalanceRecord] = deque(maxlen=MAX_REBALANCES)
 
     def add_reason(self, member_id: str, why: str, now_ms: int) -> None:
         """Add a reason to the current rebalance, or to the next one once the joins are answered."""
         if self.current is None or self.current.generation is not None:
-            self.current = Rebalance(now_ms)
+            self.current = RebalanceRecord(now_ms)
             self._rebalances.append(self.current)
         if len(self.current.reasons) < MAX_REASONS:
             self.current.reasons.append((member_id, why[:REASON_CHARS]))
@@ -87,7 +87,7 @@ class History:
             if _log.isEnabledFor(logging.INFO):
                 _log.info("%s", self._line(self.current))
 
-    def _line(self, made: Rebalance) -> str:
+    def _line(self, made: RebalanceRecord) -> str:
         """The line for the log. Clients give reasons, which may have any characters."""
         why = "; ".join(f"{who} {text}".strip() for who, text in made.reasons[:LOGGED_REASONS])
         more = made.unlisted_reasons + len(made.reasons[LOGGED_REASONS:])
@@ -114,6 +114,6 @@ class History:
         """All rebalances as a response has them, oldest first."""
         return [each.as_message() for each in self._rebalances]
 
-    def rebalances(self) -> list[Rebalance]:
+    def rebalances(self) -> list[RebalanceRecord]:
         """Oldest first."""
         return list(self._rebalances)

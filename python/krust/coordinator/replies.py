@@ -159,14 +159,14 @@ def refusal(event: Event[Message], code: Code) -> Message:
     return {"throttle_time_ms": 0, "error_code": code, "members": []}
 
 
-def without_failed(reply: Reply, failed_groups: Container[str]) -> Reply:
-    """A reply after the append for some of its groups failed. It waits for the other groups."""
+def refuse_failed(reply: Reply, failed_groups: Container[str]) -> Reply:
+    """Refuse the groups of a reply whose append failed. The reply waits for its other groups."""
     ticket, response, groups = reply
     rest = tuple(each for each in groups if each not in failed_groups)
-    return ticket, _refuse_failed(response, failed_groups), rest
+    return ticket, _with_refusals(response, failed_groups), rest
 
 
-def _refuse_failed(response: Message, failed_groups: Container[str]) -> Message:
+def _with_refusals(response: Message, failed_groups: Container[str]) -> Message:
     """A response of any API, with a refusal for the groups whose append failed."""
     code = Code.COORDINATOR_NOT_AVAILABLE
     if "generation_id" in response:

@@ -38,10 +38,10 @@ def schema(text: str) -> pa.Schema:
     """Parse columns. ConfigError: invalid, with the position."""
     import pyarrow as pa
 
-    words = _Words(text)
-    columns = words.fields("")
-    if not columns or words.peek() is not None:
-        raise words.error("a column: `name type, name type`")
+    tokens = _Tokens(text)
+    columns = tokens.fields("")
+    if not columns or tokens.peek() is not None:
+        raise tokens.error("a column: `name type, name type`")
     names = [column.name.lower() for column in columns]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -49,7 +49,7 @@ def schema(text: str) -> pa.Schema:
     return pa.schema(columns)
 
 
-class _Words:
+class _Tokens:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, BadZnodeError, ClusterId, number
+from krust.metadata.contents import BadZnodeError, ClusterId, TopicAssignment, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,14 +37,14 @@ class ClusterTree(NamedTuple):
         data = self.nodes.get(znodes.CONTROLLER_EPOCH)
         return 0 if data is None else number(data)
 
-    def topics(self) -> dict[str, Assignment]:
+    def topics(self) -> dict[str, TopicAssignment]:
         """The topics that can be read."""
         found = {}
         for path, data in self.nodes.items():
             parent, _, name = path.rpartition("/")
             if parent == znodes.TOPICS:
                 try:
-                    found[name] = Assignment.decode(data)
+                    found[name] = TopicAssignment.decode(data)
                 except BadZnodeError:
                     continue
         return found

@@ -55,7 +55,7 @@ class ClusterId(NamedTuple):
         return ClusterId(fields.filled("id"))
 
 
-class Controller(NamedTuple):
+class ControllerRegistration(NamedTuple):
     """`/controller`: the controller, and since when."""
 
     broker: int
@@ -67,11 +67,11 @@ class Controller(NamedTuple):
         return _encode({**head, "kraftControllerEpoch": -1})
 
     @staticmethod
-    def decode(data: bytes) -> Controller:
+    def decode(data: bytes) -> ControllerRegistration:
         """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1, 2)
-        return Controller(fields.broker("brokerid"), fields.long_text("timestamp", 0))
+        return ControllerRegistration(fields.broker("brokerid"), fields.long_text("timestamp", 0))
 
 
 class Endpoint(NamedTuple):
@@ -83,7 +83,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class Broker(NamedTuple):
+class BrokerRegistration(NamedTuple):
     """`/brokers/ids/N`; versions 1 to 5 are read, 5 is written.
 
     features    of which versions, from and to
@@ -123,7 +123,7 @@ class Broker(NamedTuple):
         return _encode({**({"rack": self.rack} if self.rack else {}), **fields, **own})
 
     @staticmethod
-    def decode(data: bytes) -> Broker:
+    def decode(data: bytes) -> BrokerRegistration:
         """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         version = fields.version(1, 2, 3, 4, 5)
@@ -147,10 +147,10 @@ class Broker(NamedTuple):
         if fields.has(_OWN):
             own = _Fields.of(fields.value(_OWN))
             kept = _bounded(own.value("kept_epoch", -1), "kept_epoch", _LONG)
-        return Broker(endpoints, rack or None, stamp, tuple(features), jmx_port, kept)
+        return BrokerRegistration(endpoints, rack or None, stamp, tuple(features), jmx_port, kept)
 
 
-class Assignment(NamedTuple):
+class TopicAssignment(NamedTuple):
     """`/brokers/topics/T`: a topic's id and replicas, by partition; versions 1 to 3."""
 
     replicas: tuple[tuple[int, ...], ...]
@@ -172,7 +172,7 @@ class Assignment(NamedTuple):
         return _encode({**fields, "version": 3})
 
     @staticmethod
-    def decode(data: bytes) -> Assignment:
+    def decode(data: bytes) -> TopicAssignment:
         """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1, 2, 3)
@@ -191,7 +191,7 @@ class Assignment(NamedTuple):
         topic_id = fields.text("topic_id") if fields.has("topic_id") else NO_ID
         if topic_id != NO_ID and _ID.match(topic_id) is None:
             raise BadZnodeError(f"{topic_id[:40]!r} is no topic id")
-        return Assignment(replicas, topic_id, changes[0], changes[1])
+        return TopicAssignment(replicas, topic_id, changes[0], changes[1])
 
 
 class PartitionState(NamedTuple):
@@ -398,7 +398,7 @@ class LogDirEvent(NamedTuple):
         return LogDirEvent(fields.broker("broker"))
 
 
-class ConsumerMember(NamedTuple):
+class ConsumerRegistration(NamedTuple):
     """`/consumers/G/ids/ID`: the topics of an old consumer, and its threads for each.
 
     subscription   topic or pattern -> threads
@@ -415,7 +415,7 @@ class ConsumerMember(NamedTuple):
         return _encode({**head, "timestamp": str(self.timestamp_ms)})
 
     @staticmethod
-    def decode(data: bytes) -> ConsumerMember:
+    def decode(data: bytes) -> ConsumerRegistration:
         """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1)
@@ -424,7 +424,7 @@ class ConsumerMember(NamedTuple):
         if pattern not in ("static", "white_list", "black_list"):
             raise BadZnodeError(f"pattern is {pattern[:100]!r}")
         subscription = {name: _whole(count, name) for name, count in counts.items()}
-        return ConsumerMember(subscription, pattern, fields.long_text("timestamp", 0))
+        return ConsumerRegistration(subscription, pattern, fields.long_text("timestamp", 0))
 
 
 def number(data: bytes) -> int:

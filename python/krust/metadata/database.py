@@ -148,7 +148,7 @@ def read(path: Path) -> tuple[Database, TreeContents]:
         raise BadDatabaseError(f"it cannot be read: {error}") from None
 
 
-def set_aside(path: Path) -> None:
+def rename_damaged(path: Path) -> None:
     """Rename the file and sqlite's files beside it. They replace earlier ones of that name."""
     for end in _SIDE_FILES:
         part = path.with_name(f"{path.name}{end}")

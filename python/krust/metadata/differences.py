@@ -18,11 +18,11 @@ from zlib import crc32
 from krust.metadata import znodes
 from krust.metadata.contents import (
     ASSUMED,
-    Assignment,
     BadZnodeError,
     EntityConfig,
     PartitionState,
     ProducerIds,
+    TopicAssignment,
 )
 
 if TYPE_CHECKING:
@@ -164,8 +164,8 @@ def _same(path: str, old: bytes, new: bytes) -> bool:
         return settings == _settings(path, new)
     topic = _TOPIC.fullmatch(path)
     if topic is not None and topic[2] is None:
-        assignment = _read(Assignment.decode, old)
-        return assignment is not None and assignment == _read(Assignment.decode, new)
+        assignment = _read(TopicAssignment.decode, old)
+        return assignment is not None and assignment == _read(TopicAssignment.decode, new)
     return False
 
 

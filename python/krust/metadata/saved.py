@@ -189,7 +189,7 @@ class SavedTree:
                 if source.fault == BLANK:
                     database.remove(self._path)
                 else:
-                    database.set_aside(self._path)
+                    database.rename_damaged(self._path)
                 self._database = database.create(self._path, contents)
             except (UnwritableError, OSError) as error:
                 raise ServerError(

@@ -73,7 +73,7 @@ def obstacle(source: ClusterTree, target: ClusterTree, *, force: bool) -> tuple[
         ours, theirs = source.cluster_id, target.cluster_id
         newer = target.epoch - source.epoch
     except BadZnodeError as error:
-        return f"the id or the epoch of a cluster cannot be read: {error}", "mend that node"
+        return f"the id or the epoch of a cluster cannot be read: {error}", "fix that node"
     if ours is None:
         return (
             f"there is no cluster in {source.name}",

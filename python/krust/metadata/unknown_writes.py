@@ -44,7 +44,7 @@ class UnansweredWrites(NamedTuple):
 
 
 def find_answer(lost: UnansweredWrites, now: Mapping[str, Result]) -> tuple[Result, ...]:
-    """The lost answer; NO_SESSION: the list was not made; UNKNOWN: the tree does not show it.
+    """The lost answer; NO_SESSION: nothing was written; UNKNOWN: the tree does not show it.
 
     now   path -> Node or NO_NODE, as read now
     """

@@ -176,7 +176,7 @@ class ZooKeeperStore:
             except exceptions.KazooException as error:
                 raise ServerError(
                     f"the chroot {self._root} cannot be made in ZooKeeper: {error!r}",
-                    hint="make it by hand, or mend its access list",
+                    hint="make it by hand, or fix its access list",
                 ) from None
         self._heard = self._asked_at = self._clock()
 

@@ -87,7 +87,7 @@ def connect(made: Any, seconds: float) -> None:
     except KazooTimeoutError:
         raise ServerError(
             f"no ZooKeeper answers at {hosts} within {seconds:g} s",
-            hint="start it, or mend zookeeper.connect",
+            hint="start it, or fix zookeeper.connect",
         ) from None
     try:
         made.exists("/")

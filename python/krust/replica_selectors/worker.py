@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust import plugin_process
-from krust.replica_selectors.spec import SELECTORS, validate
+from krust.replica_selectors.selector import SELECTORS, validate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from krust.replica_selectors.spec import ReplicaSelector, Selection
+    from krust.replica_selectors.selector import ReplicaSelector, Selection
 
 
 def main(place: str, seconds: float) -> None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from krust.retention.spec import Partition, Segment
+    from krust.retention.policy import PartitionLog, Segment
 
 
-def dropped(partition: Partition, log_start: int, now_ms: int, *, deletes: bool) -> int:
+def dropped(partition: PartitionLog, log_start: int, now_ms: int, *, deletes: bool) -> int:
     """The number of the oldest segments that the core deletes now.
 
     deletes  whether `cleanup.policy` has `delete` and no policy decides for the topic

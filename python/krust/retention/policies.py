@@ -14,7 +14,7 @@ from krust.plugins import RETENTION_GROUP, RETENTION_POLICIES, Plugins
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.retention.spec import Disk, Expired, Partition, RetentionPolicy
+    from krust.retention.policy import Disk, Expired, PartitionLog, RetentionPolicy
 
 
 class Time:
@@ -22,7 +22,7 @@ class Time:
 
     name = "time"
 
-    def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
+    def expired(self, disk: Disk, partitions: Sequence[PartitionLog], now_ms: int) -> Expired:
         """The oldest segments up to the first one that is young enough."""
         return {each.key: _too_old(each, now_ms) for each in partitions}
 
@@ -32,7 +32,7 @@ class Size:
 
     name = "size"
 
-    def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
+    def expired(self, disk: Disk, partitions: Sequence[PartitionLog], now_ms: int) -> Expired:
         """The oldest segments, as long as the rest is not below the limit."""
         return {each.key: _too_many(each) for each in partitions}
 
@@ -42,7 +42,7 @@ class TimeAndSize:
 
     name = "time_and_size"
 
-    def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
+    def expired(self, disk: Disk, partitions: Sequence[PartitionLog], now_ms: int) -> Expired:
         """The larger number of the two."""
         return {each.key: max(_too_old(each, now_ms), _too_many(each)) for each in partitions}
 
@@ -66,7 +66,7 @@ class KeepFreeDiskSpace:
             raise ValueError(f"share = {share:g} must be at least 0 and below 1")
         self.share = share
 
-    def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
+    def expired(self, disk: Disk, partitions: Sequence[PartitionLog], now_ms: int) -> Expired:
         """The segments beyond the limits, and the oldest others as far as needed."""
         gone = dict(TimeAndSize().expired(disk, partitions, now_ms))
         freed = sum(one.size for each in partitions for one in each.segments[: gone[each.key]])
@@ -90,7 +90,7 @@ class KeepFreeDiskSpace:
         return gone
 
 
-def _too_old(partition: Partition, now_ms: int) -> int:
+def _too_old(partition: PartitionLog, now_ms: int) -> int:
     """The number of the oldest segments beyond `retention_ms`."""
     if partition.retention_ms < 0:
         return 0
@@ -101,7 +101,7 @@ def _too_old(partition: Partition, now_ms: int) -> int:
     return len(may_go)
 
 
-def _too_many(partition: Partition) -> int:
+def _too_many(partition: PartitionLog) -> int:
     """The number of the oldest segments beyond `retention_bytes`."""
     if partition.retention_bytes < 0:
         return 0

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from krust import plugin_process
 from krust.retention.policies import POLICIES
-from krust.retention.spec import validate
+from krust.retention.policy import validate
 
 if TYPE_CHECKING:
-    from krust.retention.spec import RetentionPolicy
+    from krust.retention.policy import RetentionPolicy
 
 
 def main(place: str, seconds: float) -> None:

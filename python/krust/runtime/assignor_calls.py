@@ -27,7 +27,7 @@ from krust.runtime.runners import OnCallingThread, OnOwnThread, RunFailedError, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from krust.coordinator.assignors.spec import Assignor, GroupAssignment, Topics
+    from krust.coordinator.assignors.assignor import Assignor, GroupAssignment, Topics
     from krust.coordinator.events import AssignCall, Assigned
     from krust.plugins import Parameters
     from krust.runtime.runners import AssignorRunner

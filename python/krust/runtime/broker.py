@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from krust.config import Config
     from krust.controller.state import Steps, Transactions
-    from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.assignors.assignor import Assignor
     from krust.messages import Message, RequestContext
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
@@ -401,7 +401,7 @@ class Runtime:
             self._selector.ask(ticket, request.message["selections"], self.state)
             return
         if request.api == "AlterPartition":
-            request = isr.with_broker_epochs(self.state, request)
+            request = isr.with_sender(self.state, request)
         self._requests[ticket] = request
         steps = None
         if request.api == "AlterReplicaLogDirs":

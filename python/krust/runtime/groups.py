@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from krust._krust import Server
     from krust.config import Config
     from krust.controller.state import ControllerState, Topic
-    from krust.coordinator.assignors.spec import Assignor, Topics
+    from krust.coordinator.assignors.assignor import Assignor, Topics
     from krust.coordinator.events import AssignCall, Outcome, Reply, TopicsChanged
     from krust.messages import Message, RequestContext
     from krust.plugins import Parameters
@@ -235,7 +235,7 @@ class Groups:
     def _topics(self, call: AssignCall) -> Topics:
         """The topics of a group for an assignor."""
         from krust.coordinator import assignor_data
-        from krust.coordinator.assignors.spec import Topics
+        from krust.coordinator.assignors.assignor import Topics
 
         known = self._state.topics
         found = [known[name] for name in assignor_data.topics(call) if name in known]

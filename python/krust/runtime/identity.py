@@ -92,7 +92,7 @@ def stored_id(folder: Path) -> int | None:
     except OSError:
         return None
     except ValueError as error:
-        raise ServerError(f"{place} cannot be read: {error}", hint="mend or remove it") from None
+        raise ServerError(f"{place} cannot be read: {error}", hint="fix or remove it") from None
 
 
 def _write_sequence(store: Store, woken: threading.Event) -> int:

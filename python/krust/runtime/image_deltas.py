@@ -49,7 +49,7 @@ class BrokerEntry(TypedDict):
 
 
 class ImageDelta(TypedDict, total=False):
-    """What changed in the image. A key that is absent stands for no change."""
+    """What changed in the image. An absent key means no change."""
 
     version: int
     topics: dict[str, TopicDelta | None]

@@ -21,7 +21,7 @@ NEWEST = 3
 """The version that the core speaks; it fills in the fields of older ones too."""
 
 
-def with_broker_epochs(
+def with_sender(
     state: ControllerState, request: Request[AlterPartitionRequest]
 ) -> Request[AlterPartitionRequest]:
     """The request with the id and the epoch of this broker, if its own core sent it."""

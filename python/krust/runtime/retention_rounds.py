@@ -23,7 +23,7 @@ from krust.config import RETENTION
 from krust.plugin_process import OnceCaller, PluginFailedError
 from krust.plugins import FindError, Parameters
 from krust.retention.policies import BUILT_IN, POLICIES
-from krust.retention.spec import Disk, Expired, Partition, Segment, validate
+from krust.retention.policy import Disk, Expired, PartitionLog, Segment, validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,11 +128,11 @@ class RetentionRounds:
         """Call each policy for each directory, and drop the segments that it names."""
         limits = dict(self._limits)
         ruled = [topic for topic, (_, each) in limits.items() if each.deletes]
-        asked: dict[tuple[str, str], list[Partition]] = {}
+        asked: dict[tuple[str, str], list[PartitionLog]] = {}
         for directory, topic, number, high, segments in self._server.segments(ruled):
             policy, (_, time_ms, size) = limits[topic]
             sealed = tuple(Segment(*each) for each in segments)
-            found = Partition(topic, number, sealed, high, time_ms, size)
+            found = PartitionLog(topic, number, sealed, high, time_ms, size)
             asked.setdefault((policy, directory), []).append(found)
         for (policy, directory), partitions in asked.items():
             if self._stopping.is_set():
@@ -140,14 +140,14 @@ class RetentionRounds:
             disk = Disk(*self._server.disk_space(directory))
             self._drop(self._expired(policy, disk, partitions, now_ms), partitions)
 
-    def _drop(self, expired: Expired, partitions: Sequence[Partition]) -> None:
+    def _drop(self, expired: Expired, partitions: Sequence[PartitionLog]) -> None:
         for each in partitions:
             if count := expired.get(each.key, 0):
                 below = each.segments[count - 1].next_offset
                 self._server.drop_segments(each.topic, each.number, below)
 
     def _expired(
-        self, policy: str, disk: Disk, partitions: Sequence[Partition], now_ms: int
+        self, policy: str, disk: Disk, partitions: Sequence[PartitionLog], now_ms: int
     ) -> Expired:
         """The policy's answer; if the policy fails, the answer of the default."""
         try:
@@ -167,7 +167,7 @@ class RetentionRounds:
             return BUILT_IN[DEFAULT]().expired(disk, partitions, now_ms)
 
     def _in_process(
-        self, policy: str, question: tuple[Disk, Sequence[Partition], int]
+        self, policy: str, question: tuple[Disk, Sequence[PartitionLog], int]
     ) -> dict[tuple[str, int], int]:
         """Call a policy in a separate process."""
         settings = self._settings

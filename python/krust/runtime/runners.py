@@ -9,7 +9,7 @@ abandoned.
     OnOwnThread      an assignor object of this process. If a call is late, its thread is abandoned
 `run` returns an assignment that was validated, or raises RunFailedError with a text for the log.
 Threads: the owner's. Any thread may call `kill`; then `warm` and `run` fail.
-Not promised: that an abandoned thread ever ends. There are at most MOST_LEFT of them.
+Not promised: that an abandoned thread ever ends. There are at most ABANDONED_MAX of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from krust.coordinator.assignors.spec import validate
+from krust.coordinator.assignors.assignor import validate
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.runtime import worker
 
 if TYPE_CHECKING:
-    from krust.coordinator.assignors.spec import Assignor, GroupAssignment, GroupSpec, Topics
+    from krust.coordinator.assignors.assignor import Assignor, GroupAssignment, GroupSpec, Topics
     from krust.plugins import Parameters
     from krust.runtime.worker import WorkerAnswer
 
@@ -40,7 +40,7 @@ GRACE_S = 2.0
 START_S = worker.LOAD_S + 10
 RETRY_S, PAUSE_S = 5.0, 0.25
 """The pause after an assignor that cannot be loaded or hangs each time: the longest, the first."""
-MOST_LEFT = 8
+ABANDONED_MAX = 8
 _ANSWER_MAX = 64 << 20
 _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -56,10 +56,10 @@ class AssignorRunner(Protocol):
     """Runs one assignor."""
 
     def warm(self) -> None:
-        """Load the assignor, if that takes time. FailedError: it cannot be loaded."""
+        """Load the assignor, if that takes time. RunFailedError: it cannot be loaded."""
 
     def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
-        """Call the assignor. FailedError: it raised, broke a rule or was late."""
+        """Call the assignor. RunFailedError: it raised, broke a rule or was late."""
 
     def kill(self) -> None:
         """Make the current call and all later ones fail soon."""
@@ -252,7 +252,7 @@ class WorkerProcess:
 
 
 def name_of(place: str, parameters: Parameters | None = None) -> str:
-    """The name of the assignor at a place. FailedError: it cannot be loaded."""
+    """The name of the assignor at a place. RunFailedError: it cannot be loaded."""
     one = WorkerProcess(place, parameters)
     try:
         one.warm()
@@ -270,7 +270,7 @@ def _readable(descriptor: int) -> bool:
 class OnOwnThread:
     """Runs an assignor object of this process."""
 
-    left = threading.BoundedSemaphore(MOST_LEFT)
+    may_abandon = threading.BoundedSemaphore(ABANDONED_MAX)
     """how many more threads may be abandoned, over all brokers of this process"""
 
     def __init__(self, assignor: Assignor) -> None:
@@ -281,9 +281,9 @@ class OnOwnThread:
 
     def run(self, group: GroupSpec, topics: Topics, seconds: float) -> GroupAssignment:
         """Call the assignor on a new thread, which is abandoned if it is late."""
-        left = self.left
-        if not left.acquire(blocking=False):
-            raise RunFailedError(f"{MOST_LEFT} threads hang in assignors already")
+        may_abandon = self.may_abandon
+        if not may_abandon.acquire(blocking=False):
+            raise RunFailedError(f"{ABANDONED_MAX} threads hang in assignors already")
         done: list[GroupAssignment | RunFailedError] = []
 
         def work() -> None:
@@ -292,7 +292,7 @@ class OnOwnThread:
             except RunFailedError as error:
                 done.append(error)
             finally:
-                left.release()
+                may_abandon.release()
 
         thread = threading.Thread(target=work, name="krust-assignor", daemon=True)
         thread.start()

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.config import KAFKA_SELECTORS, SELECTOR
 from krust.plugin_process import OnceCaller, PluginFailedError
 from krust.plugins import parameters
-from krust.replica_selectors.spec import Replica, Selection
+from krust.replica_selectors.selector import Replica, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from krust._krust import Server
     from krust.config import Config
-    from krust.replica_selectors.spec import Question
+    from krust.replica_selectors.selector import Question
 
 _CLOSE_S = 5.0
 _log = logging.getLogger("krust.replicas")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from krust._krust import Server
     from krust.config import Config
     from krust.controller.state import ControllerState
-    from krust.replica_selectors.spec import Question
+    from krust.replica_selectors.selector import Question
     from krust.runtime.selector_calls import SelectorCalls
 
 

@@ -97,7 +97,8 @@ def export_tree(config: Config, folder: Path, how: TransferOptions) -> TransferR
 def import_tree(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
     """Move the metadata of the ZooKeeper that the settings name to a data directory.
 
-    raises  ServerError: as `export`; or partitions of the cluster are on other brokers
+    raises  ServerError: as `export_tree`; or partitions are on other brokers, or the data directory
+            belongs to another cluster
     """
     node_id, cluster_id = _identity(folder)
     with _open_zookeeper(config) as zookeeper, _open_files(config, replaced=True) as file:

@@ -19,12 +19,12 @@ import struct
 import traceback
 from typing import TYPE_CHECKING, BinaryIO, TypedDict
 
+from krust.coordinator.assignors.assignor import GroupSpec, Topics, validate
 from krust.coordinator.assignors.find import ASSIGNORS
-from krust.coordinator.assignors.spec import GroupSpec, Topics, validate
 from krust.plugins import FindError
 
 if TYPE_CHECKING:
-    from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.assignors.assignor import Assignor
 
 LENGTH = struct.Struct(">I")
 LOAD_S = 10.0

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from krust.spark.moving_table import PUBLISH, MovingTable
-from krust.spark.table import Commit, Offsets, State, merged
+from krust.spark.table import Commit, Offsets, TableState, merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,16 +89,16 @@ class DeltaLakeTable(MovingTable):
         missing = False if first == 0 else None
         return dict.fromkeys(ids, missing) | found
 
-    def state(self, pipeline: str) -> State:
+    def state(self, pipeline: str) -> TableState:
         """Counted from the log."""
         import pyarrow as pa
 
         table = self._open()
         if table is None:
-            return State(0, 0, 0, {})
+            return TableState(0, 0, 0, {})
         adds = pa.table(table.get_add_actions(flatten=True))
         last = self._last(pipeline) or {}
-        return State(
+        return TableState(
             files=adds.num_rows,
             rows=sum(adds.column("num_records").to_pylist()),
             bytes=sum(adds.column("size_bytes").to_pylist()),

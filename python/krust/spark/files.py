@@ -196,7 +196,7 @@ def _written(
                 while group is not None and not file.full():
                     file.write(group)
                     group = next(groups, None)
-            yield _row(naming) | file.facts()
+            yield _row(naming) | file.manifest_row()
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
@@ -278,7 +278,7 @@ class _File:
                 known = self._bounds.get(name, (low, high))
                 self._bounds[name] = (min(low, known[0]), max(high, known[1]))
 
-    def facts(self) -> dict[str, Any]:
+    def manifest_row(self) -> dict[str, Any]:
         """Its manifest row, once it is closed."""
         first, last = self._bounds.get("offset", (None, None))
         oldest, newest = self._bounds.get("timestamp", (None, None))

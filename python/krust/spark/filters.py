@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from krust.spark.plan import Range, TopicPartition
+    from krust.spark.plan import PartitionRange, TopicPartition
 
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 EQUAL, IN, GREATER, AT_LEAST, LESS, AT_MOST = "=", "in", ">", ">=", "<", "<="
@@ -77,13 +77,15 @@ class RangeFilter:
             _holds(check, partition, _SCALAR) for check in self.partitions
         )
 
-    def moments(self, ranges: Iterable[Range]) -> list[tuple[str, int, int]]:
+    def moments(self, ranges: Iterable[PartitionRange]) -> list[tuple[str, int, int]]:
         """The times whose offsets `cut` needs."""
         if self.since_ms is None:
             return []
         return [(one.topic, one.partition, self.since_ms) for one in ranges if one.size > 0]
 
-    def cut(self, ranges: Iterable[Range], found: Mapping[TopicPartition, int]) -> list[Range]:
+    def cut(
+        self, ranges: Iterable[PartitionRange], found: Mapping[TopicPartition, int]
+    ) -> list[PartitionRange]:
         """The matching parts of ranges.
 
         found  the offsets of `moments`; -1: no record at or after the time

@@ -446,10 +446,10 @@ def direct_schema(pipeline: Pipeline, *, headers: bool = False) -> pa.Schema:
     """The columns of a table that the source writes directly."""
     from krust.decode import ddl
     from krust.decode.rows import Rows
-    from krust.spark.reading import full_schema, words
+    from krust.spark.reading import full_schema, sql_columns
 
     headers |= pipeline.source_options.get("includeHeaders", "false").lower() == "true"
-    source = ddl.schema(words(full_schema(headers)))
+    source = ddl.schema(sql_columns(full_schema(headers)))
     return Rows(pipeline.decode).schema(source) if pipeline.decode else source
 
 

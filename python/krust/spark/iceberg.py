@@ -16,7 +16,7 @@ from krust.errors import ConfigError, KrustError
 from krust.spark.files import local_path
 from krust.spark.moving_table import PUBLISH, MovingTable
 from krust.spark.parquet import rewrite
-from krust.spark.table import Commit, NoTableError, Offsets, State, grouped, merged
+from krust.spark.table import Commit, NoTableError, Offsets, TableState, grouped, merged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ class IcebergTable(MovingTable):
         )
         return {one: True if one in found else (False if whole else None) for one in ids}
 
-    def state(self, pipeline: str) -> State:
+    def state(self, pipeline: str) -> TableState:
         """Read from the newest snapshot's summary."""
         table = self._open()
         now = table.current_snapshot()
@@ -118,7 +118,7 @@ class IcebergTable(MovingTable):
         for snapshot in table.snapshots():
             if snapshot.summary and snapshot.summary.get("krust.pipeline") == pipeline:
                 last = snapshot
-        return State(
+        return TableState(
             files=int(held.get("total-data-files", 0)),
             rows=int(held.get("total-records", 0)),
             bytes=int(held.get("total-files-size", 0)),

@@ -5,7 +5,7 @@
 
 `groups` maps queries to groups. The option `groupId` of a source commits one micro-batch late and
 never the last one; the listener commits after each progress. Spark calls a listener on one thread,
-an event at a time. Any thread may call `standings` and `prometheus`.
+an event at a time. Any thread may call `queries` and `prometheus`.
 Not promised: that a commit succeeds. A failure is logged as a warning; the checkpoint counts.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Standing:
+class QueryProgress:
     """The progress of a query.
 
     lag           partition -> offsets to read
@@ -71,7 +71,7 @@ class KrustListener(StreamingQueryListener):
 
     bootstrap  the brokers for commits
     groups     the name or id of a query -> its group; "*": all others
-    show       called with each new standing, e.g. `lambda s: print(s.line())`
+    show       called with the new progress of a query, e.g. `lambda s: print(s.line())`
     client     settings of the client that commits, e.g. {"client.id": "spark"}
     """
 
@@ -80,13 +80,13 @@ class KrustListener(StreamingQueryListener):
         bootstrap: str | None = None,
         groups: Mapping[str, str] | None = None,
         *,
-        show: Callable[[Standing], object] | None = None,
+        show: Callable[[QueryProgress], object] | None = None,
         client: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self._bootstrap, self._groups = bootstrap, dict(groups or {})
         self._show, self._client = show, dict(client or {})
-        self._standings: dict[str, Standing] = {}
+        self._queries: dict[str, QueryProgress] = {}
         self._names: dict[str, str] = {}
         self._pending: dict[str, Offsets] = {}
         self._lock = threading.Lock()
@@ -96,17 +96,17 @@ class KrustListener(StreamingQueryListener):
         self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Keep and show the standing, commit the offsets."""
+        """Keep and show the progress, commit the offsets."""
         progress = event.progress
         name = progress.name or str(progress.id)
-        standing = standing_of(progress)
-        if standing is None:
+        current = query_progress(progress)
+        if current is None:
             return
         with self._lock:
-            self._standings[name] = standing
+            self._queries[name] = current
         if self._show is not None:
-            self._show(standing)
-        self._commit(str(progress.id), name, standing.at)
+            self._show(current)
+        self._commit(str(progress.id), name, current.at)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """The query is idle; repeat a failed commit."""
@@ -121,18 +121,18 @@ class KrustListener(StreamingQueryListener):
             self._commit(key, self._names.get(key, key), self._pending[key])
         self._pending.pop(key, None)
 
-    def standings(self) -> dict[str, Standing]:
+    def queries(self) -> dict[str, QueryProgress]:
         """The last progress of each query, by name."""
         with self._lock:
-            return dict(self._standings)
+            return dict(self._queries)
 
     def prometheus(self) -> str:
         """The progress of all queries in Prometheus' text format."""
         lines = []
         for metric, kind, words in _METRICS:
             lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
-            for standing in self.standings().values():
-                lines += _samples(metric, standing)
+            for current in self.queries().values():
+                lines += _samples(metric, current)
         return "\n".join(lines) + "\n"
 
     def _commit(self, key: str, name: str, offsets: Offsets) -> None:
@@ -148,8 +148,8 @@ class KrustListener(StreamingQueryListener):
             self._pending.pop(key, None)
 
 
-def standing_of(progress: StreamingQueryProgress) -> Standing | None:
-    """The standing from a progress report; None: it has no source of topics."""
+def query_progress(progress: StreamingQueryProgress) -> QueryProgress | None:
+    """The progress of a query from its report; None: it has no source of topics."""
     at: Offsets = {}
     ends: Offsets = {}
     for source in progress.sources:
@@ -165,7 +165,7 @@ def standing_of(progress: StreamingQueryProgress) -> Standing | None:
     rows_s, input_s = progress.processedRowsPerSecond, progress.inputRowsPerSecond
     waiting, gain = sum(lag.values()), rows_s - (input_s if input_s < rows_s else 0)
     eta = 0.0 if not waiting else waiting / gain if gain > 0 else None
-    return Standing(
+    return QueryProgress(
         query=progress.name or str(progress.id),
         batch=progress.batchId,
         at=at,
@@ -185,15 +185,15 @@ _METRICS = (
 )
 
 
-def _samples(metric: str, standing: Standing) -> list[str]:
-    query = json.dumps(standing.query, ensure_ascii=False)
+def _samples(metric: str, current: QueryProgress) -> list[str]:
+    query = json.dumps(current.query, ensure_ascii=False)
     if metric in ("krust_spark_lag", "krust_spark_offset"):
-        values = standing.lag if metric == "krust_spark_lag" else standing.at
+        values = current.lag if metric == "krust_spark_lag" else current.at
         return [
             f'{metric}{{query={query},topic="{topic}",partition="{partition}"}} {value}'
             for (topic, partition), value in sorted(values.items())
         ]
-    value = standing.rows_s if metric == "krust_spark_rows_per_second" else standing.batch
+    value = current.rows_s if metric == "krust_spark_rows_per_second" else current.batch
     return [f"{metric}{{query={query}}} {value}"]
 
 

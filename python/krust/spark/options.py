@@ -50,7 +50,7 @@ def _rows(used: tuple[str, ...], fate: str, *rows: tuple[str, str, str]) -> list
 
 
 _START = '`earliest`, `latest` (streams), `{"orders":{"0":23,"1":-2}}` (-2 earliest, -1 latest)'
-_NOT_SUPPORTED = "it is not there yet; leave it out"
+_NOT_SUPPORTED = "krust does not have it yet; leave it out"
 _NO_TRANSACTIONS = (
     "it needs transactions, which krust does not have yet. Rows are written at least once: a task "
     "that is tried again writes its rows again. Leave it out, or write a table"
@@ -60,54 +60,78 @@ OPTIONS = (
     *_rows(
         ALL,
         SAME,
-        ("kafka.bootstrap.servers", "", "`host:port,host:port`; needed"),
+        ("kafka.bootstrap.servers", "", "`host:port,host:port`; required"),
     ),
     *_rows(
         READ,
         SAME,
-        ("subscribe", "", "topics, with commas; one of these three is needed"),
-        ("subscribePattern", "", "a regular expression that is found in topics' names"),
+        (
+            "subscribe",
+            "",
+            "topics, separated by commas; exactly one of this and the next two is required",
+        ),
+        (
+            "subscribePattern",
+            "",
+            "a regular expression; topics whose name contains a match are read",
+        ),
         ("assign", "", 'partitions: `{"orders":[0,1]}`'),
         ("startingOffsets", "latest (batch: earliest)", _START),
-        ("startingTimestamp", "", "milliseconds, for all partitions; goes before the next"),
-        ("startingOffsetsByTimestamp", "", "JSON of milliseconds; goes before `startingOffsets`"),
-        ("startingOffsetsByTimestampStrategy", "error", "nothing as late: `error`, or `latest`"),
-        ("failOnDataLoss", "true", "`false` warns of lost records and goes on"),
-        ("minPartitions", "", "about so many tasks: large partitions are divided"),
-        ("maxRecordsPerPartition", "", "offsets that a task reads at most"),
+        ("startingTimestamp", "", "milliseconds, for all partitions; wins over the next two"),
+        ("startingOffsetsByTimestamp", "", "JSON of milliseconds; wins over `startingOffsets`"),
+        (
+            "startingOffsetsByTimestampStrategy",
+            "error",
+            "if no record is that late: `error`, or `latest`",
+        ),
+        ("failOnDataLoss", "true", "`false`: lost records give a warning, and the query continues"),
+        ("minPartitions", "", "the approximate number of tasks; large partitions are divided"),
+        ("maxRecordsPerPartition", "", "the most offsets that one task reads"),
         ("includeHeaders", "false", "adds the column `headers`"),
-        ("fetchOffset.numRetries", "3", "how often offsets are asked for"),
-        ("fetchOffset.retryIntervalMs", "1000", "the pause between"),
+        ("fetchOffset.numRetries", "3", "how often a failed request for offsets is repeated"),
+        ("fetchOffset.retryIntervalMs", "1000", "the pause between two of these requests"),
     ),
     *_rows(
         (BATCH,),
         SAME,
         ("endingOffsets", "latest", "`latest`, or JSON (-1 latest)"),
-        ("endingTimestamp", "", "milliseconds, for all; nothing as late: the end"),
+        (
+            "endingTimestamp",
+            "",
+            "milliseconds, for all partitions; if no record is that late: the end",
+        ),
         ("endingOffsetsByTimestamp", "", "JSON of milliseconds"),
     ),
     *_rows(
         (STREAM,),
         SAME,
-        ("maxOffsetsPerTrigger", "", "offsets of a micro-batch, shared by backlog"),
-        ("minOffsetsPerTrigger", "", "waits until there are so many"),
-        ("maxTriggerDelay", "15m", "how long that waits at most"),
+        ("maxOffsetsPerTrigger", "", "the most offsets of a micro-batch, divided by backlog"),
+        ("minOffsetsPerTrigger", "", "a micro-batch waits until there are this many offsets"),
+        ("maxTriggerDelay", "15m", "the longest such wait"),
     ),
-    *_rows((SINK,), SAME, ("topic", "", "where rows go; goes before the column `topic`")),
-    *_rows(ALL, OURS, ("bootstrap.servers", "", "`kafka.bootstrap.servers`, as clients spell it")),
+    *_rows((SINK,), SAME, ("topic", "", "the topic of all rows; wins over the column `topic`")),
+    *_rows(
+        ALL,
+        OURS,
+        ("bootstrap.servers", "", "`kafka.bootstrap.servers` under the name that clients use"),
+    ),
     *_rows(
         READ,
         OURS,
-        ("logDir", "", "brokers' log directories, with commas: segment files are read themselves"),
-        ("maxBytesPerPartition", "", "bytes that a task reads, about"),
+        (
+            "logDir",
+            "",
+            "log directories, separated by commas; krust reads their segment files, not brokers",
+        ),
+        ("maxBytesPerPartition", "", "the approximate bytes that one task reads"),
         (
             "materialize",
             "",
-            "`parquet`: tasks write files below `path`; a row a file",
+            "`parquet`: tasks write files below `path` and return one row per file",
         ),
         ("fileMegabytes", "256", "with `materialize`: a file is closed at this size"),
         ("fileCompression", "zstd", "with `materialize`: `zstd snappy gzip lz4 none`"),
-        ("fileJob", "", "with `materialize`: who writes; else the query"),
+        ("fileJob", "", "with `materialize`: the name of the writer; default: the query"),
         *((name, "", "with `materialize`: see docs/pipelines.md") for name in decoding.OPTIONS),
     ),
     *_rows(
@@ -116,29 +140,33 @@ OPTIONS = (
         (
             "filterPushdown",
             "false",
-            "filters choose what is read; `krust.spark.register` allows it",
+            "filters decide what is read; `krust.spark.register` enables it",
         ),
     ),
     *_rows(
         (STREAM,),
         OURS,
-        ("maxBytesPerTrigger", "", "bytes of a micro-batch, about"),
-        ("groupId", "", "what was read is committed to this group, for tools of lag"),
+        ("maxBytesPerTrigger", "", "the approximate bytes of a micro-batch"),
+        ("groupId", "", "the offsets read are committed to this group, for tools that show lag"),
     ),
     *_rows(
         (SINK,),
         OURS,
         ("compression", "none", "`none gzip snappy lz4 zstd`, as `kafka.compression.type`"),
-        ("keepTimestamp", "false", "the column `timestamp` is the record's time"),
-        ("keepPartition", "true", "`false`: the column `partition` does not say where a row goes"),
+        ("keepTimestamp", "false", "`true`: the column `timestamp` becomes the record's time"),
+        ("keepPartition", "true", "`false`: the column `partition` is ignored"),
         ("partitioner", "murmur2", "by the key, as Java's clients do"),
     ),
     *_rows(
         READ,
         IDLE,
         ("groupIdPrefix", "", "the source is no member of a group"),
-        ("kafka.group.id", "", "the same; `groupId` is for tools of lag"),
-        ("kafkaConsumer.pollTimeoutMs", "", "`kafka.request.timeout.ms` is what waits"),
+        (
+            "kafka.group.id",
+            "",
+            "the source is no member of a group; `groupId` is for tools that show lag",
+        ),
+        ("kafkaConsumer.pollTimeoutMs", "", "`kafka.request.timeout.ms` limits the wait"),
     ),
     *_rows(
         ALL,
@@ -157,14 +185,14 @@ OPTIONS = (
         ("rows", "records", _NOT_SUPPORTED),
         ("view", "", _NOT_SUPPORTED),
     ),
-    *_rows(ALL, REFUSED, ("kafka.interceptor.classes", "", "records are not changed on the way")),
+    *_rows(ALL, REFUSED, ("kafka.interceptor.classes", "", "krust does not run interceptors")),
     *_rows(
         (SINK,),
         REFUSED,
         ("kafka.key.serializer", "", "`key` is binary or string; encode the column"),
         ("kafka.value.serializer", "", "`value` is binary or string; encode the column"),
-        ("kafka.transactional.id", "", "there are no transactions yet; leave it out"),
-        ("jobId", "", "it names transactions, which are not there yet; leave it out"),
+        ("kafka.transactional.id", "", "krust has no transactions yet; leave it out"),
+        ("jobId", "", "it names transactions, which krust does not have yet; leave it out"),
         (
             "exactlyOnce",
             "false",

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from krust.spark.table import (
     Commit,
     Offsets,
-    State,
     Table,
+    TableState,
     file_schema,
     grouped,
     listed,
@@ -61,13 +61,13 @@ class ParquetTable(Table):
             found = merged(found, one["offsets"].get(pipeline, {}))
         return found
 
-    def state(self, pipeline: str) -> State:
+    def state(self, pipeline: str) -> TableState:
         """Counted from the manifests."""
         held = list(self._held().values())
         last: Any = next((m for m in reversed(self._manifests()) if pipeline in m["offsets"]), {})
         jobs = last.get("jobs") or {"": -1}
         job, batch = max(jobs.items(), key=lambda item: item[1])
-        return State(
+        return TableState(
             files=len(held),
             rows=sum(one["rows"] for one in held),
             bytes=sum(one["bytes"] for one in held),

@@ -30,7 +30,7 @@ NO_LATER_RECORD = -1
 """In place of an offset for a time: there is no record at or after it."""
 
 
-class Range(NamedTuple):
+class PartitionRange(NamedTuple):
     """The offsets [start, end) of a partition."""
 
     topic: str
@@ -101,7 +101,7 @@ def parse_places(text: str) -> list[TopicPartition]:
 
 def _object(tree: object) -> dict[str, object]:
     if not isinstance(tree, dict):
-        raise ValueError(f"{json.dumps(tree)} stands where an object should be")
+        raise ValueError(f"{json.dumps(tree)} is where an object is expected")
     return tree
 
 
@@ -109,7 +109,7 @@ def _number(value: object) -> int:
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
-        raise ValueError(f"{json.dumps(value)} stands where a number should be")
+        raise ValueError(f"{json.dumps(value)} is where a number is expected")
     return value
 
 
@@ -208,7 +208,7 @@ def batch_ranges(
     ends: Mapping[TopicPartition, int],
     spans: Mapping[TopicPartition, EndOffsets],
     losses: LossReporter,
-) -> list[Range]:
+) -> list[PartitionRange]:
     """The ranges of a batch, within the partitions' offsets.
 
     starts, ends, spans  of the same partitions
@@ -237,7 +237,7 @@ def batch_ranges(
                 f"Partition {names([place])} ends at {span.latest}, not at {end}.",
             )
         start, end = max(start, span.earliest), min(end, span.latest)
-        ranges.append(Range(*place, start, max(start, end)))
+        ranges.append(PartitionRange(*place, start, max(start, end)))
     return ranges
 
 
@@ -246,7 +246,7 @@ def stream_ranges(
     ends: Mapping[TopicPartition, int],
     earliest: Mapping[TopicPartition, int],
     losses: LossReporter,
-) -> list[Range]:
+) -> list[PartitionRange]:
     """The ranges of a micro-batch.
 
     earliest  the first offsets of `new_places`; an absent partition was deleted
@@ -277,7 +277,7 @@ def stream_ranges(
                 f"The end of partition {names([place])} went back from {start} to {end}: the topic "
                 "was deleted and made again, or the start was set behind its end.",
             )
-        ranges.append(Range(*place, start, end))
+        ranges.append(PartitionRange(*place, start, end))
     return ranges
 
 
@@ -289,8 +289,10 @@ def new_places(
 
 
 def split(
-    ranges: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None
-) -> list[Range]:
+    ranges: Iterable[PartitionRange],
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[PartitionRange]:
     """Divide ranges into about `min_partitions` tasks, none empty, none above `max_records`.
 
     A range gets tasks in proportion to its size. The numbers are rounded, so there may be fewer or
@@ -323,11 +325,11 @@ def _share(size: int, total: int, parts: int) -> int:
     return max(below + (exact - below >= 0.5), 1)
 
 
-def _divided(one: Range, parts: int) -> list[Range]:
+def _divided(one: PartitionRange, parts: int) -> list[PartitionRange]:
     found, start, left = [], one.start, one.size
     for part in range(parts):
         step = left // (parts - part)
-        found.append(Range(one.topic, one.partition, start, start + step))
+        found.append(PartitionRange(one.topic, one.partition, start, start + step))
         start, left = start + step, left - step
     return [part for part in found if part.size > 0]
 
@@ -338,7 +340,7 @@ LARGEST = 10_000_000
 """The most offsets of a task if the user has not set a limit."""
 
 
-def default_tasks(ranges: Sequence[Range], processors: int) -> int:
+def default_tasks(ranges: Sequence[PartitionRange], processors: int) -> int:
     """The least number of tasks of a batch if the user has not set it."""
     total = sum(max(0, one.size) for one in ranges)
     return max(1, min(processors, total // LARGE), total // LARGEST)

@@ -24,10 +24,10 @@ def tasks(
     source: SourceOptions,
     offsets: OffsetReader,
     spans: dict[plan.TopicPartition, plan.EndOffsets],
-    ranges: list[plan.Range],
+    ranges: list[plan.PartitionRange],
     *,
     streaming: bool = False,
-) -> list[plan.Range]:
+) -> list[plan.PartitionRange]:
     """Divide ranges into tasks, by the options. Without options a batch uses all processors."""
     least = source.min_partitions
     if source.max_bytes is not None and ranges:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from krust.errors import KafkaError
 from krust.spark.errors import LOG, LossReporter, PlanError
 from krust.spark.files import MANIFEST_DDL, TaskNaming, materialize
-from krust.spark.plan import Range, names
+from krust.spark.plan import PartitionRange, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ _GONE = frozenset({1, 3, 100})
 class Part(InputPartition):
     """The range of one task."""
 
-    def __init__(self, ranges: tuple[Range, ...]) -> None:
+    def __init__(self, ranges: tuple[PartitionRange, ...]) -> None:
         super().__init__(ranges)
         self.ranges = ranges
 
@@ -68,7 +68,7 @@ def full_schema(headers: bool) -> StructType:
     )
 
 
-def words(schema: StructType) -> str:
+def sql_columns(schema: StructType) -> str:
     """A schema as SQL."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
@@ -168,7 +168,7 @@ def _batches(part: Part, source: SourceOptions, schema: StructType) -> Iterator[
         for batch in reader:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=layout) if layout else batch
     except Exception as error:  # of pyarrow, or OSError: raise its cause
-        raise _told(stream.failure() or error, part) from error
+        raise _to_spark_error(stream.failure() or error, part) from error
     for topic, partition, start, end in stream.skipped():
         LOG.warning(
             "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s-%d: the offsets [%d, %d) are gone.",
@@ -191,7 +191,7 @@ def _layout(given: Any, schema: StructType) -> Any:
     return None if wanted.equals(given) else wanted
 
 
-def _told(error: BaseException, part: Part) -> BaseException:
+def _to_spark_error(error: BaseException, part: Part) -> BaseException:
     """The error for Spark's users."""
     if isinstance(error, KafkaError) and error.code in _GONE:
         try:
@@ -206,5 +206,5 @@ def _told(error: BaseException, part: Part) -> BaseException:
     return error
 
 
-def _ranges(ranges: tuple[Range, ...]) -> str:
+def _ranges(ranges: tuple[PartitionRange, ...]) -> str:
     return ", ".join(f"{names([one.place])} [{one.start}, {one.end})" for one in ranges)

@@ -60,7 +60,7 @@ START, PINNED = "__krust_start", "krust:pinned"
 Json = dict[str, Any]
 
 
-class _Reader(DataSourceStreamReader):
+class _StreamReader(DataSourceStreamReader):
     """Shared by the readers for all versions of Spark."""
 
     def __init__(self, source: SourceOptions, schema: StructType) -> None:
@@ -189,7 +189,7 @@ class _Reader(DataSourceStreamReader):
         return False
 
 
-class KrustOlderStreamReader(_Reader):
+class KrustOlderStreamReader(_StreamReader):
     """For Spark 4.0 and 4.1, which call `latestOffset()` without the start.
 
     When a query continues, Spark plans an empty range first, which shows its position.
@@ -219,7 +219,7 @@ class KrustOlderStreamReader(_Reader):
 
 if ADMITS:
 
-    class KrustStreamReader(_Reader, SupportsTriggerAvailableNow):
+    class KrustStreamReader(_StreamReader, SupportsTriggerAvailableNow):
         """For Spark 4.2 and newer."""
 
         def initialOffset(self) -> Json:

@@ -81,7 +81,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class State:
+class TableState:
     """The state of a table. `offsets` are those of one pipeline."""
 
     files: int
@@ -168,7 +168,7 @@ class Table(ABC):
         """The offsets that a pipeline has reached in the table; {}: it has written nothing."""
 
     @abstractmethod
-    def state(self, pipeline: str) -> State:
+    def state(self, pipeline: str) -> TableState:
         """The state of the table and of a pipeline."""
 
     @abstractmethod
@@ -203,7 +203,7 @@ def _continues(commit: Commit, known: Offsets) -> None:
                     f"the table has {topic}/{partition} up to offset {end}, and this batch "
                     f"begins at {start}: it would be there twice",
                     hint="a new checkpoint goes on at the table's offsets "
-                    "(krust pipeline status shows them); a topic made anew needs a new name",
+                    "(krust pipeline status shows them); a recreated topic needs a new name",
                 )
 
 

@@ -347,7 +347,7 @@ fn open(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<Broke
 }
 
 /// The API with this name, in any case and with or without `_`.
-pub fn api_by_name(name: &str) -> Option<&'static protocol::ApiFacts> {
+pub fn api_by_name(name: &str) -> Option<&'static protocol::ApiSchema> {
     let bare: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     protocol::APIS.iter().copied().find(|api| api.name.eq_ignore_ascii_case(&bare))
 }

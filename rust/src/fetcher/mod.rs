@@ -48,7 +48,7 @@ pub struct Fetchers {
 struct FetcherState {
     threads: HashMap<ThreadKey, RunningThread>,
     assigned: HashMap<TopicPartition, AssignedPartition>,
-    /// Threads that were told to end.
+    /// Threads that were asked to end.
     ending: Vec<JoinHandle<()>>,
     is_stopped: bool,
 }

@@ -73,7 +73,7 @@ impl FetchVersions {
 
 /// Who fetches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Replica {
+pub(super) struct FollowerIdentity {
     /// Its node id.
     pub node_id: i32,
     /// Its registration.
@@ -84,7 +84,7 @@ pub(super) struct Replica {
 pub(super) fn fetch<'t>(
     table: &'t PartitionTable,
     (session, changes): (&FetcherSession, &'t SessionChanges),
-    (settings, replica): (&FetcherSettings, Replica),
+    (settings, replica): (&FetcherSettings, FollowerIdentity),
 ) -> FetchRequest<'t> {
     let mut topics: Vec<FetchTopic<'_>> = Vec::new();
     let mut indexes = HashMap::new();
@@ -164,7 +164,7 @@ fn by_topic<'t, P>(
 pub(super) fn ends_of_epochs<'t>(
     table: &'t PartitionTable,
     questions: &Questions,
-    replica: Replica,
+    replica: FollowerIdentity,
 ) -> Option<OffsetForLeaderEpochRequest<'t>> {
     let asked = by_topic(table, questions, |partition, question| {
         let FollowerRequest::EndOfEpoch { epoch, current_leader_epoch } = question else {
@@ -189,7 +189,7 @@ pub(super) fn ends_of_epochs<'t>(
 pub(super) fn bounds<'t>(
     table: &'t PartitionTable,
     questions: &Questions,
-    (timestamp, replica): (i64, Replica),
+    (timestamp, replica): (i64, FollowerIdentity),
 ) -> Option<ListOffsetsRequest<'t>> {
     let asked = by_topic(table, questions, |partition_index, question| {
         let FollowerRequest::LogBounds { current_leader_epoch } = question else { return None };

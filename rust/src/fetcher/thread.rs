@@ -6,7 +6,7 @@
 //! Fetch that waits --a partition is new--> connect
 //! ```
 //! A Fetch may wait for `replica.fetch.wait.max.ms`. A partition that is new does not wait that
-//! long: the thread leaves the connection, and with it the session, and begins anew. It does so
+//! long: the thread leaves the connection, and with it the session, and starts again. It does so
 //! only while no byte of the answer has come, and looks every 50 ms. A pause lasts from 50 ms to
 //! `replica.fetch.backoff.ms`.
 //! Threads: one. It ends within 50 ms after [`Inbox::stop`], and the time of the append it does.
@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::partitions::{PartitionTable, Questions};
-use super::request::{self, FETCH, FetchVersions, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Replica};
+use super::request::{
+    self, FETCH, FetchVersions, FollowerIdentity, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH,
+};
 use super::response::Answers;
 use super::session::FetcherSession;
 use crate::broker::fetching::{FetchSource, FetcherSettings};
@@ -210,7 +212,7 @@ impl FetcherThread {
             self.table.reset_session();
         }
         let node_id = broker.settings().node_id;
-        let replica = Replica { node_id, broker_epoch: broker.image().broker_epoch };
+        let replica = FollowerIdentity { node_id, broker_epoch: broker.image().broker_epoch };
         self.ask(broker, (settings, replica))?;
         let Some(open) = &mut self.open else { return Ok(None) };
         let mut changes = self.table.take_changes(by_id);
@@ -263,7 +265,7 @@ impl FetcherThread {
     fn ask(
         &mut self,
         broker: &Arc<Broker>,
-        (settings, replica): (&FetcherSettings, Replica),
+        (settings, replica): (&FetcherSettings, FollowerIdentity),
     ) -> Result<()> {
         for _ in 0..QUESTIONS_MAX {
             let (questions, failed) = self.table.questions(throttled_until(broker), &**broker);
@@ -286,7 +288,7 @@ impl FetcherThread {
         &mut self,
         broker: &Arc<Broker>,
         questions: &Questions,
-        (settings, replica): (&FetcherSettings, Replica),
+        (settings, replica): (&FetcherSettings, FollowerIdentity),
     ) -> Result<()> {
         let Some(request) = request::ends_of_epochs(&self.table, questions, replica) else {
             return Ok(());
@@ -307,7 +309,7 @@ impl FetcherThread {
         &mut self,
         broker: &Arc<Broker>,
         questions: &Questions,
-        (settings, replica): (&FetcherSettings, Replica),
+        (settings, replica): (&FetcherSettings, FollowerIdentity),
     ) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let mut replies = Vec::new();

@@ -25,7 +25,7 @@ pub use error::ErrorCode;
 
 /// The keys, versions and codecs of one API, from its schema.
 #[derive(Debug)]
-pub struct ApiFacts {
+pub struct ApiSchema {
     /// The key in request headers.
     pub key: i16,
     /// Kafka's name, `ListOffsets`.
@@ -45,7 +45,7 @@ pub struct ApiFacts {
     pub response: AnyCodec,
 }
 
-impl ApiFacts {
+impl ApiSchema {
     /// Whether the schema has this version.
     pub fn has(&self, version: i16) -> bool {
         (self.first..=self.last).contains(&version)
@@ -245,7 +245,7 @@ mod generated {
         put_required, put_tagged,
     };
     pub(super) use super::value::{FromValue, ToValue, Value, ValueError, cost};
-    pub(super) use super::{AnyCodec, ApiFacts};
+    pub(super) use super::{AnyCodec, ApiSchema};
     pub(super) use crate::ids::TopicId;
     pub(super) use crate::wire::{Counter, DecodeError, Reader, Sink, Writer};
 
@@ -267,7 +267,7 @@ mod generated {
     reason = "generated: all modules and structs have one shape, also where less would do"
 )]
 mod messages {
-    use super::{AnyCodec, ApiFacts, generated};
+    use super::{AnyCodec, ApiSchema, generated};
     include!(concat!(env!("OUT_DIR"), "/protocol.rs"));
 }
 

@@ -17,7 +17,7 @@ use crate::broker::{
     Ticket,
 };
 
-/// The record that stands for tombstones of all offsets that a group committed.
+/// The record that means: write tombstones for all offsets that a group committed.
 const DROP_OFFSETS: &str = "drop_offsets";
 
 /// Reads all three lists.

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_come_back_and_have_the_size_foretold() {
+    fn varints_round_trip_and_have_the_predicted_size() {
         let mut values = vec![0, -1, 1, 63, -64, 64, -65, i64::MAX, i64::MIN];
         values.extend((0..63).flat_map(|bit| [1i64 << bit, -(1i64 << bit), (1i64 << bit) - 1]));
         for value in values {

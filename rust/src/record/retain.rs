@@ -61,7 +61,7 @@ pub struct StoredBatchReader {
 
 /// A stored batch or message with the positions of its records.
 #[derive(Clone, Copy, Debug)]
-pub struct StoredBatch<'a> {
+pub struct DecodedBatch<'a> {
     stored: StoredForm<'a>,
     payload: &'a [u8],
     spans: &'a [RecordSpan],
@@ -77,7 +77,7 @@ impl StoredBatchReader {
     /// Reads the batch or message at the start of `bytes` and checks its checksum and sizes.
     ///
     /// Errors: `Corrupt`, `Invalid`, `Truncated`.
-    pub fn open<'a>(&'a mut self, bytes: &'a [u8]) -> Result<StoredBatch<'a>, RecordError> {
+    pub fn open<'a>(&'a mut self, bytes: &'a [u8]) -> Result<DecodedBatch<'a>, RecordError> {
         self.spans.clear();
         if bytes.get(MAGIC_AT).is_some_and(|&magic| magic as i8 == MAGIC) {
             return self.open_batch(Batch::parse(bytes)?);
@@ -89,7 +89,7 @@ impl StoredBatchReader {
         self.open_message(message)
     }
 
-    fn open_batch<'a>(&'a mut self, batch: Batch<'a>) -> Result<StoredBatch<'a>, RecordError> {
+    fn open_batch<'a>(&'a mut self, batch: Batch<'a>) -> Result<DecodedBatch<'a>, RecordError> {
         if !batch.crc_ok() {
             return Err(RecordError::Corrupt("checksum"));
         }
@@ -99,17 +99,17 @@ impl StoredBatchReader {
             codec => inflate(codec, batch.payload(), &mut self.held)?,
         };
         walk(&batch, payload, &mut self.spans)?;
-        Ok(StoredBatch { stored: StoredForm::Batch(batch), payload, spans: &self.spans })
+        Ok(DecodedBatch { stored: StoredForm::Batch(batch), payload, spans: &self.spans })
     }
 
     fn open_message<'a>(
         &'a mut self,
         message: Message<'a>,
-    ) -> Result<StoredBatch<'a>, RecordError> {
+    ) -> Result<DecodedBatch<'a>, RecordError> {
         let stored = StoredForm::Message(message);
         if message.codec == Codec::None {
             self.spans.push(span_of(&message, 0));
-            return Ok(StoredBatch { stored, payload: message.bytes(), spans: &self.spans });
+            return Ok(DecodedBatch { stored, payload: message.bytes(), spans: &self.spans });
         }
         let value = message.value.unwrap_or_default();
         let payload = inflate(message.codec, value, &mut self.held)?;
@@ -125,11 +125,11 @@ impl StoredBatchReader {
             let base = message.offset.wrapping_sub(last);
             self.spans.iter_mut().for_each(|span| span.offset = span.offset.wrapping_add(base));
         }
-        Ok(StoredBatch { stored, payload, spans: &self.spans })
+        Ok(DecodedBatch { stored, payload, spans: &self.spans })
     }
 }
 
-impl<'a> StoredBatch<'a> {
+impl<'a> DecodedBatch<'a> {
     /// Number of records.
     pub const fn len(&self) -> usize {
         self.spans.len()

@@ -91,8 +91,8 @@ fn last_in(segment: &Arc<Segment>, from: u64) -> Result<Option<i64>, StorageErro
     Ok(last)
 }
 
-/// Cuts the log before a bad batch. A log that would end below its recovery point is damaged and
-/// not cut.
+/// Decides what a bad batch costs. Above the recovery point it cuts the log there. Below, the log
+/// is damaged: it is not cut, and ends there for readers.
 ///
 /// Each step is synced before the next, and the later segments are removed first. Otherwise valid
 /// batches after the end could return after a power failure: after a gap, which a compacted log may

@@ -509,7 +509,7 @@ impl LogDir {
             Ok(bytes) => meta::parse(&bytes).map_err(|what| {
                 self.meta_error(&format!(
                     "{what}; restore it from another log directory of this broker, or delete it: \
-                     the next start writes it anew"
+                     the next start writes it again"
                 ))
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

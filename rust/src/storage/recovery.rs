@@ -2,15 +2,15 @@
 //!
 //! Steps: list the segments and remove leftovers (`listing`); after a clean shutdown walk only the
 //! last headers, otherwise read every batch from the segment of the recovery point on and cut at
-//! the first bad byte; rebuild indexes, epochs, producers and aborted transactions where the log
-//! was read.
+//! the first bad batch above the recovery point; rebuild indexes, epochs, producers and aborted
+//! transactions where the log was read.
 //! A batch is bad with a size beyond the file, a wrong checksum, an unknown magic, an offset or
-//! epoch that falls or is ahead of those behind it, and, where offsets are dense, an offset that
-//! jumps.
+//! epoch that is lower than the one before or higher than a later one, and, where offsets are
+//! dense, an offset that jumps.
 //! Invariants: synced data stays; a second run changes nothing, also when the first was killed; a
 //! bad batch below the recovery point is damage: reported, never cut.
 //! Threads: one, before any other thread has the log.
-//! Not promised: segments below the recovery point are not read.
+//! Not promised: that damage below the segment of the recovery point is found. It is not read.
 
 use std::io;
 use std::sync::Arc;

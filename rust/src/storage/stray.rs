@@ -64,7 +64,7 @@ impl LogDir {
         let found = String::from_utf8_lossy(&bytes);
         tracing::warn!(
             partition = %name, ?found, topic_id = %id,
-            "partition.metadata is damaged, it is written anew"
+            "partition.metadata is damaged, it is written again"
         );
         self.replace_file(&file, names::topic_id_text(id).as_bytes()).map(|()| false)
     }

@@ -1,6 +1,8 @@
 //! A leader whose followers are silent, and that no controller answers, cannot commit. It sends
 //! producers away, because another broker may lead by now. A Kafka lets their requests time out.
 
+use krust::broker::Flow;
+
 use crate::double::until;
 use crate::records::{batch, produce, produced, put};
 use crate::replicas::{
@@ -30,7 +32,10 @@ fn producers_are_sent_away_once_a_removal_is_unconfirmed_for_the_lag_time() {
     fixture.broker.tick_replication();
     fixture.turn_until_sent(&mut client);
     assert_eq!(produced(9, &client.reply(&waits)).0, NOT_LEADER_OR_FOLLOWER);
+    assert_eq!(client.flow, Flow::Go);
     assert_eq!(put(&mut fixture, &mut client, (9, -1, &batch(&["b"]))).0, NOT_LEADER_OR_FOLLOWER);
+    assert_eq!(client.flow, Flow::Close, "the client has to ask another broker who leads");
+    let mut client = fixture.connect();
     assert_eq!(put(&mut fixture, &mut client, (9, 1, &batch(&["c"]))), (0, 1), "acks=1 goes on");
 
     removal.commit(&fixture, 8);

@@ -48,7 +48,7 @@ fn a_deletion_waits_until_all_live_replicas_have_deleted() {
     fixture.event(&mut client, std::slice::from_ref(&request.bytes));
     fixture.turn(&mut [&mut client, &mut follower]);
     assert!(client.is_waiting());
-    assert_eq!(answer(17, &follower.reply(&poll)).log_start, 2, "the follower hears of it");
+    assert_eq!(answer(17, &follower.reply(&poll)).log_start, 2, "the follower learns it");
     let has_deleted = |replica| FollowerFetch { log_start: 2, ..FollowerFetch::at(replica, 3) };
     has_deleted(1).ask(&mut fixture, &mut follower);
     fixture.turn(&mut [&mut client]);

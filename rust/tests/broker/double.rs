@@ -244,7 +244,7 @@ impl TestBroker {
         conn.flow = self.broker.event(place, received, &mut conn.replies);
         let left = conn.replies.left();
         conn.left = frames.get(frames.len() - left..).unwrap_or_default().to_vec();
-        conn.heed(Clock::monotonic_ms(&self.clock));
+        conn.mute(Clock::monotonic_ms(&self.clock));
         conn.drain();
     }
 
@@ -264,7 +264,7 @@ impl TestBroker {
             let DelayedReply { slot, output, flow, .. } = reply;
             assert!(conn.replies.fill(slot, output));
             conn.flow = flow;
-            conn.heed(now_ms);
+            conn.mute(now_ms);
             conn.drain();
         }
         for conn in conns {
@@ -328,7 +328,7 @@ impl Drop for TestBroker {
 }
 
 impl Conn {
-    fn heed(&mut self, now_ms: i64) {
+    fn mute(&mut self, now_ms: i64) {
         self.muted_ms = self.replies.muted_ms();
         self.until_ms = self.until_ms.max(now_ms + i64::from(self.muted_ms));
     }

@@ -49,7 +49,7 @@ fn heartbeats_are_answered_in_each_state_at_each_version() {
         publish_row(&fixture, Some(row(GroupState::Empty, Vec::new())));
         assert_eq!(beat(&mut fixture, &mut conn, &good), 25);
     }
-    assert!(fixture.events().is_empty(), "the policy hears of none");
+    assert!(fixture.events().is_empty(), "the policy gets none");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::records::{Fetch, TOPIC, batch, fetched, get, produce, produced};
 const NOT_LEADER: i16 = 6;
 
 /// A topic whose partitions are led by these, with these replicas.
-fn led(id: u8, partitions: &[(i32, i32, &[i32])], config: LogConfig) -> TopicDelta {
+fn topic_led_by(id: u8, partitions: &[(i32, i32, &[i32])], config: LogConfig) -> TopicDelta {
     let state = |&(leader, epoch, replicas): &(i32, i32, &[i32])| PartitionState {
         leader,
         leader_epoch: Epoch(epoch),
@@ -68,12 +68,12 @@ fn waiting_requests_are_answered_when_the_leader_leaves() {
     let poll = Fetch { version: 10, max_wait_ms: 60_000, ..Fetch::default() }.of(&[0]);
     fixture.event(&mut reader, std::slice::from_ref(&poll.bytes));
     let write = produce(9, -1, &batch(&["a"]));
-    change(&mut fixture, TOPIC, Some(led(1, &[(-1, 1, &[0])], made.config.clone())), &[]);
+    change(&mut fixture, TOPIC, Some(topic_led_by(1, &[(-1, 1, &[0])], made.config.clone())), &[]);
     fixture.turn(&mut [&mut reader, &mut writer]);
     assert_eq!(fetched(10, &reader.reply(&poll)).2[0].1, NOT_LEADER);
     let reply = fixture.ask(&mut writer, &write);
     assert_eq!(produced(9, &reply).0, NOT_LEADER);
-    change(&mut fixture, TOPIC, Some(led(1, &[(0, 2, &[0])], made.config)), &[]);
+    change(&mut fixture, TOPIC, Some(topic_led_by(1, &[(0, 2, &[0])], made.config)), &[]);
     fixture.event(&mut writer, std::slice::from_ref(&write.bytes));
     fixture.turn_until_sent(&mut writer);
     assert_eq!(produced(9, &writer.reply(&write)).0, 0);
@@ -89,13 +89,13 @@ fn a_replica_that_left_is_deleted_or_kept_as_a_stray() {
     assert_eq!(kept(&fixture), ["Live"]);
     let config = LogConfig::default();
     let away: &[(i32, i32, &[i32])] = &[(1, 1, &[1]), (0, 0, &[0]), (0, 0, &[0])];
-    change(&mut fixture, TOPIC, Some(led(1, away, config.clone())), &[(TOPIC, 0)]);
+    change(&mut fixture, TOPIC, Some(topic_led_by(1, away, config.clone())), &[(TOPIC, 0)]);
     assert_eq!(kept(&fixture), ["Stray"]);
     let back: &[(i32, i32, &[i32])] = &[(0, 2, &[0]), (0, 0, &[0]), (0, 0, &[0])];
-    change(&mut fixture, TOPIC, Some(led(1, back, config.clone())), &[]);
+    change(&mut fixture, TOPIC, Some(topic_led_by(1, back, config.clone())), &[]);
     fixture.ask(&mut conn, &produce(9, 1, &batch(&["b"])));
     assert_eq!(kept(&fixture), ["Live", "Stray"]);
-    change(&mut fixture, TOPIC, Some(led(1, away, config)), &[]);
+    change(&mut fixture, TOPIC, Some(topic_led_by(1, away, config)), &[]);
     assert_eq!(kept(&fixture), ["Stray"]);
 }
 
@@ -107,7 +107,7 @@ fn a_topic_created_again_does_not_take_the_files_of_its_predecessor() {
     fixture.ask(&mut conn, &produce(9, 1, &batch(&["a"])));
     drop(conn);
     let mut fixture = fixture.again();
-    change(&mut fixture, TOPIC, Some(led(2, &[(0, 0, &[0])], LogConfig::default())), &[]);
+    change(&mut fixture, TOPIC, Some(topic_led_by(2, &[(0, 0, &[0])], LogConfig::default())), &[]);
     let mut conn = fixture.connect();
     assert_eq!(get(&mut fixture, &mut conn, Fetch::default()).1, 0);
     assert_eq!(kept(&fixture), ["Stray"]);
@@ -128,14 +128,14 @@ fn groups_leave_with_their_partition_and_come_back_with_it() {
         (0..50).map(|at| (if at == GROUP.1 { leader } else { 0 }, 1, [0].as_slice())).collect()
     };
     let config = groups_topic().config;
-    change(&mut fixture, GROUPS, Some(led(9, &state(-1), config.clone())), &[]);
+    change(&mut fixture, GROUPS, Some(topic_led_by(9, &state(-1), config.clone())), &[]);
     assert_eq!(fixture.broker.coordinator_state(GROUP.0), CoordinatorState::NotHere);
     fixture.events();
     fixture.broker.reload_groups(&[GROUP.0.to_owned()]);
     let event = fixture.events().remove(0);
     let named = Value::List(vec![Value::Str(GROUP.0.into())]);
     assert_eq!((event.api, event.request.field("groups")), ("GroupsUnloaded", Some(&named)));
-    change(&mut fixture, GROUPS, Some(led(9, &state(0), config)), &[]);
+    change(&mut fixture, GROUPS, Some(topic_led_by(9, &state(0), config)), &[]);
     crate::groups::wait_until_loaded(&fixture);
     assert!(fixture.broker.has_offsets(GROUP.0));
 }
@@ -196,11 +196,11 @@ fn a_topic_that_was_not_opened_is_deleted() {
 #[test]
 fn a_delta_changes_the_partitions_it_names_and_no_other() {
     let mut fixture = TestBroker::new();
-    let whole = led(7, &[(0, 3, &[0]), (0, 3, &[0]), (1, 4, &[1])], LogConfig::default());
+    let whole = topic_led_by(7, &[(0, 3, &[0]), (0, 3, &[0]), (1, 4, &[1])], LogConfig::default());
     change(&mut fixture, TOPIC, Some(whole.clone()), &[]);
     let before = fixture.broker.image();
     let only = |number: usize, partition| {
-        let mut delta = led(7, &[partition], LogConfig::default());
+        let mut delta = topic_led_by(7, &[partition], LogConfig::default());
         delta.partitions[0].0 = number as i32;
         Some(delta)
     };
@@ -225,7 +225,7 @@ fn a_delta_changes_the_partitions_it_names_and_no_other() {
 #[test]
 fn the_high_watermark_never_falls_while_a_partition_is_led() {
     let mut fixture = TestBroker::new();
-    change(&mut fixture, TOPIC, Some(led(7, &[(0, 3, &[0])], LogConfig::default())), &[]);
+    change(&mut fixture, TOPIC, Some(topic_led_by(7, &[(0, 3, &[0])], LogConfig::default())), &[]);
     let mut conn = fixture.connect();
     fixture.ask(&mut conn, &produce(9, 1, &batch(&["a", "b"])));
     let image = fixture.broker.image();

@@ -40,7 +40,7 @@ fn metadata(generation: i64) -> Value {
     ])
 }
 
-/// Group and value of each group that the policy was told of, by group.
+/// Group and value of each group that the policy received, by group.
 fn loaded(fixture: &TestBroker) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for event in fixture.events() {

@@ -78,7 +78,7 @@ fn every_codec_fetches_the_same_records() {
         let (error, _, bytes) = get(&mut fixture, &mut conn, fetch);
         assert_eq!((error, read(version, &bytes)), (0, [ab(0), ab(2), ab(4)].concat()));
         let (error, ..) = get(&mut fixture, &mut conn, Fetch { offset: 6, ..fetch });
-        assert_eq!(error, 76, "zstd cannot be told to a client that old");
+        assert_eq!(error, 76, "a client that old does not know zstd");
     }
 }
 

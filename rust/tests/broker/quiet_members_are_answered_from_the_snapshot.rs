@@ -38,7 +38,7 @@ fn publish(fixture: &TestBroker, rejoin: bool) {
         consumer(MEMBER, EPOCH, true),
         fixed,
         classic,
-        consumer("told", EPOCH, false),
+        consumer("notified", EPOCH, false),
         consumer("new", 0, true),
     ];
     publish_row(fixture, group(GroupState::Reconciling, members));
@@ -104,7 +104,7 @@ fn an_unchanged_heartbeat_is_answered_without_the_policy() {
             (MEMBER, -1),
             (MEMBER, -2),
             ("new", 0),
-            ("told", EPOCH),
+            ("notified", EPOCH),
             ("stranger", EPOCH),
             (CLASSIC_MEMBER.0, CLASSIC_MEMBER.1),
         ] {
@@ -140,7 +140,7 @@ fn every_heartbeat_restarts_the_session() {
     assert!(expired(&fixture).is_empty());
     let mut conn = fixture.connect();
     assert!(!is_asked(&mut fixture, 1, &says(MEMBER, EPOCH)));
-    assert!(is_asked(&mut fixture, 1, &says("told", EPOCH)));
+    assert!(is_asked(&mut fixture, 1, &says("notified", EPOCH)));
     assert_eq!(beat(&mut fixture, &mut conn, &heartbeat(4, CLASSIC_MEMBER.0, CLASSIC_MEMBER.1)), 0);
     let request = commit_as(9, (GROUP.0, STATIC.0, 6), &[(0, 1, -1, None)]);
     assert_eq!(committed(&mut fixture, &mut conn, &request), [0]);
@@ -148,7 +148,7 @@ fn every_heartbeat_restarts_the_session() {
     let named = |member_id: &str| format!("{}/{member_id}", GROUP.0);
     assert_eq!(expired(&fixture), [named("new"), named(STATIC.0)], "a commit is none, as in Kafka");
     fixture.clock.advance(SESSION_MS - 1);
-    assert_eq!(expired(&fixture), [named(CLASSIC_MEMBER.0), named(MEMBER), named("told")]);
+    assert_eq!(expired(&fixture), [named(CLASSIC_MEMBER.0), named(MEMBER), named("notified")]);
 }
 
 #[test]

@@ -281,7 +281,7 @@ fn time_of_requests_is_limited_in_every_api() {
     assert_eq!(response.throttle_time_ms, 1000, "never more than a window");
     assert_eq!(conn.muted_ms, 1000);
     fixture.ask(&mut conn, &metadata(0));
-    assert_eq!(conn.muted_ms, 1000, "who cannot be told waits as well");
+    assert_eq!(conn.muted_ms, 1000, "a client without a throttle time waits as well");
     for version in 0..=4 {
         fixture
             .ask(&mut conn, &raw(18, version, if version < 3 { &[] } else { b"\x02k\x021\x00" }));

@@ -378,7 +378,7 @@ pub fn high_watermark(node: &Node, number: i32) -> Offset {
     node.partition(number).log.high_watermark()
 }
 
-/// A disk that fails when it is told to.
+/// A disk that fails on request.
 #[derive(Debug, Default)]
 pub struct FaultyDisk {
     /// So many writes are refused with this error number.

@@ -41,7 +41,7 @@ fn a_throttled_follower_waits() {
 }
 
 #[test]
-fn a_throttled_leader_sends_no_more() {
+fn a_throttled_leader_sends_nothing() {
     let leader = ThrottledReplicas::Some(vec![(0, 0)]);
     let pair = lagging(ReplicaThrottles { leader, ..ReplicaThrottles::default() });
     pair.nodes[0].set(|settings| settings.leader_throttled_bytes_per_second = 1);

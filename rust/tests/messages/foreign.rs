@@ -101,13 +101,13 @@ fn another_codec_reads_what_krust_writes_and_writes_the_same() {
     let mut random = Random::seeded(3);
     let mut compared = 0;
     for one in sample::apis().into_iter().filter(|one| !DROPPED.contains(&one.key)) {
-        let facts = api(one.key).unwrap();
+        let schema = api(one.key).unwrap();
         let known = THEIRS.iter().find(|(name, ..)| *name == one.name);
         let (_, codecs, versions) = known.unwrap();
         let ours: [(_, &AnyCodec); 2] =
-            [(&one.request, &facts.request), (&one.response, &facts.response)];
+            [(&one.request, &schema.request), (&one.response, &schema.response)];
         for ((theirs, range), (message, codec)) in codecs.iter().zip(versions).zip(ours) {
-            for version in range.0.max(facts.first)..=range.1.min(facts.last) {
+            for version in range.0.max(schema.first)..=range.1.min(schema.last) {
                 for _ in 0..10 {
                     let value = random.message(message, version);
                     let mut writer = Writer::new();

@@ -10,10 +10,10 @@ use krust::wire::{Reader, Writer};
 /// Calls `check` with every message at every version.
 fn every(mut check: impl FnMut(&Api, &Struct, (i16, &AnyCodec))) {
     for one in sample::apis() {
-        let facts = api(one.key).unwrap();
+        let schema = api(one.key).unwrap();
         for version in one.versions.first..=one.versions.last {
-            check(&one, &one.request, (version, &facts.request));
-            check(&one, &one.response, (version, &facts.response));
+            check(&one, &one.request, (version, &schema.request));
+            check(&one, &one.response, (version, &schema.response));
         }
     }
 }

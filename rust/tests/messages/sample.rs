@@ -99,7 +99,7 @@ fn number(literal: &str) -> i64 {
     }
 }
 
-/// The value that stands for a field where nobody says another.
+/// The value of a field without a given one.
 pub fn default(field: &Field, version: i16) -> Value {
     let literal = field.default.as_deref();
     match &field.kind {

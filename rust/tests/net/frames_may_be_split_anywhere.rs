@@ -1,4 +1,4 @@
-//! Where the network cuts a frame makes no difference; nor does how large it is.
+//! A frame of any size may arrive in any number of pieces.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;

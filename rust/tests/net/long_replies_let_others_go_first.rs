@@ -10,7 +10,7 @@ use crate::double::{Client, TestServer, framed, until};
 const SHARE: usize = 64 << 10;
 const LONG: u32 = 4 << 20;
 
-/// A server whose loop stands still inside every turn, in a request of one of two clients.
+/// A server whose loop waits inside every turn, in a request of one of two clients.
 struct Stepped {
     site: TestServer,
     others: [Client; 2],

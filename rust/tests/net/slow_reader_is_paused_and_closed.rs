@@ -36,7 +36,7 @@ fn slow_reader_is_paused_and_closed() {
     assert!(handled < REQUESTS / 4, "{handled} requests were answered into memory");
     site.advance(4_999);
     assert_eq!(site.server.connections(), 1);
-    // The kernel may take a last piece late: that begins the time anew, but ends.
+    // The kernel may take a last piece late. That restarts the time once.
     until(|| {
         site.advance(5_000);
         site.server.connections() == 0

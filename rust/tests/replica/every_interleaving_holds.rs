@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use crate::exhaustive::search::Found;
+use crate::exhaustive::search::SearchResult;
 use crate::exhaustive::steps::{Bounds, Search};
 use crate::exhaustive::variants::Variant;
 use crate::simulation::decisions::Policy;
@@ -39,10 +39,10 @@ fn search(replicas: usize, variant: Variant, bounds: Bounds) -> Search {
 /// A wrong protocol is refuted within so many states.
 const MOST_TO_REFUTE: usize = 2_000_000;
 
-fn run(search: &Search, most: usize) -> Found {
+fn run(search: &Search, most: usize) -> SearchResult {
     let began = Instant::now();
     let found = search.run(most, 2);
-    let Found { states, transitions, depth, violation, is_complete } = &found;
+    let SearchResult { states, transitions, depth, violation, is_complete } = &found;
     println!(
         "{:?}, {} replicas, {:?}: {states} states, {transitions} transitions, depth {depth}, \
          complete {is_complete}, {:.1} s",

@@ -114,7 +114,7 @@ fn a_follower_below_the_leaders_log_begins_where_that_log_begins() {
     assert_eq!(effect, FollowerEffect::TruncateFullyAndStartAt(Offset(80)));
 }
 
-/// Where a log of 60 records begins anew, of which so many are known to be committed, when its
+/// Where a log of 60 records starts again, of which so many are known to be committed, when its
 /// leader's log starts at `leader_log_start` and sends a batch with these offsets first.
 fn restart(committed: i64, leader_log_start: i64, first: Option<(i64, i64)>) -> Option<i64> {
     let log = EpochsOfLog { high_watermark: committed, ..log() };

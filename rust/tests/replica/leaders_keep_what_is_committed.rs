@@ -124,10 +124,14 @@ fn a_refused_replica_counts_while_a_copy_of_its_addition_may_be_on_its_way() {
 #[test]
 fn the_state_is_written_anew_so_that_no_copy_of_a_refused_addition_can_be() {
     let mut leader = leader_with_a_copy_on_its_way();
-    let anew = leader.tick(at(100, 5)).propose.unwrap();
-    assert_eq!((anew.partition_epoch, &anew.isr), (1, &members(&[1, 0])), "another order: Kafka");
+    let proposed = leader.tick(at(100, 5)).propose.unwrap();
+    assert_eq!(
+        (proposed.partition_epoch, &proposed.isr),
+        (1, &members(&[1, 0])),
+        "another order: Kafka"
+    );
     let committed = ProposalOutcome::Committed(leadership(2, &[1, 0]));
-    leader.proposal_ended(&anew, committed, at(100, 6));
+    leader.proposal_ended(&proposed, committed, at(100, 6));
     assert_eq!(leader.maximal_isr(), [0, 1]);
     assert_eq!(leader.tick(at(100, 7)).propose, None);
 }
@@ -135,16 +139,16 @@ fn the_state_is_written_anew_so_that_no_copy_of_a_refused_addition_can_be() {
 #[test]
 fn a_controller_that_writes_no_state_anew_does_not_keep_a_follower_out() {
     let mut leader = leader_with_a_copy_on_its_way();
-    let anew = leader.tick(at(100, 5)).propose.unwrap();
+    let proposed = leader.tick(at(100, 5)).propose.unwrap();
     let unchanged = ProposalOutcome::Committed(leadership(1, &[0, 1]));
-    leader.proposal_ended(&anew, unchanged, at(100, 6));
+    leader.proposal_ended(&proposed, unchanged, at(100, 6));
     assert_eq!(leader.maximal_isr(), [0, 1, 2]);
     let later = leader.follower_fetched(&fetch(2, 100), at(100, LAG_MS)).unwrap();
     assert_eq!(later.propose.unwrap().isr, members(&[0, 1, 2]));
 }
 
 #[test]
-fn a_member_whose_broker_registered_again_leaves_and_may_join_anew() {
+fn a_member_whose_broker_registered_again_leaves_and_may_join_again() {
     let mut leader = leader(&[0, 1, 2]);
     leader.follower_fetched(&fetch(1, 100), at(100, 1)).unwrap();
     leader.follower_fetched(&fetch(2, 100), at(100, 1)).unwrap();

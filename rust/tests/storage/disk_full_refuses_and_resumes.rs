@@ -92,6 +92,7 @@ fn a_full_disk_is_logged_once_until_there_is_room() {
             fill(&log, 2);
         }
     });
-    let told: Vec<bool> = lines.all().iter().map(|it| it.contains("a write failed")).collect();
-    assert_eq!(told, [true, true], "{:?}", lines.all());
+    let is_reported: Vec<bool> =
+        lines.all().iter().map(|it| it.contains("a write failed")).collect();
+    assert_eq!(is_reported, [true, true], "{:?}", lines.all());
 }

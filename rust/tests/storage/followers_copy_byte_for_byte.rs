@@ -113,6 +113,25 @@ fn a_refused_write_takes_the_whole_answer_back() {
 }
 
 #[test]
+fn a_log_that_fails_to_begin_anew_is_unchanged_or_its_directory_goes_offline() {
+    for skip in 0..8 {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+        let follower = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+        let copy = follower.open();
+        fill(&copy, 10);
+        disk.inject(InjectedFault { call: DiskCall::Write, code: ENOSPC, skip, times: 1 });
+        let outcome = copy.truncate_fully(Offset(50));
+        let is_anew = copy.log_start_offset() == Offset(50) && copy.log_end_offset() == Offset(50);
+        match outcome {
+            Ok(_) => assert!(is_anew, "skip {skip}"),
+            Err(_) if follower.dir.is_offline() => {}
+            Err(_) => assert_eq!(read_all(&copy), expected(0..10), "skip {skip}"),
+        }
+    }
+}
+
+#[test]
 fn what_precedes_a_damaged_batch_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let leader = LogFixture::new(&dir.path().join("leader"));

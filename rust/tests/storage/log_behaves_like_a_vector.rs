@@ -101,7 +101,7 @@ fn run(fixture: &LogFixture, steps: &[LogStep]) -> Model {
                 let end = log.truncate_to(Offset(to)).unwrap().0;
                 assert!(end <= to);
                 model.cut |= end < model.next;
-                // The start may lie in the batch that went: the log begins anew behind it.
+                // The start may lie in the batch that went: the log starts again behind it.
                 model.start = model.start.max(log.log_start_offset().0);
                 model.records.retain(|record| record.0 < end);
                 model.next = end;
@@ -148,9 +148,9 @@ fn compare(log: &Log, model: &Model, when: &str) {
     assert_eq!(read_from(log, middle, 300), tail, "{when}");
 }
 
-/// A log of two flushed batches that was begun anew at 7, as a kill after so many operations
+/// A log of two flushed batches that was restarted at 7, as a kill after so many operations
 /// leaves it, and how many there were.
-fn begun_anew(ops: Option<usize>) -> (Arc<Log>, usize) {
+fn restarted(ops: Option<usize>) -> (Arc<Log>, usize) {
     let dir = scratch();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
     let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
@@ -170,15 +170,15 @@ fn begun_anew(ops: Option<usize>) -> (Arc<Log>, usize) {
 
 #[test]
 fn a_restarted_log_keeps_its_start_offset_after_a_kill() {
-    let (log, _) = begun_anew(None);
+    let (log, _) = restarted(None);
     assert_eq!((log.log_start_offset(), log.log_end_offset()), (Offset(7), Offset(7)));
 }
 
 #[test]
 fn a_kill_during_a_log_restart_is_no_damage() {
-    let (_, most) = begun_anew(None);
+    let (_, most) = restarted(None);
     for ops in 0..most {
-        let (log, _) = begun_anew(Some(ops));
+        let (log, _) = restarted(Some(ops));
         assert!(log.damage().is_none(), "after {ops} of {most}: {:?}", log.damage());
     }
 }

@@ -119,7 +119,7 @@ fn a_panic_of_the_waker_ends_the_sync_thread() {
 }
 
 /// A log scheduler with tasks every millisecond. The first one panics in its first rounds; each
-/// round of the second is told.
+/// round of the second is reported.
 fn log_scheduler(fixture: &LogFixture, panics: usize) -> (Arc<LogScheduler>, Receiver<()>) {
     let (left, (tell, reported)) = (AtomicUsize::new(panics), channel());
     let less = move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));

@@ -172,7 +172,7 @@ fn an_idle_event_costs_one_write() {
     assert_eq!(disk.syncs(), 0, "nobody asked for a sync");
 }
 
-/// A disk that counts the files it was told to cut, or to give back what is reserved for them.
+/// A disk that counts the files that were truncated, or whose reserve was given back.
 #[derive(Debug, Default)]
 struct CountsCuts(AtomicUsize);
 

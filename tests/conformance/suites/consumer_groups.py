@@ -110,7 +110,7 @@ CONSUMER_LEFT = (
 
 
 def run(cache: Path, bootstrap: str) -> dict[str, bool]:
-    """Run all checks with each version; its group and topic begin anew."""
+    """Run all checks with each version; its group and topic are new."""
     outcomes: dict[str, bool] = {}
     (cache / "plan.csv").write_text('"t",0,5\n"t",1,6\n')
     for version in VERSIONS:

@@ -61,13 +61,13 @@ def prepare(cache: Path) -> None:
     source = cache / "kgo"
     if source.exists():
         shutil.rmtree(source)
-    told = subprocess.run(
+    listed = subprocess.run(
         ["go", "mod", "download", "-json", f"{MODULE}@{VERSION}"],
         cwd=cache,
         capture_output=True,
         check=True,
     )
-    shutil.copytree(json.loads(told.stdout)["Dir"], source)
+    shutil.copytree(json.loads(listed.stdout)["Dir"], source)
     subprocess.run(["chmod", "-R", "u+w", str(source)], check=True)
     build = ["go", "test", "-c", "-o", "kgo.test", "."]
     subprocess.run(build, cwd=source / "pkg/kgo", check=True)

@@ -50,8 +50,8 @@ def run(_: Path, bootstrap: str) -> dict[str, bool]:
         flags = [part for flag in YES for part in (f"--{flag}", "true")]
         arguments = [*server, "--topic", topic, "--num-cluster-nodes", brokers, *flags]
         arguments += ["--expect-record-too-large-exception", "false"]
-        told = _java(version, "org.apache.kafka.tools.ClientCompatibilityTest", *arguments)
-        outcomes[f"ClientCompatibilityTest-{version}"] = told.returncode == 0
+        run = _java(version, "org.apache.kafka.tools.ClientCompatibilityTest", *arguments)
+        outcomes[f"ClientCompatibilityTest-{version}"] = run.returncode == 0
         listing = _java(version, api_versions, *server)
         outcomes[f"BrokerApiVersionsCommand-{version}"] = (
             listing.returncode == 0 and "Produce(0): 0 to 13" in listing.stdout

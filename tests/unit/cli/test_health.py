@@ -128,7 +128,7 @@ def test_partitions_that_miss_the_same_brokers_are_one_problem() -> None:
     assert problem["partitions"][26] == "t:26"
 
 
-def test_brokers_that_are_away_and_brokers_that_are_behind_are_told_apart() -> None:
+def test_brokers_that_are_away_and_brokers_that_are_behind_have_different_statuses() -> None:
     behind = [partition(1, (1, 2, 7), (1,), min_isr=2, number=number) for number in (0, 1)]
     [problem] = view(Brokers(WELL), *behind).problems()
     assert problem["subject"] == "2 partitions"

@@ -13,7 +13,7 @@ import pytest
 import krust
 from krust.cli import history, main
 from krust.cli.apis import NAMES
-from krust.cli.records import FormatError, Record, from_object, to_object
+from krust.cli.records import FormatError, FormattedRecord, from_object, to_object
 from krust.decode import options
 from krust.errors import ConfigError
 
@@ -63,7 +63,7 @@ def test_an_unknown_record_field_is_refused(given: object, what: str) -> None:
 
 
 def test_the_output_of_consume_can_be_produced_again() -> None:
-    record = Record("t", 0, 7, 1, 0, b"k", b"v", [("h", b"x")])
+    record = FormattedRecord("t", 0, 7, 1, 0, b"k", b"v", [("h", b"x")])
     assert from_object(to_object(record))["value"] == "v"
 
 

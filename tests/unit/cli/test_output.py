@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krust.cli import output
-from krust.words import counted
+from krust.quantities import counted
 
 
 @pytest.mark.parametrize(

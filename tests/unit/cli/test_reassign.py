@@ -15,7 +15,7 @@ from krust.cli import main, move_progress, reassign_plan, session
 from krust.cli.move_progress import progress_line
 
 SIZE = 1_000_000
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class Ran(NamedTuple):
@@ -32,12 +32,12 @@ class Brokers:
     """Four brokers: 0 to 2 share the partitions, 3 has nothing."""
 
     def __init__(self) -> None:
-        self.replicas: dict[Place, list[int]] = {
+        self.replicas: dict[TopicPartition, list[int]] = {
             **{("orders", number): [number % 3, (number + 1) % 3] for number in range(3)},
             ("audit", 0): [0],
         }
-        self.moving: dict[Place, list[int]] = {}
-        self.leaderless: set[Place] = set()
+        self.moving: dict[TopicPartition, list[int]] = {}
+        self.leaderless: set[TopicPartition] = set()
         self.live = [0, 1, 2, 3]
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.configs_seen: list[dict[tuple[int, str], dict[str, str]]] = []
@@ -77,7 +77,7 @@ class Brokers:
         brokers = [{"node_id": each, "rack": None} for each in self.live]
         return {"brokers": brokers, "topics": topics}
 
-    def partition(self, place: Place) -> dict[str, Any]:
+    def partition(self, place: TopicPartition) -> dict[str, Any]:
         replicas = self.replicas[place]
         return {
             "partition_index": place[1],

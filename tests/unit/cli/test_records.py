@@ -6,7 +6,7 @@ import pytest
 
 from krust.cli.records import (
     FormatError,
-    Record,
+    FormattedRecord,
     block_fields,
     encode,
     formatter,
@@ -15,7 +15,9 @@ from krust.cli.records import (
     when,
 )
 
-RECORD = Record("t", 3, 42, 1_700_000_000_123, 0, b"k\xff", b'{"a": 1}', [("h", b"1"), ("n", None)])
+RECORD = FormattedRecord(
+    "t", 3, 42, 1_700_000_000_123, 0, b"k\xff", b'{"a": 1}', [("h", b"1"), ("n", None)]
+)
 
 
 @pytest.mark.parametrize(

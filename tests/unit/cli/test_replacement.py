@@ -9,8 +9,8 @@ import pytest
 
 from krust.cli import main, replacement
 from krust.cli.brokers import LogDirBytes
+from krust.cli.cluster_description import KAFKA, KRUST, BrokerDescription, ClusterDescription
 from krust.cli.replacement_checks import PROBLEM, WARNING, findings, may_go_on
-from krust.cli.replacement_facts import KAFKA, KRUST, BrokerFacts, ClusterFacts
 from krust.cli.replica_health import PartitionHealth
 
 OLDER = {"inter.broker.protocol.version": "3.6"}
@@ -23,11 +23,11 @@ SETTINGS: dict[str, str | None] = {
 }
 
 
-def broker(node: int, kind: str = KAFKA, **more: Any) -> BrokerFacts:
+def broker(node: int, kind: str = KAFKA, **more: Any) -> BrokerDescription:
     directory = LogDirBytes(f"/data/{node}", 0, 5, 10**12)
     settings = {**SETTINGS, **more.pop("settings", {})}
     own = frozenset(more.pop("own", ()))
-    made = BrokerFacts(node, f"host{node}", 9092, kind, settings, own, [directory], 9, PLAIN)
+    made = BrokerDescription(node, f"host{node}", 9092, kind, settings, own, [directory], 9, PLAIN)
     return made._replace(**more)
 
 
@@ -36,9 +36,9 @@ def partition(topic: str = "t", **more: Any) -> PartitionHealth:
     return made._replace(**more)
 
 
-def cluster(*brokers: BrokerFacts, **more: Any) -> ClusterFacts:
+def cluster(*brokers: BrokerDescription, **more: Any) -> ClusterDescription:
     known = brokers or tuple(map(broker, (1, 2, 3)))
-    made = ClusterFacts(
+    made = ClusterDescription(
         cluster_id="id",
         zookeeper="zk:2181/kafka",
         controller=1,
@@ -65,12 +65,12 @@ def test_a_healthy_cluster_of_kafka_may_be_replaced() -> None:
     assert may_go_on(found)
 
 
-def with_broker(**more: Any) -> ClusterFacts:
+def with_broker(**more: Any) -> ClusterDescription:
     return cluster(broker(1), broker(2), broker(3, **more))
 
 
 @pytest.mark.parametrize(
-    ("facts", "check", "text"),
+    ("cluster", "check", "text"),
     [
         (with_broker(kind="", error="silent"), "brokers", "broker 3 does not answer: silent"),
         (cluster(controller=-1), "brokers", "nobody is the controller"),
@@ -128,16 +128,16 @@ def with_broker(**more: Any) -> ClusterFacts:
     ],
 )
 def test_what_would_cost_records_or_clients_is_a_problem(
-    facts: ClusterFacts, check: str, text: str
+    cluster: ClusterDescription, check: str, text: str
 ) -> None:
-    found = {each.check: each for each in findings(facts)}
+    found = {each.check: each for each in findings(cluster)}
     assert found[check].status == PROBLEM
     assert text in found[check].detail
     assert not may_go_on(found.values())
 
 
 @pytest.mark.parametrize(
-    ("facts", "check", "text"),
+    ("cluster", "check", "text"),
     [
         (
             cluster(*(broker(n, settings=OLDER) for n in (1, 2, 3))),
@@ -171,8 +171,10 @@ def test_what_would_cost_records_or_clients_is_a_problem(
         ),
     ],
 )
-def test_what_works_otherwise_is_a_warning(facts: ClusterFacts, check: str, text: str) -> None:
-    found = {each.check: each for each in findings(facts)}
+def test_what_works_otherwise_is_a_warning(
+    cluster: ClusterDescription, check: str, text: str
+) -> None:
+    found = {each.check: each for each in findings(cluster)}
     assert found[check].status == WARNING
     assert text in found[check].detail
     assert may_go_on(found.values())
@@ -189,7 +191,7 @@ def test_long_lists_are_shortened() -> None:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    def ran(known: ClusterFacts, *args: str) -> tuple[int, str, str]:
+    def ran(known: ClusterDescription, *args: str) -> tuple[int, str, str]:
         monkeypatch.setattr(replacement, "read_cluster", lambda options, zookeeper: known)
         with pytest.raises(SystemExit) as left:
             main(["cluster", "replace-plan", *args])
@@ -221,7 +223,7 @@ def test_a_step_says_what_to_do_and_what_must_be_true_afterwards(run: Any) -> No
     assert "/data/2" in step["actions"][1]["then"]
 
 
-def test_a_problem_is_exit_9_and_said_before_the_steps(run: Any) -> None:
+def test_a_problem_is_exit_9_and_is_printed_before_the_steps(run: Any) -> None:
     code, out, _ = run(cluster(acls=["Topic:orders"]))
     assert code == 9
     assert out.index("Mend the 1 problem above") < out.index("step 1")

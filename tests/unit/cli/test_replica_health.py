@@ -36,25 +36,25 @@ def test_the_isr_is_compared_with_the_replicas_and_with_min_isr(
     isr: list[int], status: str, flags: tuple[bool, ...]
 ) -> None:
     found = health(isr_nodes=isr)
-    assert found.words() == status
+    assert found.problem() == status
     assert (found.is_under_replicated, found.is_at_min_isr, found.is_under_min_isr) == flags
 
 
 def test_replicas_that_a_reassignment_adds_do_not_count_as_missing() -> None:
     moving = OngoingMove((1, 2, 3, 4), (4,), (1,))
     found = health(moving, replica_nodes=[1, 2, 3, 4])
-    assert (found.is_under_replicated, found.words(), found.lacking) == (False, "moving", ())
+    assert (found.is_under_replicated, found.problem(), found.lacking) == (False, "moving", ())
     behind = health(moving, replica_nodes=[1, 2, 3, 4], isr_nodes=[1, 2])
-    assert (behind.words(), behind.lacking) == ("at min ISR", (3,))
+    assert (behind.problem(), behind.lacking) == ("at min ISR", (3,))
 
 
 def test_a_partition_with_fewer_replicas_than_min_isr_needs_all_of_them() -> None:
     assert health(replica_nodes=[1], isr_nodes=[1]).min_isr == 1
-    assert health(replica_nodes=[1], isr_nodes=[1]).words() == ""
+    assert health(replica_nodes=[1], isr_nodes=[1]).problem() == ""
 
 
 def test_a_partition_without_a_leader_is_unavailable() -> None:
-    assert health(leader_id=-1, isr_nodes=[3]).words() == "no leader"
+    assert health(leader_id=-1, isr_nodes=[3]).problem() == "no leader"
     assert health(leader_id=-1).row()["unavailable"] is True
 
 
@@ -67,7 +67,7 @@ def test_a_broker_too_old_for_moves_and_settings_shows_the_rest() -> None:
     [found] = replica_health.partition_health(
         old, [{"name": "t", "partitions": [metadata(isr_nodes=[1])]}]
     )
-    assert (found.min_isr, found.is_under_min_isr, found.words()) == (
+    assert (found.min_isr, found.is_under_min_isr, found.problem()) == (
         None,
         False,
         "under-replicated",

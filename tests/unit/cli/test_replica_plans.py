@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from krust.cli.replica_plans import (
-    Assignment,
+    PartitionAssignment,
     PlanTargets,
     Replicas,
     TooFewBrokersError,
@@ -18,11 +18,11 @@ from krust.cli.replica_plans import (
 )
 
 
-def topic(name: str, *replicas: Replicas) -> list[Assignment]:
-    return [Assignment(name, number, each, each) for number, each in enumerate(replicas)]
+def topic(name: str, *replicas: Replicas) -> list[PartitionAssignment]:
+    return [PartitionAssignment(name, number, each, each) for number, each in enumerate(replicas)]
 
 
-def ring(name: str, count: int, brokers: Sequence[int], factor: int) -> list[Assignment]:
+def ring(name: str, count: int, brokers: Sequence[int], factor: int) -> list[PartitionAssignment]:
     """Partitions as a new topic gets them."""
     size = len(brokers)
     return topic(
@@ -46,7 +46,7 @@ def load(plan: Sequence[Replicas]) -> Counter[int]:
     return Counter(broker for replicas in plan for broker in replicas)
 
 
-def added(partitions: Sequence[Assignment], plan: Sequence[Replicas]) -> int:
+def added(partitions: Sequence[PartitionAssignment], plan: Sequence[Replicas]) -> int:
     pairs = zip(partitions, plan, strict=True)
     return sum(len(set(after) - set(before.replicas)) for before, after in pairs)
 
@@ -84,8 +84,8 @@ def test_more_replicas_go_to_the_emptiest_brokers_and_the_leader_stays_preferred
 
 def test_fewer_replicas_give_up_those_out_of_sync_first() -> None:
     partitions = [
-        Assignment("t", 0, (0, 1, 2), (0, 2)),
-        Assignment("t", 1, (0, 1, 2), (1, 2)),
+        PartitionAssignment("t", 0, (0, 1, 2), (0, 2)),
+        PartitionAssignment("t", 1, (0, 1, 2), (1, 2)),
     ]
     assert plan_replicas(partitions, targets((0, 1, 2), factor=2)) == [(0, 2), (1, 2)]
 
@@ -120,17 +120,17 @@ def test_a_dead_broker_keeps_its_replicas_and_gets_none() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_any_plan_is_legal_even_and_stable(seed: int) -> None:
-    dice = random.Random(seed)
-    brokers = list(range(dice.randint(3, 8)))
-    factor = dice.randint(1, 3)
+    rng = random.Random(seed)
+    brokers = list(range(rng.randint(3, 8)))
+    factor = rng.randint(1, 3)
     partitions = [
         each
-        for name in "abc"[: dice.randint(1, 3)]
+        for name in "abc"[: rng.randint(1, 3)]
         for each in topic(
-            name, *(tuple(dice.sample(brokers, factor)) for _ in range(dice.randint(1, 30)))
+            name, *(tuple(rng.sample(brokers, factor)) for _ in range(rng.randint(1, 30)))
         )
     ]
-    allowed = dice.sample(brokers, dice.randint(factor, len(brokers)))
+    allowed = rng.sample(brokers, rng.randint(factor, len(brokers)))
     wanted = targets(allowed, receivers=allowed)
     plan = plan_replicas(partitions, wanted)
     assert all(len(set(replicas)) == len(replicas) == factor for replicas in plan)

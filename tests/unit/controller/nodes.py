@@ -189,7 +189,7 @@ class Nodes:
         return {"error_code": 0, "topics": [], "partition_errors": []}
 
     def requests_to(self, broker: int, api: str) -> list[Message]:
-        """What a broker was told since the last call of `forget`."""
+        """The requests to a broker since the last call of `forget`."""
         return [each.message for each in self.sent if (each.broker, each.api) == (broker, api)]
 
     def forget(self) -> None:
@@ -209,7 +209,7 @@ class Nodes:
         self.rest()
 
     def node(self, path: str) -> str | None:
-        """What stands in a node; None: there is none."""
+        """The contents of a node; None: there is no node."""
         self.tool.submit([Read(path)], "tool")
         (done,) = [each for each in self.tool.events() if isinstance(each, ListResult)]
         found = done.results[0]

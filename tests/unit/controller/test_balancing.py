@@ -180,7 +180,7 @@ def test_the_only_member_of_an_isr_leads_no_more_when_its_disk_fails(
 # Leaders of before AlterPartition.
 
 
-def test_an_isr_that_an_old_leader_wrote_is_read_and_told() -> None:
+def test_an_isr_that_an_old_leader_wrote_is_read_and_sent_to_the_brokers() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes, 2, 3, 1)
     nodes.forget()
@@ -193,8 +193,8 @@ def test_an_isr_that_an_old_leader_wrote_is_read_and_told() -> None:
     assert partitions(nodes)[0].isr == (2, 3)
     assert nodes.children(znodes.ISR_CHANGES) == []
     (message,) = nodes.requests_to(3, "UpdateMetadata")
-    (told,) = message["topic_states"][0]["partition_states"]
-    assert told["isr"] == [2, 3]
+    (state,) = message["topic_states"][0]["partition_states"]
+    assert state["isr"] == [2, 3]
 
 
 def test_a_notification_that_cannot_be_read_is_deleted() -> None:
@@ -246,7 +246,7 @@ def test_a_topic_that_is_being_reassigned_is_deleted_from_all_its_brokers() -> N
     assert nodes.node("/brokers/topics/t") is None
 
 
-def test_a_broker_is_told_once_to_stop_a_replica_that_moved_away() -> None:
+def test_a_broker_gets_one_request_to_stop_a_replica_that_moved_away() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes, 1, 2)
     row = {"partition_index": 0, "replicas": [1]}

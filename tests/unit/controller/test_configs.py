@@ -54,8 +54,8 @@ def test_the_strongest_source_is_described_with_the_others_as_synonyms() -> None
     runtime.create("a", retention_ms="5")
     entry = entries(runtime, TOPIC_KIND, "a")["retention.ms"]
     assert (entry["value"], entry["config_source"], entry["is_default"]) == ("5", 1, False)
-    told = [(each["name"], each["value"], each["source"]) for each in entry["synonyms"]]
-    assert told == [("retention.ms", "5", 1), ("log.retention.hours", "2", 4)]
+    synonyms = [(each["name"], each["value"], each["source"]) for each in entry["synonyms"]]
+    assert synonyms == [("retention.ms", "5", 1), ("log.retention.hours", "2", 4)]
     change(runtime, BROKER_KIND, "", ("log.retention.ms", 0, "77"))
     change(runtime, TOPIC_KIND, "a", ("retention.ms", 1, None))
     entry = entries(runtime, TOPIC_KIND, "a")["retention.ms"]

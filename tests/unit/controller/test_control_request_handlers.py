@@ -42,9 +42,9 @@ class Follower:
 
     def request(self, api: str, **message: Any) -> Message:
         """The answer to a request of the controller's."""
-        facts = {"controller_id": BOSS, "controller_epoch": 5, "broker_epoch": 100, **message}
+        body = {"controller_id": BOSS, "controller_epoch": 5, "broker_epoch": 100, **message}
         client: RequestContext = {"connection": self.connection}
-        outcome = self.controller.request(1, Request(api, 9, facts, client, 0))
+        outcome = self.controller.request(1, Request(api, 9, body, client, 0))
         while not outcome.replies:
             for token, operations in outcome.submits:
                 self.store.submit(operations, token)

@@ -26,7 +26,7 @@ def leaving(retries: int = 3) -> tuple[Nodes, ControlledShutdown]:
     return nodes, ControlledShutdown(nodes.leader.state)
 
 
-def test_a_broker_stops_when_it_leads_nothing_any_more() -> None:
+def test_a_broker_stops_when_it_no_longer_leads_a_partition() -> None:
     assert leaving()[1].is_over(DONE)
 
 

@@ -67,7 +67,7 @@ def epochs(nodes: Nodes, *brokers: int) -> dict[int, int]:
 # Brokers that come and go.
 
 
-def test_a_dead_follower_leaves_the_isr_at_once_and_the_leader_is_told() -> None:
+def test_a_dead_follower_leaves_the_isr_at_once_and_the_leader_is_notified() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes)
     nodes.forget()
@@ -75,8 +75,8 @@ def test_a_dead_follower_leaves_the_isr_at_once_and_the_leader_is_told() -> None
     assert (partition(nodes).leader, partition(nodes).isr) == (1, (1, 2))
     assert written(nodes)["isr"] == [1, 2]
     (message,) = nodes.requests_to(2, "LeaderAndIsr")
-    (told,) = message["topic_states"][0]["partition_states"]
-    assert (told["leader"], told["isr"], told["leader_epoch"]) == (1, [1, 2], 1)
+    (state,) = message["topic_states"][0]["partition_states"]
+    assert (state["leader"], state["isr"], state["leader_epoch"]) == (1, [1, 2], 1)
 
 
 def test_a_broker_that_returns_is_in_sync_when_its_leader_says_so_with_its_epoch() -> None:
@@ -112,7 +112,7 @@ def test_the_elr_is_kept_beside_the_isr_and_leads_after_it() -> None:
     assert not back.state.risks
 
 
-def test_a_broker_that_stopped_uncleanly_is_in_no_elr_any_more() -> None:
+def test_a_broker_that_stopped_uncleanly_leaves_every_elr() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes, min_insync_replicas="2")
     nodes.members[3].die()
@@ -316,18 +316,22 @@ def test_a_repeated_alter_partition_is_answered_with_the_isr_that_it_made() -> N
     assert (again["partition_epoch"], sorted(again["isr"])) == (1, [1, 2])
 
 
-def test_the_present_isr_is_written_anew_so_that_no_copy_of_a_refused_one_can_be() -> None:
+def test_the_present_isr_is_written_again_so_that_no_copy_of_a_refused_one_can_be() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes)
     assert alter(nodes, 1, epochs(nodes, 1, 2))["error_code"] == 0
     nodes.members[1].state.leaving.add(3)
     joins = epochs(nodes, 1, 2, 3)
     assert alter(nodes, 1, joins)["error_code"] == 107
-    anew = alter(nodes, 1, epochs(nodes, 2, 1))
-    assert (anew["error_code"], anew["partition_epoch"], sorted(anew["isr"])) == (0, 2, [1, 2])
+    readded = alter(nodes, 1, epochs(nodes, 2, 1))
+    assert (readded["error_code"], readded["partition_epoch"], sorted(readded["isr"])) == (
+        0,
+        2,
+        [1, 2],
+    )
     nodes.rest()
-    told = nodes.requests_to(2, "LeaderAndIsr")[-1]["topic_states"][0]["partition_states"][0]
-    assert (told["partition_epoch"], told["leader_epoch"]) == (2, 0)
+    state = nodes.requests_to(2, "LeaderAndIsr")[-1]["topic_states"][0]["partition_states"][0]
+    assert (state["partition_epoch"], state["leader_epoch"]) == (2, 0)
     nodes.members[1].state.leaving.clear()
     assert alter(nodes, 1, joins, partition_epoch=1)["error_code"] == 95
     assert alter(nodes, 1, joins)["error_code"] == 0
@@ -373,7 +377,7 @@ def test_alter_partition_of_unknown_brokers_topics_and_partitions_is_refused() -
         assert nodes.leader.ask("AlterPartition", message | other, 2)["error_code"] == 77
 
 
-def test_an_old_leader_is_told_that_its_change_was_not_attempted() -> None:
+def test_an_old_leader_gets_the_answer_that_its_change_was_not_attempted() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes)
     nodes.members[3].die()

@@ -23,7 +23,7 @@ OF_NOBODY = {
     znodes.CONTROLLER,
     znodes.CONTROLLER_EPOCH,
 }
-"""What is made without an office: the standing nodes, and the office itself."""
+"""The persistent nodes, and those of the election: each may be created by any broker."""
 
 
 def leaders(nodes: Nodes, name: str) -> list[int]:
@@ -203,7 +203,7 @@ def test_a_refused_state_write_does_not_stop_other_announcements(
 
 
 def bounced(nodes: Nodes, patch: pytest.MonkeyPatch, reason: Refusal) -> None:
-    """Broker 2 is registered anew, and the leader's writes to what stands are refused from then."""
+    """Broker 2 registers again. From then on the leader's earlier writes are refused."""
     one, two = nodes.leader, nodes.members[2]
     nodes.forget()
 
@@ -340,7 +340,7 @@ def test_a_setting_changed_before_a_short_controllership_is_read(
     def look(state: ControllerState) -> Generator[Any, Any, brokers.ReturnedBrokers]:
         if state is one.state and state.controller_epoch == 2:
             nodes.tool.submit([Delete("/controller")], "depose")
-            raise RetryLaterError("the office was lost")
+            raise RetryLaterError("the controller resigned")
         return (yield from real(state))
 
     monkeypatch.setattr(brokers, "read_live_brokers", look)
@@ -576,5 +576,5 @@ def test_a_controller_guard_matches_nothing_after_resignation() -> None:
 
 
 def _asked(name: str) -> Message:
-    facts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    return {"topics": [{"name": name, **facts}], "validate_only": False}
+    settings = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    return {"topics": [{"name": name, **settings}], "validate_only": False}

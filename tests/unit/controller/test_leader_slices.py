@@ -18,7 +18,7 @@ from krust.controller.pace import SLICE
 from krust.controller.state import ControllerState
 from krust.messages import Message
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment
+from krust.metadata.contents import TopicAssignment
 from krust.metadata.store import Create, Read, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 
@@ -28,7 +28,7 @@ MANY = 1000
 def led_by_broker_2(partitions: int = MANY) -> Nodes:
     """Three brokers and a topic whose partitions broker 2 leads."""
     nodes = Nodes(1, 2, 3)
-    nodes.write(Create(znodes.topic("t"), Assignment(((2, 3, 1),) * partitions).encode()))
+    nodes.write(Create(znodes.topic("t"), TopicAssignment(((2, 3, 1),) * partitions).encode()))
     assert {each.leader for each in nodes.leader.state.topics["t"].partitions} == {2}
     nodes.forget()
     nodes.leader.submitted.clear()

@@ -83,7 +83,7 @@ def test_a_follower_that_was_registered_again_leaves_the_isr() -> None:
     assert (led.leader, led.isr, led.leader_epoch) == (2, (2, 1), 6)
 
 
-def test_whoever_leaves_an_isr_that_is_too_small_is_in_the_elr() -> None:
+def test_a_replica_that_leaves_a_too_small_isr_is_in_the_elr() -> None:
     led = offline(Partition((1, 2, 3), 1, 5, (1, 2), 7), 1, 3)
     assert (led.leader, led.isr, led.elr) == (1, (1,), (2,))
     wide = offline(Partition((1, 2, 3), 1, 5, (1, 2, 3), 7), 1, 2)
@@ -127,7 +127,7 @@ def test_a_lossy_member_leaves_the_isr_and_the_elr_while_others_lead() -> None:
     assert (led.leader, led.isr, led.elr) == (1, (1,), ())
 
 
-def test_a_lone_replica_leads_again_after_an_unclean_stop_and_that_is_told() -> None:
+def test_a_lone_replica_leads_again_after_an_unclean_stop_and_brokers_are_notified() -> None:
     alone = Partition((1,), 1, 5, (1,), 7)
     led = offline(alone, 1, restarted={1}, lossy={1})
     assert (led.leader, led.leader_epoch) == (1, 6)

@@ -70,5 +70,5 @@ def test_a_move_to_the_present_directory_is_accepted() -> None:
 
 
 def test_a_future_replica_is_not_a_replica() -> None:
-    told = [("/one", True, [("t", 0, False)]), ("/two", True, [("t", 0, True)])]
-    assert [each.replicas for each in log_dirs(told)] == [{("t", 0)}, set()]
+    described = [("/one", True, [("t", 0, False)]), ("/two", True, [("t", 0, True)])]
+    assert [each.replicas for each in log_dirs(described)] == [{("t", 0)}, set()]

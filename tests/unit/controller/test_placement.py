@@ -30,7 +30,7 @@ def test_each_partition_has_as_many_replicas_as_were_asked_for() -> None:
         assert (each.leader, each.isr, each.leader_epoch) == (each.replicas[0], each.replicas, 0)
 
 
-def test_a_broker_with_replicas_of_a_new_topic_is_told_of_the_leader() -> None:
+def test_a_broker_with_replicas_of_a_new_topic_learns_the_leader() -> None:
     nodes = Nodes(1, 2, 3)
     nodes.forget()
     nodes.leader.create("t", 1, factor=3)

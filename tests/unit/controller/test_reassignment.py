@@ -167,7 +167,7 @@ def ongoing(nodes: Nodes) -> list[Any]:
 
 
 def stopped(nodes: Nodes, broker: int) -> list[tuple[int, int, bool]]:
-    """The partitions that a broker was told to stop: number, leader epoch, whether it deletes."""
+    """The partitions that a broker was asked to stop: number, leader epoch, whether it deletes."""
     return [
         (each["partition_index"], each["leader_epoch"], each["delete_partition"])
         for message in nodes.requests_to(broker, "StopReplica")
@@ -177,7 +177,7 @@ def stopped(nodes: Nodes, broker: int) -> list[tuple[int, int, bool]]:
 
 
 def partition_states_for(nodes: Nodes, broker: int) -> dict[str, Any]:
-    """What a broker was told last of partition 0."""
+    """What the last request to a broker says of partition 0."""
     found = [
         each
         for message in nodes.requests_to(broker, "LeaderAndIsr")
@@ -188,7 +188,7 @@ def partition_states_for(nodes: Nodes, broker: int) -> dict[str, Any]:
     return dict(found[-1])
 
 
-def test_new_replicas_are_told_in_a_new_epoch_and_nothing_is_removed_yet() -> None:
+def test_new_replicas_are_notified_in_a_new_epoch_and_nothing_is_removed_yet() -> None:
     nodes = copied()
     assert altered(nodes, (0, [3, 4])) == [0]
     assert written(nodes)["partitions"]["0"] == [3, 4, 1, 2]

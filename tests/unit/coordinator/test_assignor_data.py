@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krust.coordinator import assignor_data
+from krust.coordinator.assignors.assignor import GroupAssignment, Topics
 from krust.coordinator.assignors.even import Uniform
-from krust.coordinator.assignors.spec import GroupAssignment, Topics
 from krust.coordinator.consumer_protocol import (
     Assignment,
     Subscription,
@@ -125,7 +125,7 @@ def test_topics_come_from_the_members_with_readable_subscriptions() -> None:
 def test_groups_of_both_protocols_become_stable_and_no_partition_has_two_owners(
     steps: list[str], count: int
 ) -> None:
-    """A model of clients: eager ones let go before they join, the others when they are told."""
+    """A model of clients: eager ones give up all before they join, the others when asked."""
     topics = Topics({"t": count})
     cooperative: dict[str, bool] = {}
     reads: dict[str, tuple[TopicPartition, ...]] = {}

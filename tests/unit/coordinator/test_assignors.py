@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krust.coordinator.assignors import even
-from krust.coordinator.assignors.find import ASSIGNORS, BUILT_IN
-from krust.coordinator.assignors.spec import (
+from krust.coordinator.assignors.assignor import (
     AssignmentError,
     GroupAssignment,
     GroupSpec,
@@ -24,6 +23,7 @@ from krust.coordinator.assignors.spec import (
     owners,
     validate,
 )
+from krust.coordinator.assignors.find import ASSIGNORS, BUILT_IN
 from krust.coordinator.consumer_protocol import TopicPartition
 
 EVEN = ("sticky", "uniform", "rack_aware", "lag_aware")

@@ -159,7 +159,7 @@ def test_a_member_that_waits_during_a_conversion_must_join_again() -> None:
     assert bench.answers[waiting]["error_code"] == Code.REBALANCE_IN_PROGRESS
     rows = [row for _, row in bench.outcomes[before].snapshots if row is not None]
     timed = [row["members"][a]["timed"] for row in rows]
-    assert timed == [False, True], "its session begins anew"
+    assert timed == [False, True], "its session starts again"
     assert rows[-1]["members"][b]["timed"] is True
 
 

@@ -290,6 +290,6 @@ def test_a_withdrawn_answer_keeps_the_shape_of_its_api(api: str) -> None:
     known["SyncGroup"] = {**MESSAGES["SyncGroup"], "group_instance_id": None}
     event = bench.event(api, 3, **known.get(api, {"members": []}))
     reply = replies.refusal(event, Code.NONE)
-    _, withdrawn, _ = replies.without_failed((event.ticket, reply, ("g",)), {"g"})
+    _, withdrawn, _ = replies.refuse_failed((event.ticket, reply, ("g",)), {"g"})
     assert withdrawn.keys() == reply.keys()
     assert withdrawn["error_code"] == Code.COORDINATOR_NOT_AVAILABLE

@@ -51,7 +51,7 @@ def test_sessions_restart_when_a_wait_ends() -> None:
         bench.join(each)
     bench.join(c)
     first, second = rows(bench.outcomes[-1])
-    assert not first["members"][b]["timed"], "it has waited, which the core has not been told"
+    assert not first["members"][b]["timed"], "it has waited, and the core does not know that"
     assert all(each["timed"] for each in second["members"].values())
     for each in (b, c):
         bench.sync(each, bench.generation)

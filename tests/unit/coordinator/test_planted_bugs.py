@@ -8,7 +8,7 @@ import pytest
 
 from krust.coordinator import classic_members
 from krust.coordinator.classic_group import ClassicGroup
-from krust.coordinator.classic_member import Member
+from krust.coordinator.classic_member import ClassicMember
 from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.errors import Code
 from tests.unit.coordinator.simulator.planted_bugs import Bug, Patch, PlantedBugs
@@ -118,7 +118,7 @@ def waits_for_ever_for_the_leader(patch: Patch) -> None:
 
 @caught_by("join waits")
 def forgets_a_join_that_a_newer_one_replaces(patch: Patch) -> None:
-    def park(self: ClassicGroup, turn: Any, member: Member, request: Any) -> None:
+    def park(self: ClassicGroup, turn: Any, member: ClassicMember, request: Any) -> None:
         self.awaiting_join += member.join is None
         member.join = request.ticket
 
@@ -127,7 +127,7 @@ def forgets_a_join_that_a_newer_one_replaces(patch: Patch) -> None:
 
 @caught_by("join waits")
 def forgets_the_join_of_who_is_removed(patch: Patch) -> None:
-    def remove(self: ClassicGroup, turn: Any, member: Member, why: str) -> None:
+    def remove(self: ClassicGroup, turn: Any, member: ClassicMember, why: str) -> None:
         self.awaiting_join -= member.join is not None
         self.remove_member(member)
         turn.dirty[self.id] = None
@@ -139,7 +139,7 @@ def forgets_the_join_of_who_is_removed(patch: Patch) -> None:
 def forgets_the_sync_of_who_is_removed(patch: Patch) -> None:
     real = ClassicGroup._remove
 
-    def remove(self: ClassicGroup, turn: Any, member: Member, why: str) -> None:
+    def remove(self: ClassicGroup, turn: Any, member: ClassicMember, why: str) -> None:
         member.sync = None
         real(self, turn, member, why)
 
@@ -150,7 +150,7 @@ def forgets_the_sync_of_who_is_removed(patch: Patch) -> None:
 def answers_twice(patch: Patch) -> None:
     real = ClassicGroup._end_join
 
-    def end(self: ClassicGroup, turn: Any, member: Member, reply: Any) -> None:
+    def end(self: ClassicGroup, turn: Any, member: ClassicMember, reply: Any) -> None:
         if member.instance_id is not None and member.join is not None:
             self.answer(turn, member.join, reply)
         real(self, turn, member, reply)
@@ -162,7 +162,9 @@ def answers_twice(patch: Patch) -> None:
 def tells_everybody_who_is_here(patch: Patch) -> None:
     real = ClassicGroup.joined
 
-    def joined(self: ClassicGroup, member: Member, *, with_members: bool, **more: Any) -> Any:
+    def joined(
+        self: ClassicGroup, member: ClassicMember, *, with_members: bool, **more: Any
+    ) -> Any:
         return real(self, member, with_members=True, **more)
 
     patch.setattr(ClassicGroup, "joined", joined)
@@ -212,7 +214,7 @@ def keeps_what_the_leader_did_not_give(patch: Patch) -> None:
 
 @caught_by("polite")
 def takes_who_waits_for_dead(patch: Patch) -> None:
-    patch.setattr(Member, "is_waiting", property(lambda _: False))
+    patch.setattr(ClassicMember, "is_waiting", property(lambda _: False))
 
 
 @caught_by("polite")
@@ -236,7 +238,9 @@ def keeps_pending_members_for_ever(patch: Patch) -> None:
 def lets_a_static_member_keep_an_old_assignment(patch: Patch) -> None:
     real = ClassicGroup._replace_static
 
-    def replace(self: ClassicGroup, turn: Any, request: Any, old: Member, member_id: str) -> None:
+    def replace(
+        self: ClassicGroup, turn: Any, request: Any, old: ClassicMember, member_id: str
+    ) -> None:
         old.assignment = b""
         real(self, turn, request, old, member_id)
 

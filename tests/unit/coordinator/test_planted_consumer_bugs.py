@@ -8,7 +8,7 @@ from typing import Any
 from krust.coordinator import convert
 from krust.coordinator.consumer import group, reconcile
 from krust.coordinator.consumer.group import ConsumerGroup
-from krust.coordinator.consumer.member import NO_PARTITIONS, STABLE, UNREVOKED, Member
+from krust.coordinator.consumer.member import NO_PARTITIONS, STABLE, UNREVOKED, ConsumerMember
 from krust.coordinator.consumer.members import ConsumerGroupMembers
 from krust.coordinator.consumer.mixed_group import MixedGroup
 from krust.coordinator.group_coordinator import GroupCoordinator
@@ -23,7 +23,7 @@ caught_by = PLANTED_BUGS.caught_by
 def gives_a_partition_before_its_owner_has_let_go(patch: Patch) -> None:
     real = ConsumerGroupMembers.member_target
 
-    def claim_partitions(self: ConsumerGroupMembers, member: Member) -> None:
+    def claim_partitions(self: ConsumerGroupMembers, member: ConsumerMember) -> None:
         self.owners |= dict.fromkeys(member.assigned | member.revoking, member.id)
 
     patch.setattr(
@@ -38,7 +38,7 @@ def gives_a_partition_before_its_owner_has_let_go(patch: Patch) -> None:
 def forgets_what_is_still_to_be_revoked(patch: Patch) -> None:
     real = ConsumerGroupMembers.claim_partitions
 
-    def claim_partitions(self: ConsumerGroupMembers, member: Member) -> None:
+    def claim_partitions(self: ConsumerGroupMembers, member: ConsumerMember) -> None:
         real(self, member)
         for each in member.revoking:
             self.owners.pop(each, None)
@@ -50,7 +50,7 @@ def forgets_what_is_still_to_be_revoked(patch: Patch) -> None:
 def takes_silence_for_a_revocation(patch: Patch) -> None:
     real = reconcile._advance
 
-    def advance(member: Member, goal: Any, owned: Any) -> bool:
+    def advance(member: ConsumerMember, goal: Any, owned: Any) -> bool:
         return real(member, goal, NO_PARTITIONS if owned is None else owned)
 
     patch.setattr(reconcile, "_advance", advance)
@@ -71,7 +71,7 @@ def forgets_after_a_restart_who_has_what(patch: Patch) -> None:
 def lets_classic_members_keep_nothing_when_a_group_is_converted(patch: Patch) -> None:
     real = convert._member
 
-    def member(*args: Any) -> Member:
+    def member(*args: Any) -> ConsumerMember:
         found = real(*args)
         found.assigned = NO_PARTITIONS
         return found
@@ -123,13 +123,13 @@ def tells_what_is_not_in_the_log(patch: Patch) -> None:
 
 @caught_by("pace")
 def waits_for_ever_for_a_revocation(patch: Patch) -> None:
-    real = Member.deadlines
+    real = ConsumerMember.deadlines
 
-    def deadlines(self: Member) -> list[int]:
+    def deadlines(self: ConsumerMember) -> list[int]:
         self.revoke_due = None
         return real(self)
 
-    patch.setattr(Member, "deadlines", deadlines)
+    patch.setattr(ConsumerMember, "deadlines", deadlines)
 
 
 @caught_by("pace")
@@ -141,7 +141,9 @@ def waits_for_ever_for_a_classic_members_join(patch: Patch) -> None:
 def does_not_wake_who_waits_for_a_partition(patch: Patch) -> None:
     real = MixedGroup.reconcile
 
-    def reconciled(self: MixedGroup, turn: Any, member: Member, *args: Any, **more: Any) -> None:
+    def reconciled(
+        self: MixedGroup, turn: Any, member: ConsumerMember, *args: Any, **more: Any
+    ) -> None:
         dirty, turn.dirty = turn.dirty, {}
         real(self, turn, member, *args, **more)
         turn.dirty = dirty | (turn.dirty if member.state == UNREVOKED else {})
@@ -163,7 +165,7 @@ def leaves_quiet_who_has_something_to_fetch(patch: Patch) -> None:
 def moves_on_without_what_others_have_to_release(patch: Patch) -> None:
     real = reconcile._move_to
 
-    def become(member: Member, state: int, *more: Any) -> bool:
+    def become(member: ConsumerMember, state: int, *more: Any) -> bool:
         return real(member, UNREVOKED if state == UNREVOKED else STABLE, *more)
 
     patch.setattr(reconcile, "_move_to", become)

@@ -153,7 +153,7 @@ def test_one_unreadable_record_affects_only_its_group() -> None:
     assert bench.joined(group_id="bad")["error_code"] == Code.NONE
 
 
-def test_the_core_is_told_the_subscribed_topics_of_a_group() -> None:
+def test_the_core_receives_the_subscribed_topics_of_a_group() -> None:
     bench = Bench()
     data = [write_subscription(Subscription((topic, "all"))) for topic in ("t", "u")]
     members = bench.stable(2, protocols=[("range", data[0])])

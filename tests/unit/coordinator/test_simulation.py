@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import krust
+from krust.coordinator.assignors.assignor import AssignmentError, GroupAssignment, TopicDescriber
 from krust.coordinator.assignors.even import Sticky
 from krust.coordinator.assignors.simulation import ArgumentError, LateError
-from krust.coordinator.assignors.spec import AssignmentError, GroupAssignment, TopicDescriber
 from krust.retention.policies import Time
 
 

@@ -94,7 +94,7 @@ def test_the_fast_and_the_exact_decoder_agree_on_any_bytes(values: list[bytes]) 
     both, slow = JsonDecoder(QUICK), JsonDecoder(QUICK)
     slow._quick = None
     assert _decode(both, [*values]) == _decode(slow, [*values])
-    for value in values:  # nor does it matter what a value stands beside
+    for value in values:  # the neighbours of a value make no difference
         assert _decode(both, [value]) == _decode(slow, [value])
 
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from krust.metadata import contents
 from krust.metadata.contents import (
-    Assignment,
     BadZnodeError,
-    Broker,
+    BrokerRegistration,
     ClusterId,
     ConfigChange,
-    ConsumerMember,
-    Controller,
+    ConsumerRegistration,
+    ControllerRegistration,
     Endpoint,
     EntityConfig,
     Features,
@@ -26,6 +25,7 @@ from krust.metadata.contents import (
     PartitionState,
     ProducerIds,
     Reassignment,
+    TopicAssignment,
     number,
 )
 
@@ -37,19 +37,19 @@ class Content(Protocol):
 
 
 DECODERS: dict[str, Callable[[bytes], Content | None]] = {
-    "/brokers/ids": Broker.decode,
-    "/brokers/topics": Assignment.decode,
+    "/brokers/ids": BrokerRegistration.decode,
+    "/brokers/topics": TopicAssignment.decode,
     "/state": PartitionState.decode,
     "/cluster/id": ClusterId.decode,
     "/config/changes": ConfigChange.decode,
     "/config/topics": EntityConfig.decode,
-    "/controller": Controller.decode,
+    "/controller": ControllerRegistration.decode,
     "/feature": Features.decode,
     "/latest_producer_id_block": ProducerIds.decode,
     "/admin/preferred_replica_election": Partitions.decode,
     "/admin/reassign_partitions": Reassignment.decode,
     "/log_dir_event_notification": LogDirEvent.decode,
-    "/consumers/g/ids": ConsumerMember.decode,
+    "/consumers/g/ids": ConsumerRegistration.decode,
 }
 
 
@@ -75,15 +75,15 @@ def test_data_that_kafka_wrote_is_read_and_written_unchanged(path: str) -> None:
     [
         (
             {"jmx_port": -1, "timestamp": "1", "host": "a", "version": 1, "port": 9},
-            Broker((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),), timestamp_ms=1),
+            BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),), timestamp_ms=1),
         ),
         (
             {"version": 2, "host": "a", "port": 9, "endpoints": ["PLAINTEXT://a:9"]},
-            Broker((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),)),
+            BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),)),
         ),
         (
             {"version": 3, "endpoints": ["SSL://[::1]:9093"], "rack": "r", "timestamp": 7},
-            Broker((Endpoint("SSL", "SSL", "::1", 9093),), "r", 7),
+            BrokerRegistration((Endpoint("SSL", "SSL", "::1", 9093),), "r", 7),
         ),
         (
             {
@@ -93,7 +93,7 @@ def test_data_that_kafka_wrote_is_read_and_written_unchanged(path: str) -> None:
                 "host": None,
                 "port": -1,
             },
-            Broker((Endpoint("IN", "SASL_SSL", "", 1),)),
+            BrokerRegistration((Endpoint("IN", "SASL_SSL", "", 1),)),
         ),
         (
             {
@@ -101,19 +101,21 @@ def test_data_that_kafka_wrote_is_read_and_written_unchanged(path: str) -> None:
                 "endpoints": ["PLAINTEXT://a:9"],
                 "features": {"f": {"min_version": 1, "max_version": 2}},
             },
-            Broker((Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),), features=(("f", 1, 2),)),
+            BrokerRegistration(
+                (Endpoint("PLAINTEXT", "PLAINTEXT", "a", 9),), features=(("f", 1, 2),)
+            ),
         ),
     ],
 )
-def test_brokers_of_every_version_are_read(data: Any, expected: Broker) -> None:
-    assert Broker.decode(json.dumps(data).encode()) == expected
+def test_brokers_of_every_version_are_read(data: Any, expected: BrokerRegistration) -> None:
+    assert BrokerRegistration.decode(json.dumps(data).encode()) == expected
 
 
 def test_topics_of_every_version_are_read() -> None:
     first = {"version": 1, "partitions": {"1": [2], "0": [1, 2]}}
-    assert Assignment.decode(json.dumps(first).encode()) == Assignment(((1, 2), (2,)))
+    assert TopicAssignment.decode(json.dumps(first).encode()) == TopicAssignment(((1, 2), (2,)))
     second = {**first, "version": 2, "adding_replicas": {"0": [3]}, "removing_replicas": {}}
-    assert Assignment.decode(json.dumps(second).encode()).adding == ((0, (3,)),)
+    assert TopicAssignment.decode(json.dumps(second).encode()).adding == ((0, (3,)),)
 
 
 def test_a_change_notification_of_version_1_is_read() -> None:
@@ -126,17 +128,25 @@ def test_an_empty_node_holds_no_block_of_producer_ids() -> None:
 
 
 BAD = [
-    (Broker.decode, b'{"version":6,"endpoints":["PLAINTEXT://a:9"]}', "version is 6"),
-    (Broker.decode, b'{"version":5,"endpoints":[]}', "no endpoint"),
-    (Broker.decode, b'{"version":5,"endpoints":["PLAINTEXT://a:99999"]}', "is no endpoint"),
-    (Broker.decode, b'{"version":5}', "no endpoints"),
-    (Broker.decode, b"[" * 100_000, "no JSON"),
-    (Assignment.decode, b'{"version":3,"partitions":{"2000000000":[0]}}', "not numbered"),
-    (Assignment.decode, b'{"version":3,"partitions":{"0":[]}}', "no replica"),
-    (Assignment.decode, b'{"version":3,"partitions":{"0":[1,1]}}', "twice"),
-    (Assignment.decode, b'{"version":3,"partitions":{"00":[1]}}', "is no partition"),
-    (Assignment.decode, b'{"version":3,"partitions":{"0":[true]}}', "no whole number"),
-    (Assignment.decode, b'{"version":3,"partitions":{"0":[0]},"topic_id":"../x"}', "no topic id"),
+    (BrokerRegistration.decode, b'{"version":6,"endpoints":["PLAINTEXT://a:9"]}', "version is 6"),
+    (BrokerRegistration.decode, b'{"version":5,"endpoints":[]}', "no endpoint"),
+    (
+        BrokerRegistration.decode,
+        b'{"version":5,"endpoints":["PLAINTEXT://a:99999"]}',
+        "is no endpoint",
+    ),
+    (BrokerRegistration.decode, b'{"version":5}', "no endpoints"),
+    (BrokerRegistration.decode, b"[" * 100_000, "no JSON"),
+    (TopicAssignment.decode, b'{"version":3,"partitions":{"2000000000":[0]}}', "not numbered"),
+    (TopicAssignment.decode, b'{"version":3,"partitions":{"0":[]}}', "no replica"),
+    (TopicAssignment.decode, b'{"version":3,"partitions":{"0":[1,1]}}', "twice"),
+    (TopicAssignment.decode, b'{"version":3,"partitions":{"00":[1]}}', "is no partition"),
+    (TopicAssignment.decode, b'{"version":3,"partitions":{"0":[true]}}', "no whole number"),
+    (
+        TopicAssignment.decode,
+        b'{"version":3,"partitions":{"0":[0]},"topic_id":"../x"}',
+        "no topic id",
+    ),
     (PartitionState.decode, b'{"version":1,"leader":0,"leader_epoch":-1,"isr":[]}', "no contr"),
     (PartitionState.decode, b"null", "no object"),
     (PartitionState.decode, b"\xff", "no JSON"),
@@ -220,9 +230,9 @@ ENDPOINTS = st.builds(
 )
 CONTENTS = st.one_of(
     st.builds(ClusterId, NAMES),
-    st.builds(Controller, SMALL, SMALL),
+    st.builds(ControllerRegistration, SMALL, SMALL),
     st.builds(
-        Broker,
+        BrokerRegistration,
         st.lists(ENDPOINTS, min_size=1, unique_by=lambda each: each.listener).map(tuple),
         st.none() | NAMES,
         SMALL,
@@ -230,8 +240,10 @@ CONTENTS = st.one_of(
         SMALL,
         st.none() | st.integers(-1, 2**63 - 1),
     ),
-    st.lists(REPLICAS, min_size=1, max_size=4).map(lambda each: Assignment(tuple(each), "x" * 22)),
-    st.builds(lambda moved: Assignment(((0, 1),), "", ((0, moved),), ((0, (1,)),)), REPLICAS),
+    st.lists(REPLICAS, min_size=1, max_size=4).map(
+        lambda each: TopicAssignment(tuple(each), "x" * 22)
+    ),
+    st.builds(lambda moved: TopicAssignment(((0, 1),), "", ((0, moved),), ((0, (1,)),)), REPLICAS),
     st.builds(PartitionState, SMALL, st.integers(-1, 9), SMALL, REPLICAS, REPLICAS, REPLICAS),
     st.builds(EntityConfig, st.dictionaries(NAMES, NAMES)),
     st.builds(ConfigChange, NAMES),
@@ -240,7 +252,9 @@ CONTENTS = st.one_of(
     st.builds(Partitions, st.lists(st.tuples(NAMES, SMALL)).map(tuple)),
     st.builds(Reassignment, st.lists(st.tuples(NAMES, SMALL, REPLICAS)).map(tuple)),
     st.builds(LogDirEvent, SMALL),
-    st.builds(ConsumerMember, st.dictionaries(NAMES, SMALL), st.sampled_from(["static"]), SMALL),
+    st.builds(
+        ConsumerRegistration, st.dictionaries(NAMES, SMALL), st.sampled_from(["static"]), SMALL
+    ),
 )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from krust.metadata.cluster_tree import ClusterTree
-from krust.metadata.contents import ASSUMED, Assignment, EntityConfig, PartitionState, ProducerIds
+from krust.metadata.contents import (
+    ASSUMED,
+    EntityConfig,
+    PartitionState,
+    ProducerIds,
+    TopicAssignment,
+)
 from krust.metadata.differences import differences, empty, kept, subject, written
 from krust.metadata.store import Create, Delete, SetData
 from krust.metadata.transfer import writes
@@ -13,7 +19,7 @@ from krust.metadata.transfer import writes
 STATE = "/brokers/topics/orders/partitions/0/state"
 BASE = {"/brokers": b"", "/brokers/topics": b"", "/config": b"", "/config/topics": b""}
 ORDERS = {
-    "/brokers/topics/orders": Assignment(((0,),)).encode(),
+    "/brokers/topics/orders": TopicAssignment(((0,),)).encode(),
     "/config/topics/orders": EntityConfig({"retention.ms": "86400000"}).encode(),
     STATE: PartitionState(1, 0, 3, (0,)).encode(),
 }

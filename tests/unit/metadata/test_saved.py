@@ -159,7 +159,7 @@ def test_one_file_that_is_lost_comes_back_from_the_other(
     if name == "meta.journal":
         for each in folder.glob("meta.db*"):
             each.unlink()
-        assert opened(folder) == wanted, "the second copy was made anew"
+        assert opened(folder) == wanted, "the second copy was created again"
 
 
 def test_a_recovery_is_logged_with_the_damage(

@@ -410,7 +410,7 @@ def test_a_watch_fires_for_changes_of_its_own_session(store: Store) -> None:
 def test_a_watch_fires_after_the_answer_that_set_it(sessions: Sessions) -> None:
     mine, other = sessions(), sessions()
     ask(mine, Create("/a", b"0"))
-    fired, told = 0, b"0"
+    fired, data = 0, b"0"
     for number in range(1, 41):
         if fired < number:
             mine.submit([Read("/a", watch=True), Exists("/"), Exists("/x")], number)
@@ -423,9 +423,9 @@ def test_a_watch_fires_after_the_answer_that_set_it(sessions: Sessions) -> None:
                 assert event == WatchFired(Change.CHANGED, "/a")
             elif isinstance(event, ListResult):
                 assert isinstance(event.results[0], Node)
-                told = event.results[0].data
+                data = event.results[0].data
         ask(other, Exists("/"))
-    assert int(told) > 0
+    assert int(data) > 0
     assert 0 < fired <= 40
 
 

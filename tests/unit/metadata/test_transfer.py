@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krust.metadata.cluster_tree import ClusterTree
-from krust.metadata.contents import Assignment, ClusterId
+from krust.metadata.contents import ClusterId, TopicAssignment
 from krust.metadata.store import Create, Delete, SetData
 from krust.metadata.transfer import elsewhere, obstacle, writes
 
@@ -76,9 +76,9 @@ def test_force_overwrites_a_newer_target_and_no_other_obstacle() -> None:
 
 def test_topics_of_other_brokers_are_reported_and_bad_nodes_skipped() -> None:
     topics = {
-        "/brokers/topics/here": Assignment(((1,), (1,))).encode(),
-        "/brokers/topics/there": Assignment(((1,), (2,))).encode(),
-        "/brokers/topics/both": Assignment(((1, 2),)).encode(),
+        "/brokers/topics/here": TopicAssignment(((1,), (1,))).encode(),
+        "/brokers/topics/there": TopicAssignment(((1,), (2,))).encode(),
+        "/brokers/topics/both": TopicAssignment(((1, 2),)).encode(),
         "/brokers/topics/bad": b"?",
     }
     assert elsewhere(ClusterTree("x", topics, ()), 1) == ["both", "there"]

@@ -70,7 +70,7 @@ def test_no_reported_outcome_contradicts_the_tree(
     )
     deleted = any(isinstance(each, Delete) for each in lost)
     if not any(isinstance(each, Refusal) for each in outcome):
-        # A node that nobody has any more counts as deleted, whoever did it.
+        # A node that no longer exists counts as deleted, by any client.
         assert happened or deleted
         assert len(outcome) == len(lost)
     elif outcome[0] is Refusal.NO_SESSION:

@@ -164,11 +164,11 @@ def test_a_chroot_is_created_although_the_connection_is_lost(
 def test_a_store_waits_for_a_client_that_reports_its_session_late(
     zookeeper: peer.Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = KazooClient._make_state_change
+    make_state_change = KazooClient._make_state_change
 
     def slowly(client: KazooClient, state: str) -> None:
         time.sleep(0.05)  # the client's thread is slow: the subject of this test
-        told(client, state)
+        make_state_change(client, state)
 
     monkeypatch.setattr(KazooClient, "_make_state_change", slowly)
     with closing(Party(zookeeper.connect)) as party:

@@ -17,7 +17,7 @@ from krust.retention.policies import (
     Time,
     TimeAndSize,
 )
-from krust.retention.spec import Disk, ExpiryError, Partition, Segment, validate
+from krust.retention.policy import Disk, ExpiryError, PartitionLog, Segment, validate
 
 ROOM = Disk(free=10**12, total=10**12)
 NOW = 1_000_000
@@ -29,10 +29,10 @@ def partition(
     size: int = 100,
     high: int = 10**9,
     limits: tuple[int, int] = (-1, -1),
-) -> Partition:
+) -> PartitionLog:
     """Segments of ten records each, so old; the last one is active."""
     segments = tuple(Segment(at * 10, at * 10 + 10, size, NOW - age) for at, age in enumerate(ages))
-    return Partition("t", number, segments, high, *limits)
+    return PartitionLog("t", number, segments, high, *limits)
 
 
 def test_the_time_policy_deletes_up_to_the_first_recent_segment() -> None:

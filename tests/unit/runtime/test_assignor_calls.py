@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber, Topics
+from krust.coordinator.assignors.assignor import GroupAssignment, GroupSpec, TopicDescriber, Topics
 from krust.coordinator.consumer_protocol import Subscription, read_assignment, write_subscription
 from krust.coordinator.events import AssignCall
 from krust.messages import Message
@@ -69,7 +69,7 @@ CALM_MS, HANGS_MS = 60_000, 6000
 """what an answer may take on a busy machine, and what one that will not come is waited for"""
 
 
-class Asked:
+class AskedAssignors:
     """Assignors, and who waits for them."""
 
     def __init__(self, *rules: AssignorRule) -> None:
@@ -102,8 +102,8 @@ class Asked:
 
 
 @contextmanager
-def asked(*assignors: Any) -> Iterator[Asked]:
-    one = Asked(*(AssignorRule("g", each) for each in assignors))
+def asked(*assignors: Any) -> Iterator[AskedAssignors]:
+    one = AskedAssignors(*(AssignorRule("g", each) for each in assignors))
     try:
         yield one
     finally:
@@ -170,7 +170,7 @@ def test_the_default_assigns_after_a_failing_assignor_which_is_logged(
 
 
 def test_a_hanging_assignor_is_logged_with_its_stack_and_restarted(module: str) -> None:
-    one = Asked(AssignorRule("g", f"{module}:Slow"))
+    one = AskedAssignors(AssignorRule("g", f"{module}:Slow"))
     one.assigning._least_ms = HANGS_MS
     try:
         shares, line = one.shares()
@@ -222,8 +222,8 @@ def test_an_assignor_object_runs_in_a_thread_that_is_abandoned_when_it_hangs() -
 
 
 def test_the_number_of_hanging_threads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnOwnThread, "left", threading.BoundedSemaphore(1))
-    monkeypatch.setattr(runners, "MOST_LEFT", 1)
+    monkeypatch.setattr(OnOwnThread, "may_abandon", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(runners, "ABANDONED_MAX", 1)
     hangs = Local()
     hangs.hold.clear()
     topics = Topics({"t": 1})
@@ -235,7 +235,7 @@ def test_the_number_of_hanging_threads_is_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_hanging_assignor_delays_no_other(module: str) -> None:
-    one = Asked(AssignorRule("slow", f"{module}:Slow"), AssignorRule("g", "range"))
+    one = AskedAssignors(AssignorRule("slow", f"{module}:Slow"), AssignorRule("g", "range"))
     try:
         one.start("slow")
         assert one.shares() == ({"m1": [0, 1], "m2": [2, 3]}, None)
@@ -244,12 +244,12 @@ def test_a_hanging_assignor_delays_no_other(module: str) -> None:
 
 
 def test_the_first_matching_pattern_chooses_the_assignor() -> None:
-    one = Asked(AssignorRule("a-*", "range"), AssignorRule("*", "uniform"))
+    one = AskedAssignors(AssignorRule("a-*", "range"), AssignorRule("*", "uniform"))
     assert one.assigning.wants("b")
     assert one.shares(group_id="a-1")[0] == {"m1": [0, 1], "m2": [2, 3]}
     assert one.shares(group_id="b")[0] == EVEN
     one.assigning.close()
-    assert not Asked(AssignorRule("a-*", "range")).assigning.wants("b")
+    assert not AskedAssignors(AssignorRule("a-*", "range")).assigning.wants("b")
 
 
 def test_groups_of_kafka_streams_are_assigned_by_their_leaders() -> None:
@@ -261,7 +261,7 @@ def test_groups_of_kafka_streams_are_assigned_by_their_leaders() -> None:
 
 
 def test_a_consumer_group_gets_partitions_and_names_its_assignor() -> None:
-    from krust.coordinator.assignors.spec import MemberSpec
+    from krust.coordinator.assignors.assignor import MemberSpec
 
     group = GroupSpec({who: MemberSpec(frozenset({"t"})) for who in ("m1", "m2")}, "g")
     with asked() as one:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import krust
 from krust._krust import Client, Producer
-from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
+from krust.coordinator.assignors.assignor import GroupAssignment, GroupSpec, TopicDescriber
 from krust.coordinator.consumer_protocol import Subscription, write_subscription
 from tests.coordinated import ready
 from tests.waiting import until

@@ -19,7 +19,7 @@ from krust._krust import Client
 from krust.config import load
 from krust.errors import ConfigError, KafkaError, ServerError
 from krust.metadata import znodes
-from krust.metadata.contents import Broker
+from krust.metadata.contents import BrokerRegistration
 from krust.metadata.ensemble import Credentials, Ensemble
 from krust.metadata.zookeeper import end_session
 from krust.runtime import identity, metadata
@@ -122,7 +122,7 @@ def test_kafkas_zookeeper_shell_reads_a_broker(tmp_path: Path, connect: str) -> 
         check=False,
     )
     (line,) = (each for each in run.stdout.splitlines() if each.startswith("{"))
-    (endpoint,) = Broker.decode(line.encode()).endpoints
+    (endpoint,) = BrokerRegistration.decode(line.encode()).endpoints
     assert endpoint.port == broker.address[1]
     broker.stop()
 
@@ -152,8 +152,8 @@ def test_a_broker_registers_again_after_its_session_expired(
     create(broker.bootstrap, "before")
     first = tree.exists("/brokers/ids/7")
     epoch = int(tree.get("/controller_epoch")[0])
-    facts = json.loads((tmp_path / "data/krust-session.json").read_text())
-    credentials = Credentials(facts["session"], bytes.fromhex(facts["password"]))
+    session = json.loads((tmp_path / "data/krust-session.json").read_text())
+    credentials = Credentials(session["session"], bytes.fromhex(session["password"]))
     assert end_session(Ensemble(connect), credentials)
     produce(broker.bootstrap, "before", "meanwhile")
     second = until(lambda: tree.exists("/brokers/ids/7"))
@@ -242,8 +242,8 @@ def test_quotas_that_kafka_wrote_are_read_and_passwords_beside_them_stay(
     with served(tmp_path / "data", connect) as broker:
         client = Client(broker.bootstrap)
         for entity in kept:
-            told = json.dumps({"version": 2, "entity_path": entity}).encode()
-            tree.create("/config/changes/config_change_", told, sequence=True)
+            change = json.dumps({"version": 2, "entity_path": entity}).encode()
+            tree.create("/config/changes/config_change_", change, sequence=True)
         everything = {"components": [], "strict": False}
         said = client.request("DescribeClientQuotas", everything)["entries"]
         values = [{"key": "consumer_byte_rate", "value": 1024.0}]
@@ -255,8 +255,8 @@ def test_quotas_that_kafka_wrote_are_read_and_passwords_beside_them_stay(
         assert done["error_code"] == 0
         slow = b'{"version":1,"config":{"controller_mutation_rate":"1.0E-3"}}'
         tree.create("/config/clients/slow", slow)
-        told = b'{"version":2,"entity_path":"clients/slow"}'
-        tree.create("/config/changes/config_change_", told, sequence=True)
+        change = b'{"version":2,"entity_path":"clients/slow"}'
+        tree.create("/config/changes/config_change_", change, sequence=True)
         slow_client = Client(broker.bootstrap, {"client.id": "slow"})
         numbers = count()
         code = until(lambda: _made(slow_client, f"topic-{next(numbers)}"))
@@ -271,8 +271,8 @@ def test_quotas_that_kafka_wrote_are_read_and_passwords_beside_them_stay(
 
 
 def _made(client: Client, name: str) -> int:
-    facts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    body = {"topics": [{"name": name, **facts}], "timeout_ms": 9000, "validate_only": False}
+    request = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    body = {"topics": [{"name": name, **request}], "timeout_ms": 9000, "validate_only": False}
     return int(client.request("CreateTopics", body)["topics"][0]["error_code"])
 
 
@@ -295,8 +295,8 @@ def test_offsets_of_the_oldest_consumers_are_znodes(
         tree.create(f"{folder}/2", b"a few")
         asked = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0, 1, 2]}]}
         [found] = client.request("OffsetFetch", asked, 0)["topics"]
-        told = [(each["committed_offset"], each["error_code"]) for each in found["partitions"]]
-        assert told == [(77, 0), (11, 0), (-1, -1)]
+        committed = [(each["committed_offset"], each["error_code"]) for each in found["partitions"]]
+        assert committed == [(77, 0), (11, 0), (-1, -1)]
 
 
 def test_without_zookeeper_records_flow_and_metadata_does_not_change(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def test_clients_are_logged_at_debug_and_refused_ones_at_info(
         body |= {"timeout_ms": 9000, "validate_only": False}
 
         def asked() -> list[str]:
-            told = [each.message for each in caplog.records if each.name == "krust.requests"]
-            return [line for line in told if 'api="CreateTopics"' in line]
+            messages = [each.message for each in caplog.records if each.name == "krust.requests"]
+            return [line for line in messages if 'api="CreateTopics"' in line]
 
         with caplog.at_level(logging.INFO, "krust"):
             admin.request("CreateTopics", body)

@@ -125,7 +125,7 @@ def test_a_proposed_isr_is_sent_once_whatever_becomes_of_it(
     assert [number for _, number in wire.said] == [1, 2]
 
 
-@pytest.mark.parametrize("after", [{}, {1: live(91, epoch=6)}], ids=["gone", "registered anew"])
+@pytest.mark.parametrize("after", [{}, {1: live(91, epoch=6)}], ids=["gone", "registered again"])
 def test_requests_for_a_broker_that_restarted_are_dropped(
     others: Peers, wire: Wire, after: dict[int, LiveBroker]
 ) -> None:

@@ -1,5 +1,5 @@
-"""Whose directory a broker is given: one that krust served is not begun anew, Kafka's is taken
-over, and each command knows the other's."""
+"""The owner of a directory: krust continues its own directory and takes over Kafka's, and each
+command recognises the other's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import krust
-from krust.cli.logfacts import metadata_problems
+from krust.cli.log_files import metadata_problems
 from krust.errors import ServerError
 from krust.runtime import metadata
 from tests.adopted import unpack

@@ -53,8 +53,8 @@ class Double:
 
     def segments(self, topics: list[str]) -> list[Any]:
         ages = (500, 50, 50, 0)
-        facts = [(n * 10, n * 10 + 10, 100, 1000 - age) for n, age in enumerate(ages)]
-        return [("/d", topic, 0, 40, facts) for topic in topics]
+        segments = [(n * 10, n * 10 + 10, 100, 1000 - age) for n, age in enumerate(ages)]
+        return [("/d", topic, 0, 40, segments) for topic in topics]
 
     def disk_space(self, directory: str) -> tuple[int, int]:
         return 500, 1000

@@ -14,7 +14,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from krust._krust import Server
-    from krust.replica_selectors.spec import Question
+    from krust.replica_selectors.selector import Question
 
 MODULE = '''
 import os, time

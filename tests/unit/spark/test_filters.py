@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krust.spark.filters import ColumnFilter, RangeFilter
-from krust.spark.plan import Range
+from krust.spark.plan import PartitionRange
 
 SCALAR = ("=", ">", ">=", "<", "<=")
 
@@ -54,7 +54,7 @@ ROWS = [
 def test_pushed_filters_are_exact_and_others_lose_no_row(filters: list[ColumnFilter]) -> None:
     clip = RangeFilter()
     taken = [test for test in filters if clip.take(test)]
-    ranges = [Range(t, p, 0, 20) for t in ("a", "ab", "bb") for p in range(3)]
+    ranges = [PartitionRange(t, p, 0, 20) for t in ("a", "ab", "bb") for p in range(3)]
     left = clip.cut([one for one in ranges if clip.wants(one.place)], {})
     kept = {
         (one.topic, one.partition, offset) for one in left for offset in range(one.start, one.end)
@@ -69,7 +69,7 @@ def test_filters_on_other_columns_are_left_to_spark() -> None:
     assert not clip.take(ColumnFilter("offset", "in", (1, 2)))
     assert not clip.take(ColumnFilter("offset", "=", 1.5))
     assert not clip.take(ColumnFilter("partition", "=", True))
-    assert clip.cut([Range("a", 0, 0, 9)], {}) == [Range("a", 0, 0, 9)]
+    assert clip.cut([PartitionRange("a", 0, 0, 9)], {}) == [PartitionRange("a", 0, 0, 9)]
 
 
 def test_a_timestamp_filter_moves_the_start_and_is_applied_by_spark_too() -> None:
@@ -77,7 +77,11 @@ def test_a_timestamp_filter_moves_the_start_and_is_applied_by_spark_too() -> Non
     moment = dt.datetime(2026, 11, 1, 10, tzinfo=dt.UTC)
     assert not clip.take(ColumnFilter("timestamp", ">=", moment))
     assert not clip.take(ColumnFilter("timestamp", "<", moment + dt.timedelta(hours=1)))
-    whole = [Range("a", 0, 0, 9), Range("b", 0, 0, 9), Range("c", 0, 4, 4)]
+    whole = [
+        PartitionRange("a", 0, 0, 9),
+        PartitionRange("b", 0, 0, 9),
+        PartitionRange("c", 0, 4, 4),
+    ]
     since = round(moment.timestamp() * 1000) - 1
     assert clip.moments(whole) == [("a", 0, since), ("b", 0, since)]
     left = clip.cut(whole, {("a", 0): 5, ("b", 0): -1})

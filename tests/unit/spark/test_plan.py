@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from krust.spark import plan
 from krust.spark.errors import DataLossError, LossReporter, PlanError
-from krust.spark.plan import EARLIEST, LATEST, EndOffsets, Range, ReadBound
+from krust.spark.plan import EARLIEST, LATEST, EndOffsets, PartitionRange, ReadBound
 
 A, B = ("a", 0), ("b", 1)
 topics = st.text('abc.-_é"\\', min_size=1, max_size=4)
@@ -19,7 +19,7 @@ places = st.tuples(topics, st.integers(0, 99))
 offsets = st.dictionaries(places, st.integers(-2, 2**63 - 1), max_size=8)
 ranges = st.lists(
     st.builds(
-        lambda topic, partition, start, size: Range(topic, partition, start, start + size),
+        lambda topic, partition, start, size: PartitionRange(topic, partition, start, start + size),
         st.sampled_from("abc"),
         st.integers(0, 5),
         st.integers(0, 2**40),
@@ -60,7 +60,7 @@ def test_offsets_may_be_text_as_the_official_source_allows() -> None:
     ],
 )
 def test_invalid_offsets_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"stands where|not JSON|from 0 up"):
+    with pytest.raises(ValueError, match=r"is expected|not JSON|from 0 up"):
         plan.parse_offsets(text)
 
 
@@ -73,7 +73,7 @@ def test_partitions_are_parsed_from_json() -> None:
 
 @given(ranges, st.none() | st.integers(1, 200), st.none() | st.integers(1, 2**41))
 def test_tasks_cover_each_offset_once(
-    whole: list[Range], least: int | None, most: int | None
+    whole: list[PartitionRange], least: int | None, most: int | None
 ) -> None:
     most = most if most is None else max(most, max((r.size for r in whole), default=1) // 50 + 1)
     parts = plan.split(whole, least, most)
@@ -89,7 +89,7 @@ def test_tasks_cover_each_offset_once(
 
 
 @given(ranges, st.integers(1, 200))
-def test_there_are_about_as_many_tasks_as_wanted(whole: list[Range], least: int) -> None:
+def test_there_are_about_as_many_tasks_as_wanted(whole: list[PartitionRange], least: int) -> None:
     full = [one for one in whole if one.size > 0]
     parts = plan.split(whole, least)
     assert len(parts) <= max(least, 1) + 2 * len(full)
@@ -98,14 +98,14 @@ def test_there_are_about_as_many_tasks_as_wanted(whole: list[Range], least: int)
 
 
 def test_small_partitions_do_not_count_when_a_large_one_is_divided() -> None:
-    parts = plan.split([Range("a", 0, 0, 10), Range("b", 0, 0, 1000)], 5)
+    parts = plan.split([PartitionRange("a", 0, 0, 10), PartitionRange("b", 0, 0, 1000)], 5)
     assert [part.size for part in parts] == [10, 250, 250, 250, 250]
 
 
 def test_default_tasks_leave_small_ranges_whole() -> None:
-    assert plan.default_tasks([Range("a", 0, 0, 1000)], 8) == 1
-    assert plan.default_tasks([Range("a", 0, 0, 100 * plan.LARGE)], 8) == 8
-    assert plan.default_tasks([Range("a", 0, 0, 30 * plan.LARGEST)], 2) == 30
+    assert plan.default_tasks([PartitionRange("a", 0, 0, 1000)], 8) == 1
+    assert plan.default_tasks([PartitionRange("a", 0, 0, 100 * plan.LARGE)], 8) == 8
+    assert plan.default_tasks([PartitionRange("a", 0, 0, 30 * plan.LARGEST)], 2) == 30
     assert plan.default_tasks([], 2) == 1
 
 
@@ -202,14 +202,14 @@ def test_only_unpinned_starts_move_when_resolved_again(bound: ReadBound, moves: 
 
 def test_a_batch_within_the_log_is_planned_entirely() -> None:
     found = plan.batch_ranges({A: 12, B: 0}, {A: 20, B: 7}, SPANS, FAIL)
-    assert found == [Range("a", 0, 12, 20), Range("b", 1, 0, 7)]
+    assert found == [PartitionRange("a", 0, 12, 20), PartitionRange("b", 1, 0, 7)]
 
 
 def test_a_batch_that_begins_before_the_log_fails_or_skips() -> None:
     with pytest.raises(DataLossError, match="START_OFFSET_RESET"):
         plan.batch_ranges({A: 3, B: 0}, {A: 20, B: 7}, SPANS, FAIL)
     found = plan.batch_ranges({A: 3, B: 0}, {A: 5, B: 9}, SPANS, WARN)
-    assert found == [Range("a", 0, 10, 10), Range("b", 1, 0, 7)]
+    assert found == [PartitionRange("a", 0, 10, 10), PartitionRange("b", 1, 0, 7)]
 
 
 def test_a_batch_that_ends_too_late_is_a_loss() -> None:
@@ -224,8 +224,8 @@ def test_a_batch_that_ends_before_it_begins_is_an_error() -> None:
 
 def test_new_partitions_begin_at_their_first_offset() -> None:
     assert plan.stream_ranges({A: 5}, {A: 9, B: 4}, {B: 0}, FAIL) == [
-        Range("a", 0, 5, 9),
-        Range("b", 1, 0, 4),
+        PartitionRange("a", 0, 5, 9),
+        PartitionRange("b", 1, 0, 4),
     ]
 
 
@@ -245,6 +245,6 @@ def test_losses_of_a_stream_fail_or_are_skipped(
         plan.stream_ranges(starts, ends, earliest, FAIL)
     assert plan.split(plan.stream_ranges(starts, ends, earliest, WARN)) == [
         one
-        for one in (Range("a", 0, 5, 9), Range("b", 1, 2, 4))
+        for one in (PartitionRange("a", 0, 5, 9), PartitionRange("b", 1, 2, 4))
         if one.end == ends.get(one.place) and (one.place in starts or one.place in earliest)
     ]

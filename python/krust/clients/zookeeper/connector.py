@@ -35,7 +35,7 @@ from krust.clients.zookeeper.tree import AwayError, GroupTree
 from krust.closing import Closing
 from krust.errors import ConfigError, ForkedError, KafkaError, KrustError, UnreachableError
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, Broker, ConsumerMember
+from krust.metadata.contents import BrokerRegistration, ConsumerRegistration, TopicAssignment
 from krust.metadata.store import Create, Exists, Refusal, SessionChanged, SessionState, Stat
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ConsumerConnector(Closing):
         self._tree = GroupTree(self._config.ensemble, self._bad)
         self._offsets = GroupOffsets(self._config, self._tree)
         self._owners = PartitionOwners(self._config.group, self._tree)
-        self._member: ConsumerMember | None = None
+        self._member: ConsumerRegistration | None = None
         self._streams: dict[tuple[str | None, str], KafkaStream] = {}
         self._owned: dict[TopicPartition, str] = {}
         """partition -> the thread that reads it"""
@@ -174,7 +174,7 @@ class ConsumerConnector(Closing):
         self._usable()
         if self._member is not None:
             raise ConfigError("this connector has its streams", hint="make another connector")
-        self._member = ConsumerMember({**wanted}, pattern, int(time.time() * 1000))
+        self._member = ConsumerRegistration({**wanted}, pattern, int(time.time() * 1000))
         self._streams = threads
         _living.add(self)
         self._thread.start()
@@ -326,10 +326,10 @@ class ConsumerConnector(Closing):
         folder = znodes.consumer_members(config.group)
         names = tree.children(folder, watch=True)
         nodes = tree.read(f"{folder}/{name}" for name in names)
-        members: dict[str, ConsumerMember] = {}
+        members: dict[str, ConsumerRegistration] = {}
         for path, node in nodes.items():
-            answer = tree.decoded(path, node.data, ConsumerMember.decode)
-            if isinstance(answer, ConsumerMember):
+            answer = tree.decoded(path, node.data, ConsumerRegistration.decode)
+            if isinstance(answer, ConsumerRegistration):
                 members[path.rpartition("/")[2]] = answer
         patterns = any(each.pattern != sharing.STATIC for each in members.values())
         topics = tree.children(znodes.TOPICS, watch=True) if patterns else ()
@@ -340,7 +340,7 @@ class ConsumerConnector(Closing):
         return {place: name for place, name in shares.items() if name in ours[place.topic]}
 
     def _threads(
-        self, name: str, member: ConsumerMember, topics: Collection[str]
+        self, name: str, member: ConsumerRegistration, topics: Collection[str]
     ) -> dict[str, list[str]]:
         try:
             return sharing.threads(name, member, topics, internal=self._config.internal)
@@ -353,8 +353,8 @@ class ConsumerConnector(Closing):
         paths = {znodes.topic(name): name for name in topics}
         found = {}
         for path, node in self._tree.read(paths, watch=True).items():
-            answer = self._tree.decoded(path, node.data, Assignment.decode)
-            if isinstance(answer, Assignment):
+            answer = self._tree.decoded(path, node.data, TopicAssignment.decode)
+            if isinstance(answer, TopicAssignment):
                 found[paths[path]] = range(len(answer.replicas))
         return found
 
@@ -365,8 +365,8 @@ class ConsumerConnector(Closing):
             paths = [f"{znodes.BROKERS}/{name}" for name in brokers]
             found = set()
             for path, node in self._tree.read(paths).items():
-                answer = self._tree.decoded(path, node.data, Broker.decode)
-                if isinstance(answer, Broker):
+                answer = self._tree.decoded(path, node.data, BrokerRegistration.decode)
+                if isinstance(answer, BrokerRegistration):
                     found |= {
                         f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}"
                         for at in answer.endpoints

@@ -18,7 +18,7 @@ from krust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from krust.metadata.contents import ConsumerMember
+    from krust.metadata.contents import ConsumerRegistration
 
 STATIC, WHITE, BLACK = "static", "white_list", "black_list"
 """The kinds of names in a subscription: topics, or a pattern of topics to read or not to read."""
@@ -65,7 +65,7 @@ class Blacklist(TopicFilter):
 
 
 def threads(
-    member_id: str, member: ConsumerMember, topics: Collection[str], *, internal: bool = False
+    member_id: str, member: ConsumerRegistration, topics: Collection[str], *, internal: bool = False
 ) -> dict[str, list[str]]:
     """Topic -> the threads of a member that read it.
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from krust.metadata.ensemble import Ensemble
     from krust.metadata.store import WatchFired
 
-    Place = tuple[str, int]
     Answer = tuple[Result, ...]
 
 _AWAY = frozenset({Refusal.NO_SESSION, Refusal.UNKNOWN})

@@ -1,1 +1,1 @@
-"""Assignors: their contract (`spec`), the built-in ones, and how others are found."""
+"""Assignors: their contract (`assignor`), the built-in ones, and how others are found."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from krust.coordinator.assignors.spec import GroupSpec, TopicDescriber
+    from krust.coordinator.assignors.assignor import GroupSpec, TopicDescriber
     from krust.coordinator.consumer_protocol import TopicPartition
 
 from krust.coordinator import consumer_protocol

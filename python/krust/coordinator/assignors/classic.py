@@ -9,11 +9,11 @@ from __future__ import annotations
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from krust.coordinator.assignors.spec import subscribed
+from krust.coordinator.assignors.assignor import subscribed
 from krust.coordinator.consumer_protocol import TopicPartition
 
 if TYPE_CHECKING:
-    from krust.coordinator.assignors.spec import GroupAssignment, GroupSpec, TopicDescriber
+    from krust.coordinator.assignors.assignor import GroupAssignment, GroupSpec, TopicDescriber
 
 
 class Range:

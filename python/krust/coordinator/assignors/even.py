@@ -12,11 +12,11 @@ from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
 from krust.coordinator.assignors import balance
+from krust.coordinator.assignors.assignor import owners, subscribed
 from krust.coordinator.assignors.balance import Pool
-from krust.coordinator.assignors.spec import owners, subscribed
 
 if TYPE_CHECKING:
-    from krust.coordinator.assignors.spec import (
+    from krust.coordinator.assignors.assignor import (
         GroupAssignment,
         GroupSpec,
         MemberSpec,

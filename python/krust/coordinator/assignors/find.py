@@ -14,7 +14,7 @@ from krust.coordinator.assignors import classic, even
 from krust.plugins import Plugins
 
 if TYPE_CHECKING:
-    from krust.coordinator.assignors.spec import Assignor
+    from krust.coordinator.assignors.assignor import Assignor
 
 BUILT_IN: dict[str, type[Assignor]] = {
     kind.name: kind

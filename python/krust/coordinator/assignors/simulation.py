@@ -15,13 +15,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from krust.coordinator.assignors.spec import GroupSpec, MemberSpec, Topics, validate
+from krust.coordinator.assignors.assignor import GroupSpec, MemberSpec, Topics, validate
 from krust.coordinator.consumer_protocol import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.coordinator.assignors.spec import Assignor, GroupAssignment
+    from krust.coordinator.assignors.assignor import Assignor, GroupAssignment
 
 MOST_MEMBERS, MOST_PARTITIONS = 10_000, 200_000
 DEADLINE_MS = 5000
@@ -38,7 +38,7 @@ class LateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalance:
+class SimulatedRebalance:
     """One rebalance of a simulated group.
 
     step        `start`, or the step before it: `-1` member, `+2`, topic `a:24`
@@ -76,7 +76,7 @@ def simulate(
     weights: Sequence[int] = (),
     lag_seed: int | None = None,
     deadline_ms: int = DEADLINE_MS,
-) -> list[Rebalance]:
+) -> list[SimulatedRebalance]:
     """Call an assignor at the start and after each step.
 
     members      how many members begin
@@ -152,7 +152,7 @@ class _Group:
             )
         self.joined += count
 
-    def rebalance(self, step: str, assignor: Assignor) -> Rebalance:
+    def rebalance(self, step: str, assignor: Assignor) -> SimulatedRebalance:
         """Assign the partitions, and report what moved."""
         before = {one: member for member, ours in self.shares.items() for one in ours}
         topics = self._topics()
@@ -171,7 +171,7 @@ class _Group:
             most_lag, least_lag = max(lags), min(lags)
         moved = sum(after.get(one) != was for one, was in before.items() if one not in left)
         partitions = sum(self.counts.values())
-        return Rebalance(
+        return SimulatedRebalance(
             step,
             members=len(self.members),
             partitions=partitions,

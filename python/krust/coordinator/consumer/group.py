@@ -34,8 +34,8 @@ from krust.coordinator.consumer.member import (
     LEAVES_FOR_A_WHILE,
     NO_PARTITIONS,
     UNREVOKED,
+    ConsumerMember,
     DelayedResponse,
-    Member,
 )
 from krust.coordinator.consumer.mixed_group import MixedGroup
 from krust.coordinator.events import AssignCall
@@ -45,7 +45,7 @@ from krust.errors import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from krust.coordinator.assignors.spec import GroupAssignment
+    from krust.coordinator.assignors.assignor import GroupAssignment
     from krust.coordinator.classic_member import Turn
     from krust.coordinator.consumer.member import Heartbeat
     from krust.coordinator.events import Assigned, GroupSettings, Record
@@ -193,7 +193,7 @@ class ConsumerGroup(MixedGroup):
     # -- one member
 
     def _static_refusal(
-        self, heartbeat: Heartbeat, member: Member | None
+        self, heartbeat: Heartbeat, member: ConsumerMember | None
     ) -> tuple[Code, str] | None:
         holder_id = self.static.get(heartbeat.instance_id or "")
         who = f"Static member {heartbeat.member_id} with instance id {heartbeat.instance_id}"
@@ -218,13 +218,13 @@ class ConsumerGroup(MixedGroup):
             return Code.UNRELEASED_INSTANCE_ID, f"{why} member."
         return None
 
-    def _new_member(self, turn: Turn, heartbeat: Heartbeat) -> Member:
+    def _new_member(self, turn: Turn, heartbeat: Heartbeat) -> ConsumerMember:
         """Add a new member, or a static member under a new member id."""
         member_id = heartbeat.member_id or turn.new_id()
-        return self.add_or_replace(turn, Member(member_id, heartbeat.instance_id))
+        return self.add_or_replace(turn, ConsumerMember(member_id, heartbeat.instance_id))
 
     def _update(
-        self, turn: Turn, member: Member, heartbeat: Heartbeat, before: Record | None
+        self, turn: Turn, member: ConsumerMember, heartbeat: Heartbeat, before: Record | None
     ) -> bool:
         """Take over the fields of a heartbeat. Returns whether the subscription changed."""
         member.rack = heartbeat.rack if heartbeat.rack is not None else member.rack
@@ -337,7 +337,7 @@ class ConsumerGroup(MixedGroup):
                 self._serve(turn, each, member)
         self.delayed = waiting  # last: if a step raises, all delayed requests have to be refused
 
-    def _serve(self, turn: Turn, delayed: DelayedResponse, member: Member) -> None:
+    def _serve(self, turn: Turn, delayed: DelayedResponse, member: ConsumerMember) -> None:
         """Reconcile a member with its target, and answer its request."""
         before, revoking = member.assigned, member.revoking
         self.reconcile(turn, member, delayed.owned, changed=delayed.changed)
@@ -360,7 +360,7 @@ class ConsumerGroup(MixedGroup):
         )
 
 
-def _epoch_refusal(member: Member, heartbeat: Heartbeat) -> tuple[Code, str] | None:
+def _epoch_refusal(member: ConsumerMember, heartbeat: Heartbeat) -> tuple[Code, str] | None:
     """Why the epoch of a heartbeat is refused; None: it is not. The previous epoch is accepted if
     the last response may have been lost.
     """

@@ -37,7 +37,7 @@ class ClassicProtocols:
 
 
 @dataclass(slots=True)
-class Member:
+class ConsumerMember:
     """A member of the group. No other member gets its `assigned` and `revoking` partitions."""
 
     id: str

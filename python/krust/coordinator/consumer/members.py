@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from krust.coordinator.classic_member import Turn
-    from krust.coordinator.consumer.member import DelayedResponse, Member, Partitions
+    from krust.coordinator.consumer.member import ConsumerMember, DelayedResponse, Partitions
     from krust.coordinator.events import GroupSettings, LiveRecord, Record
     from krust.coordinator.snapshots import ConsumerGroupSnapshot, ConsumerMemberSnapshot
     from krust.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
@@ -53,7 +53,7 @@ class ConsumerGroupMembers:
         self.assignment_epoch = 0
         """the epoch of the target"""
         self.topics_hash = 0
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerMember] = {}
         self.static: dict[str, str] = {}
         self.target: dict[str, Partitions] = {}
         self.owners: dict[tuple[str, int], str] = {}
@@ -70,7 +70,7 @@ class ConsumerGroupMembers:
 
     # -- members
 
-    def add_member(self, member: Member) -> None:
+    def add_member(self, member: ConsumerMember) -> None:
         """Add a member."""
         self.members[member.id] = member
         if member.instance_id is not None:
@@ -79,7 +79,7 @@ class ConsumerGroupMembers:
         self.set_timers(member)
         self.forget_subscribed()
 
-    def remove_member(self, member: Member) -> None:
+    def remove_member(self, member: ConsumerMember) -> None:
         """Remove a member and what it owns."""
         self.release_partitions(member)
         del self.members[member.id]
@@ -88,13 +88,13 @@ class ConsumerGroupMembers:
         if member.instance_id is not None and self.static.get(member.instance_id) == member.id:
             del self.static[member.instance_id]
 
-    def release_partitions(self, member: Member) -> None:
+    def release_partitions(self, member: ConsumerMember) -> None:
         """Free the partitions of a member; call it before they change."""
         for each in member.assigned | member.revoking:
             if self.owners.get(each) == member.id:
                 del self.owners[each]
 
-    def claim_partitions(self, member: Member) -> None:
+    def claim_partitions(self, member: ConsumerMember) -> None:
         """Make a member the owner of its partitions. It loses those that another member owns."""
         foreign = frozenset(
             each
@@ -105,7 +105,7 @@ class ConsumerGroupMembers:
             member.assigned -= foreign
             member.revoking -= foreign
 
-    def topics_of(self, member: Member) -> frozenset[str]:
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The topics that a member subscribes to, by name or by regular expression."""
         return member.names | self.resolved.get(member.regex, frozenset())
 
@@ -125,7 +125,7 @@ class ConsumerGroupMembers:
         """A subscription changed: compute the set of subscribed topics again."""
         self._subscribed = None
 
-    def set_timers(self, member: Member) -> None:
+    def set_timers(self, member: ConsumerMember) -> None:
         """Set timers for the deadlines of a member."""
         for due in member.deadlines():
             heappush(self.timers, (due, member.id))
@@ -135,7 +135,7 @@ class ConsumerGroupMembers:
             ]
             heapify(self.timers)
 
-    def member_target(self, member: Member, settings: GroupSettings) -> MemberTarget:
+    def member_target(self, member: ConsumerMember, settings: GroupSettings) -> MemberTarget:
         """The target of a member, at the epoch of the target."""
         shapes = existing_topics(self.topics_of(member), settings)
         return MemberTarget(
@@ -159,7 +159,7 @@ class ConsumerGroupMembers:
         )
         return SETTLED if settled else RECONCILING
 
-    def is_quiet(self, member: Member, settings: GroupSettings) -> bool:
+    def is_quiet(self, member: ConsumerMember, settings: GroupSettings) -> bool:
         """Whether a heartbeat without new fields would change nothing."""
         if member.epoch <= 0:
             return False
@@ -171,7 +171,7 @@ class ConsumerGroupMembers:
             member, self.member_target(member, settings)
         )
 
-    def must_rejoin(self, member: Member, settings: GroupSettings) -> bool:
+    def must_rejoin(self, member: ConsumerMember, settings: GroupSettings) -> bool:
         """Whether a classic member has to join again to learn its assignment."""
         return not member.joins and (
             member.state == UNREVOKED or not self.is_quiet(member, settings)

@@ -16,7 +16,7 @@ from krust.coordinator import replies
 from krust.coordinator.classic_member import JoinRequest
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer import replies as consumer_replies
-from krust.coordinator.consumer.member import ClassicProtocols, DelayedResponse, Member
+from krust.coordinator.consumer.member import ClassicProtocols, ConsumerMember, DelayedResponse
 from krust.coordinator.consumer.members import ConsumerGroupMembers
 from krust.coordinator.consumer.reconcile import reconcile
 from krust.coordinator.consumer.target import with_topic_ids, with_topic_names
@@ -79,7 +79,7 @@ class MixedGroup(ConsumerGroupMembers):
         self.pending.pop(new_id, None)
         subscription = read_subscription(request.protocols[0][1])
         known = self.members.get(new_id)
-        member = known or self.add_or_replace(turn, Member(new_id, request.instance_id))
+        member = known or self.add_or_replace(turn, ConsumerMember(new_id, request.instance_id))
         before = records.member(member) if known else None
         member.rack = subscription.rack if subscription.rack is not None else member.rack
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -97,7 +97,7 @@ class MixedGroup(ConsumerGroupMembers):
             DelayedResponse(request.ticket, member.id, owned, with_assignment, changed, request),
         )
 
-    def answer_join(self, turn: Turn, request: JoinRequest, member: Member) -> None:
+    def answer_join(self, turn: Turn, request: JoinRequest, member: ConsumerMember) -> None:
         """Answer the join of a member that was reconciled. It has to sync now."""
         member.sync_due = turn.now_ms + member.rebalance_timeout_ms
         self.set_timers(member)
@@ -167,7 +167,7 @@ class MixedGroup(ConsumerGroupMembers):
 
     # -- members of both protocols
 
-    def add_or_replace(self, turn: Turn, member: Member) -> Member:
+    def add_or_replace(self, turn: Turn, member: ConsumerMember) -> ConsumerMember:
         """Add a member. If its instance id is known, it replaces the member that has it."""
         old = self.members.get(self.static.get(member.instance_id or "", ""))
         if old is None:
@@ -193,7 +193,12 @@ class MixedGroup(ConsumerGroupMembers):
         return member
 
     def subscribe(
-        self, turn: Turn, member: Member, before: Record | None, names: frozenset[str], regex: str
+        self,
+        turn: Turn,
+        member: ConsumerMember,
+        before: Record | None,
+        names: frozenset[str],
+        regex: str,
     ) -> bool:
         """Set a member's subscription and write its record if it changed.
 
@@ -220,7 +225,7 @@ class MixedGroup(ConsumerGroupMembers):
             self.request_new_target(turn, member.id, f"{member.id} {what}")
         return changed
 
-    def drop_member(self, turn: Turn, member: Member, why: str) -> None:
+    def drop_member(self, turn: Turn, member: ConsumerMember, why: str) -> None:
         """Remove a member. Its delayed request is refused so that it can join again."""
         self.refuse_delayed(turn, member.id, Code.UNKNOWN_MEMBER_ID)
         self.remove_member(member)
@@ -235,7 +240,7 @@ class MixedGroup(ConsumerGroupMembers):
         turn.dirty[self.id] = turn.open[self.id] = None
 
     def reconcile(
-        self, turn: Turn, member: Member, owned: Partitions | None, *, changed: bool
+        self, turn: Turn, member: ConsumerMember, owned: Partitions | None, *, changed: bool
     ) -> None:
         """Bring a member's partitions closer to its target."""
         member_target = self.member_target(member, turn.settings)
@@ -338,7 +343,7 @@ class MixedGroup(ConsumerGroupMembers):
         behind = member.epoch < self.assignment_epoch and not member.revoking
         return Code.REBALANCE_IN_PROGRESS if behind else Code.NONE
 
-    def _classic(self, member: Member) -> ClassicProtocols:
+    def _classic(self, member: ConsumerMember) -> ClassicProtocols:
         if member.classic is None:
             raise AssertionError(f"{member.id} speaks the consumer protocol")
         return member.classic

@@ -19,7 +19,7 @@ from krust.coordinator.consumer.member import NO_PARTITIONS, STABLE, UNRELEASED,
 if TYPE_CHECKING:
     from collections.abc import Callable, Set
 
-    from krust.coordinator.consumer.member import Member, Partitions
+    from krust.coordinator.consumer.member import ConsumerMember, Partitions
 
 
 class MemberTarget(NamedTuple):
@@ -34,7 +34,7 @@ class MemberTarget(NamedTuple):
 
 
 def reconcile(
-    member: Member, member_target: MemberTarget, owned: Partitions | None, *, changed: bool
+    member: ConsumerMember, member_target: MemberTarget, owned: Partitions | None, *, changed: bool
 ) -> bool:
     """Bring a member as close to its target as is possible now.
 
@@ -49,7 +49,7 @@ def reconcile(
     return _advance(member, member_target, owned)
 
 
-def has_free_partition(member: Member, member_target: MemberTarget) -> bool:
+def has_free_partition(member: ConsumerMember, member_target: MemberTarget) -> bool:
     """Whether a partition that it waits for is free."""
     missing = wanted(member_target) - member.assigned
     return any(member_target.is_free(each) for each in missing)
@@ -60,7 +60,7 @@ def wanted(member_target: MemberTarget) -> Partitions:
     return frozenset(each for each in member_target.partitions if each[0] in member_target.topics)
 
 
-def _advance(member: Member, member_target: MemberTarget, owned: Partitions | None) -> bool:
+def _advance(member: ConsumerMember, member_target: MemberTarget, owned: Partitions | None) -> bool:
     target = wanted(member_target)
     kept = member.assigned & target
     given_up = member.assigned - kept
@@ -73,7 +73,7 @@ def _advance(member: Member, member_target: MemberTarget, owned: Partitions | No
 
 
 def _drop_unsubscribed(
-    member: Member, member_target: MemberTarget, owned: Partitions | None
+    member: ConsumerMember, member_target: MemberTarget, owned: Partitions | None
 ) -> bool:
     """Give up only the partitions that it no longer subscribes to."""
     kept = frozenset(each for each in member.assigned if each[0] in member_target.topics)
@@ -86,7 +86,7 @@ def _drop_unsubscribed(
 
 
 def _move_to(
-    member: Member, state: int, epoch: int, assigned: Partitions, revoking: Partitions
+    member: ConsumerMember, state: int, epoch: int, assigned: Partitions, revoking: Partitions
 ) -> bool:
     before = (member.state, member.epoch, member.assigned, member.revoking)
     if before == (state, epoch, assigned, revoking):

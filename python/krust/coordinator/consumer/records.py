@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from krust.coordinator.consumer.member import (
     ClassicProtocols,
-    Member,
+    ConsumerMember,
     group_by_topic,
     partitions_of,
 )
@@ -67,7 +67,7 @@ def regex(pattern: str, topics: Iterable[str], now_ms: int) -> Record:
     return REGEX, {"regular_expression": pattern}, value
 
 
-def member(one: Member) -> Record:
+def member(one: ConsumerMember) -> Record:
     """A member's identity and subscription."""
     value: MemberValue = {
         "instance_id": one.instance_id,
@@ -91,7 +91,7 @@ def member(one: Member) -> Record:
     return MEMBER, {"member_id": one.id}, value
 
 
-def current(one: Member) -> Record:
+def current(one: ConsumerMember) -> Record:
     """The partitions of a member: assigned, and to be revoked."""
     value: CurrentValue = {
         "member_epoch": one.epoch,
@@ -108,7 +108,7 @@ def member_tombstones(member_id: str) -> list[Record]:
     return [(kind, {"member_id": member_id}, None) for kind in (CURRENT, TARGET, MEMBER)]
 
 
-def read_member(member_id: str, message: Message) -> Member:
+def read_member(member_id: str, message: Message) -> ConsumerMember:
     """A member out of the value of its record, without its partitions."""
     value = cast("MemberValue", message)
     metadata = value.get("classic_member_metadata")
@@ -116,7 +116,7 @@ def read_member(member_id: str, message: Message) -> Member:
         metadata["session_timeout_ms"],
         tuple((each["name"], each["metadata"]) for each in metadata["supported_protocols"]),
     )
-    return Member(
+    return ConsumerMember(
         member_id,
         instance_id=value.get("instance_id"),
         rack=value.get("rack_id"),
@@ -130,7 +130,7 @@ def read_member(member_id: str, message: Message) -> Member:
     )
 
 
-def read_current(one: Member, message: Message) -> None:
+def read_current(one: ConsumerMember, message: Message) -> None:
     """Set the partitions that a member has, from the value of its record."""
     value = cast("CurrentValue", message)
     one.epoch, one.previous_epoch = value["member_epoch"], value["previous_member_epoch"]

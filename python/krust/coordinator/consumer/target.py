@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from krust.coordinator.assignors.assignor import GroupSpec, MemberSpec, Topics
 from krust.coordinator.assignors.classic import Range
 from krust.coordinator.assignors.even import Uniform
-from krust.coordinator.assignors.spec import GroupSpec, MemberSpec, Topics
 from krust.coordinator.consumer_protocol import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from krust.coordinator.assignors.spec import Assignor, GroupAssignment
-    from krust.coordinator.consumer.member import Member, Partitions
+    from krust.coordinator.assignors.assignor import Assignor, GroupAssignment
+    from krust.coordinator.consumer.member import ConsumerMember, Partitions
     from krust.coordinator.events import GroupSettings, TopicShape
 
 BUILT_IN: dict[str, type[Assignor]] = {"uniform": Uniform, "range": Range}
@@ -28,11 +28,11 @@ BUILT_IN: dict[str, type[Assignor]] = {"uniform": Uniform, "range": Range}
 class MemberSubscription(NamedTuple):
     """A member and its topics, by name and by regular expression."""
 
-    member: Member
+    member: ConsumerMember
     topics: frozenset[str]
 
 
-def preferred_assignor(members: Iterable[Member], settings: GroupSettings) -> str:
+def preferred_assignor(members: Iterable[ConsumerMember], settings: GroupSettings) -> str:
     """The assignor with the most votes. A tie, or no vote, goes to the first configured one."""
     votes = Counter(each.assignor for each in members if each.assignor in settings.assignors)
     return max(settings.assignors, key=lambda name: votes[name])

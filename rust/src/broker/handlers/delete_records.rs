@@ -15,7 +15,7 @@ use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, Operati
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{NamedTopic, led};
+use crate::broker::state::lookup::{NamedTopic, find_led};
 use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::broker::state::waking::DelayedId;
 use crate::ids::Offset;
@@ -52,7 +52,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         let found = NamedTopic { topic: topic.name, id: None }.find(&image);
         let results = topic.partitions.iter().map(|asked| {
             let deleted = found
-                .and_then(|topic| Ok((topic, led(topic, asked.partition_index, node)?)))
+                .and_then(|topic| Ok((topic, find_led(topic, asked.partition_index, node)?)))
                 .and_then(|(topic, (_, partition))| {
                     let config = &topic.settings.log;
                     if config.compact && !config.delete {

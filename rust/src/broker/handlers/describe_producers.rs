@@ -8,7 +8,7 @@
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{NamedTopic, hosted};
+use crate::broker::state::lookup::{NamedTopic, find_replica};
 use crate::protocol::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
     TopicResponse,
@@ -25,7 +25,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         let once = indexes.filter(|index| first.passes((topic.name, **index)));
         let answers = once.map(|index| {
             let producers = found
-                .and_then(|topic| hosted(topic, *index, node))
+                .and_then(|topic| find_replica(topic, *index, node))
                 .map(|(_, partition)| partition.log.producers());
             let partition_index = *index;
             match producers {

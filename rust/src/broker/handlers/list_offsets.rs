@@ -25,7 +25,7 @@ use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::lookup::{NamedTopic, check_leader_epoch, hosted, led};
+use crate::broker::state::lookup::{NamedTopic, check_leader_epoch, find_led, find_replica};
 use crate::broker::state::partition::Partition;
 use crate::ids::{Epoch, Offset};
 use crate::protocol::ErrorCode;
@@ -105,8 +105,8 @@ fn answer(
                     |topic| if is_repeated { Err(ErrorCode::InvalidRequest) } else { Ok(topic) },
                 )
                 .and_then(|topic| match request.replica_id {
-                    DEBUGGER => hosted(topic, asked.partition_index, node),
-                    _ => led(topic, asked.partition_index, node),
+                    DEBUGGER => find_replica(topic, asked.partition_index, node),
+                    _ => find_led(topic, asked.partition_index, node),
                 })
                 .and_then(|(image, partition)| {
                     check_leader_epoch(asked.current_leader_epoch, image.state.leader_epoch)?;

@@ -9,7 +9,7 @@
 
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
-use crate::broker::state::lookup::{NamedTopic, check_leader_epoch, led};
+use crate::broker::state::lookup::{NamedTopic, check_leader_epoch, find_led};
 use crate::ids::Epoch;
 use crate::protocol::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
@@ -23,7 +23,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let topics = request.topics.iter().map(|topic| {
         let found = NamedTopic { topic: topic.topic, id: None }.find(&image);
         let answers = topic.partitions.iter().map(|asked| {
-            let ended = found.and_then(|topic| led(topic, asked.partition, node)).and_then(
+            let ended = found.and_then(|topic| find_led(topic, asked.partition, node)).and_then(
                 |(image, partition)| {
                     check_leader_epoch(asked.current_leader_epoch, image.state.leader_epoch)?;
                     Ok(partition.log.end_offset_for_epoch(Epoch(asked.leader_epoch)))

@@ -475,7 +475,7 @@ impl Broker {
             ("sync", self.syncer.get().is_some_and(|it| it.has_failed())),
             ("log scheduler", self.log_scheduler.get().is_some_and(|it| it.has_failed())),
             ("cleaner", self.cleaner.get().is_some_and(|it| it.has_failed())),
-            ("mover", self.future_replicas.get().is_some_and(|it| it.has_failed())),
+            ("replica move", self.future_replicas.get().is_some_and(|it| it.has_failed())),
             ("fetcher", self.fetchers.get().is_some_and(|it| it.has_failed())),
         ];
         failed.into_iter().find(|(_, failed)| *failed).map(|(name, _)| name)

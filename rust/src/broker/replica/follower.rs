@@ -7,7 +7,7 @@
 //! Invariants: the log is truncated only to the end of the largest epoch that both logs have, as
 //!     far as both have it; nothing is appended but what the leader answered in this leader epoch
 //!     to a Fetch from the present log end.
-//!     A log that its leader has deleted whole begins anew, unless all of it is known to be
+//!     A log that its leader has deleted whole starts again, unless all of it is known to be
 //!     committed: nobody can tell any more where it diverged.
 //! Not promised: that the leader is alive. The fetcher repeats what is not answered.
 
@@ -249,7 +249,7 @@ impl FollowerReplica {
     }
 }
 
-/// Where the log begins anew before the leader's records are appended; `None`: they continue it.
+/// Where the log starts again before the leader's records are appended; `None`: they continue it.
 /// `first`: the offsets of the first batch that came, if any, from first to last.
 ///
 /// A leader's log may start within a batch, which comes whole. Then the follower's log begins where

@@ -16,7 +16,7 @@
 //!     and only to a higher partition epoch.
 //! A refusal is final if the outcome of each proposal from this partition epoch is known, for then
 //!     no copy is on its way. Else the leader proposes the committed ISR itself, in another order.
-//!     krust's controller and Kafka's write it anew, in a higher partition epoch, and no copy can
+//!     krust's controller and Kafka's write it again, in a higher partition epoch, and no copy can
 //!     take effect any more. Kafka's does not if the leader is the only member: then the refused
 //!     replica counts until it joins after all, another one does, or another leader is elected.
 //! Source: KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (watermark under min ISR).

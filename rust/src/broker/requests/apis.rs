@@ -119,7 +119,7 @@ static TABLE: LazyLock<Vec<Api>> = LazyLock::new(|| {
     let rows = SERVED.iter().filter_map(|(key, versions, requester, run)| {
         let (key, requester, run) = (*key, *requester, *run);
         let (first, last) = (*versions.start(), *versions.end());
-        let ApiFacts { name, flexible, throttle, .. } = *crate::protocol::api(key)?;
+        let ApiSchema { name, flexible, throttle, .. } = *crate::protocol::api(key)?;
         Some(Api { key, name, first, last, requester, run, flexible, throttle })
     });
     rows.collect()

@@ -29,9 +29,9 @@ impl NamedTopic<'_> {
     }
 }
 
-/// The partition of a topic, if this broker leads it.
+/// Finds the partition of a topic, if this broker leads it.
 #[inline]
-pub(crate) fn led(
+pub(crate) fn find_led(
     topic: &TopicImage,
     index: i32,
     node: i32,
@@ -44,8 +44,8 @@ pub(crate) fn led(
     Ok((image, local))
 }
 
-/// The partition of a topic, if this broker has a replica, whichever broker leads it.
-pub(crate) fn hosted(
+/// Finds the partition of a topic, if this broker has a replica, whichever broker leads it.
+pub(crate) fn find_replica(
     topic: &TopicImage,
     index: i32,
     node: i32,

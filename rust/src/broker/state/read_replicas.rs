@@ -2,10 +2,11 @@
 //!
 //! A consumer that names its rack fetches from the leader, and the leader chooses. The candidates
 //! are the in-sync followers that have the consumer's offset and an address on its listener, and
-//! the leader itself. Kafka's rack-aware selector is [`most_caught_up`]. The policy runs a selector
-//! that a user wrote; it is asked once for a partition and a rack. [`SelectedReplicas`] keeps its
-//! answers until the partition epoch rises (with each change of the leader or the in-sync set), or
-//! until the registered brokers change. Without an answer the consumer reads the leader.
+//! the leader itself. Kafka's rack-aware selector is [`most_caught_up`]. A selector that a user
+//! wrote runs in a process of its own; it is asked once for a partition and a rack.
+//! [`SelectedReplicas`] keeps its answers until the partition epoch rises (with each change of the
+//! leader or the in-sync set), or until the registered brokers change. Without an answer the
+//! consumer reads the leader.
 //! Threads: any. The lock of the answers is the last one taken.
 //! Limits: [`ANSWERS_MAX`] answers, then all are forgotten; [`WAITING_MAX`] questions wait, others
 //!     are asked with a later Fetch; one request of [`BATCH`] questions is on its way.
@@ -34,7 +35,7 @@ pub enum ReplicaSelector {
     Leader,
     /// Kafka's RackAwareReplicaSelector.
     RackAware,
-    /// A user's class, which the policy runs.
+    /// A user's class, which Python calls in another process.
     Policy,
 }
 

@@ -135,9 +135,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy)]
-    struct Segment(i64, u64, i64);
+    struct FakeSegment(i64, u64, i64);
 
-    impl SegmentInfo for Segment {
+    impl SegmentInfo for FakeSegment {
         fn base_offset(&self) -> i64 {
             self.0
         }
@@ -152,8 +152,12 @@ mod tests {
         }
     }
 
-    const LOG: [Segment; 4] =
-        [Segment(0, 100, 1000), Segment(10, 200, 2000), Segment(20, 300, 3000), Segment(30, 9, 0)];
+    const LOG: [FakeSegment; 4] = [
+        FakeSegment(0, 100, 1000),
+        FakeSegment(10, 200, 2000),
+        FakeSegment(20, 300, 3000),
+        FakeSegment(30, 9, 0),
+    ];
 
     fn look(cleaned: Option<i64>, last_stable: i64, change: impl Fn(&mut LogConfig)) -> DirtyRange {
         let mut config = LogConfig::default();

@@ -24,14 +24,14 @@ use super::super::segment::Segment;
 use super::choose::{self, DirtyRange};
 use super::keymap::{KeyHash, KeyMap, LOOKAHEAD};
 use super::output::CleanedSegment;
-use super::source::{BatchSource, NextBatch};
+use super::source::{BatchSource, SourceStep};
 use super::transactions::CleanedTransactions;
 use super::verdicts::{BatchVerdict, Verdicts};
 use super::{CleanerWorker, CleaningResult};
 use crate::ids::Offset;
 use crate::record::RecordError;
 use crate::record::batch::Batch;
-use crate::record::retain::{self, RecordSummary, StoredBatch, StoredBatchReader};
+use crate::record::retain::{self, DecodedBatch, RecordSummary, StoredBatchReader};
 
 /// A transaction's end, by the type of a control record.
 const ABORT: i16 = 0;
@@ -214,14 +214,14 @@ impl<'p> CleaningPass<'p> {
         loop {
             let next = source.next().map_err(|error| self.unreadable(error))?;
             let (at, bytes) = match next {
-                NextBatch::Batch(at, bytes) => (at, bytes),
-                NextBatch::End => {
+                SourceStep::Batch(at, bytes) => (at, bytes),
+                SourceStep::End => {
                     if let Some(records) = simple {
                         into.verdicts.note_segment(segment.base_offset, into.map.latest(), records);
                     }
                     return Ok(Some(true));
                 }
-                NextBatch::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
+                SourceStep::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
             };
             let opened = self.reader.open(bytes);
             let opened = opened.map_err(|error| bad(self.log, at.base_offset, &error))?;
@@ -297,9 +297,9 @@ impl<'p> CleaningPass<'p> {
         loop {
             let next = source.next().map_err(|error| self.unreadable(error))?;
             let (at, bytes) = match next {
-                NextBatch::Batch(at, bytes) => (at, bytes),
-                NextBatch::End => return Ok(true),
-                NextBatch::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
+                SourceStep::Batch(at, bytes) => (at, bytes),
+                SourceStep::End => return Ok(true),
+                SourceStep::Bad(reason) => return Err(self.damaged(segment.base_offset, reason)),
             };
             let fail = |error| bad(self.log, at.base_offset, &error);
             let room = output.buffer();
@@ -367,7 +367,7 @@ impl RetentionRules<'_> {
     fn batch(
         &self,
         batch: &Batch<'_>,
-        opened: &StoredBatch<'_>,
+        opened: &DecodedBatch<'_>,
         TransactionCheck { may_go, is_control }: TransactionCheck,
         buffers: &mut RewriteBuffers<'_>,
     ) -> Result<usize, RecordError> {
@@ -404,7 +404,7 @@ impl RetentionRules<'_> {
     /// Appends a message of magic 0 or 1, as far as it stays.
     fn message(
         &self,
-        opened: &StoredBatch<'_>,
+        opened: &DecodedBatch<'_>,
         bytes: &[u8],
         buffers: &mut RewriteBuffers<'_>,
     ) -> Result<usize, RecordError> {
@@ -423,7 +423,7 @@ impl RetentionRules<'_> {
     /// Decides which records stay. Returns whether a tombstone is among them.
     fn decide(
         &self,
-        opened: &StoredBatch<'_>,
+        opened: &DecodedBatch<'_>,
         keep_tombstones: bool,
         keep: &mut Vec<bool>,
     ) -> bool {
@@ -484,7 +484,7 @@ impl RetentionRules<'_> {
 /// Passes a batch to the transactions.
 fn check_transaction(
     batch: &Batch<'_>,
-    opened: &StoredBatch<'_>,
+    opened: &DecodedBatch<'_>,
     transactions: &mut CleanedTransactions,
 ) -> TransactionCheck {
     let (producer_id, last) = (batch.header().producer_id, batch.last_offset());
@@ -506,14 +506,14 @@ fn check_transaction(
 }
 
 /// Whether all records of a batch are alike to a cleaning: with a key, a value, no transaction.
-fn is_plain(opened: &StoredBatch<'_>) -> bool {
+fn is_plain(opened: &DecodedBatch<'_>) -> bool {
     let simple = |batch: &Batch<'_>| !batch.is_transactional() && !batch.has_delete_horizon();
     opened.batch().is_some_and(simple)
         && opened.record_summaries().all(|record| record.key.is_some() && record.has_value)
 }
 
 /// Adds all keys of a batch from `start` on to the map; false if it is full.
-fn put_all(opened: &StoredBatch<'_>, start: i64, map: &mut KeyMap) -> bool {
+fn put_all(opened: &DecodedBatch<'_>, start: i64, map: &mut KeyMap) -> bool {
     let mut records = opened.record_summaries().filter(|record| record.offset >= start);
     let mut block = [(KeyHash::default(), 0); LOOKAHEAD];
     loop {

@@ -24,7 +24,7 @@ pub(super) struct BatchSource<'f> {
 }
 
 /// The next batch, or the end.
-pub(super) enum NextBatch<'s> {
+pub(super) enum SourceStep<'s> {
     Batch(BatchAt, &'s [u8]),
     End,
     Bad(&'static str),
@@ -44,11 +44,11 @@ impl<'f> BatchSource<'f> {
     }
 
     /// The next batch.
-    pub(super) fn next(&mut self) -> io::Result<NextBatch<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<SourceStep<'_>> {
         loop {
             let position = self.position + self.at as u64;
             if position >= self.end {
-                return Ok(NextBatch::End);
+                return Ok(SourceStep::End);
             }
             let head = self.buffer.get(self.at..self.filled).unwrap_or_default();
             let head_size = (self.end - position).min(scan::HEAD as u64) as usize;
@@ -56,15 +56,15 @@ impl<'f> BatchSource<'f> {
             if head.len() >= head_size {
                 let batch = match scan::read_head(head, position, self.end) {
                     WalkStep::Batch(batch) => batch,
-                    WalkStep::End => return Ok(NextBatch::End),
-                    WalkStep::Bad(reason) => return Ok(NextBatch::Bad(reason)),
+                    WalkStep::End => return Ok(SourceStep::End),
+                    WalkStep::Bad(reason) => return Ok(SourceStep::Bad(reason)),
                 };
                 needed = usize::try_from(batch.size).map_err(io::Error::other)?;
                 let start = self.at;
                 if self.filled - start >= needed {
                     self.at += needed;
                     let bytes = self.buffer.get(start..self.at).unwrap_or_default();
-                    return Ok(NextBatch::Batch(batch, bytes));
+                    return Ok(SourceStep::Batch(batch, bytes));
                 }
             }
             self.fill(needed)?;

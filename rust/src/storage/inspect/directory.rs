@@ -117,7 +117,7 @@ fn checkpoint(
     let found = read_if_there(&path)?;
     if found.is_none() && clean && everybody && !extents.is_empty() {
         let what = "is missing: the next start checks all logs from their beginning".to_owned();
-        complain(0, what, "none is needed: the broker writes it anew");
+        complain(0, what, "none is needed: the broker writes it again");
     }
     // Without deletions there is no file of log starts; the leader epochs show whether there should
     // be one.
@@ -134,7 +134,7 @@ fn checkpoint(
         let what = "is no list of offsets: it counts as empty".to_owned();
         let remedy = match file {
             checkpoints::LOG_START => "delete it: records that were deleted may be seen again",
-            _ => "delete it: the broker writes it anew",
+            _ => "delete it: the broker writes it again",
         };
         complain(0, what, remedy);
         return Ok(());

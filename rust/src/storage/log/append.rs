@@ -22,9 +22,9 @@ use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::super::txnindex::AbortedTxn;
 use super::super::verification::Verification;
-use super::room::{self, NextBatch};
+use super::room::{self, IncomingBatch};
 use super::tail::TailPosition;
-use super::{CommitPoint, Log, Writer, staging};
+use super::{CommitPoint, Log, LogWriter, staging};
 use crate::ids::{Epoch, Offset};
 use crate::record::RecordError;
 use crate::record::batch::{
@@ -141,7 +141,7 @@ impl Log {
         if let Some(earlier) = self.check_producer(&mut writer, &config, new)? {
             return Ok(Some(earlier));
         }
-        let next = NextBatch::of(&writer, &config, (new.batch, new.validated, new.now_ms));
+        let next = IncomingBatch::of(&writer, &config, (new.batch, new.validated, new.now_ms));
         if !self.has_room(&writer, &config, &next) {
             return Ok(None);
         }
@@ -184,11 +184,11 @@ impl Log {
     /// Stages a batch that was checked. It may make a segment.
     fn stage_and_roll(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (batch, validated, now_ms): (&Batch<'_>, &ValidationResult, i64),
     ) -> Result<Appended, AppendError> {
-        let next = NextBatch::of(writer, config, (batch, validated, now_ms));
+        let next = IncomingBatch::of(writer, config, (batch, validated, now_ms));
         if self.must_roll(writer, config, &next)? {
             self.roll(writer, now_ms)?;
         }
@@ -207,7 +207,7 @@ impl Log {
     /// Whether the log takes the batch. `Some`: it was appended before.
     fn check_producer(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         new: &NewBatch<'_, '_>,
     ) -> Result<Option<Appended>, AppendError> {
@@ -226,9 +226,9 @@ impl Log {
     /// Gives a batch its offsets and keeps it, in the active segment.
     fn stage_at(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
-        (batch, validated, next): (&Batch<'_>, &ValidationResult, &NextBatch),
+        (batch, validated, next): (&Batch<'_>, &ValidationResult, &IncomingBatch),
     ) -> Result<Appended, AppendError> {
         let log_start_offset = self.log_start_offset();
         let log_append_time = log_append(config).then_some(next.now_ms);
@@ -301,7 +301,7 @@ impl Log {
     /// Notes a batch everywhere, and keeps or writes its bytes.
     fn keep(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (batch, ready): (&Batch<'_>, &Ready<'_>),
     ) -> Result<(), StorageError> {
@@ -326,7 +326,7 @@ impl Log {
     /// are to be written before anything else is. `aborted`: the transaction that it aborts.
     pub(super) fn note_batch(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (size, header, aborted): (usize, &Header, Option<AbortedTxn>),
     ) -> Result<Arc<Segment>, StorageError> {
@@ -352,7 +352,7 @@ impl Log {
 
     fn note_index(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (active, header, last_offset): (&Segment, &Header, i64),
     ) {
@@ -379,7 +379,7 @@ impl Log {
     /// already.
     pub(super) fn write_staged(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         active: &Arc<Segment>,
         more: &[&[u8]],
     ) -> Result<(), StorageError> {
@@ -411,7 +411,7 @@ impl Log {
     }
 
     /// Restores the state of the last commit.
-    pub(super) fn roll_back(&self, writer: &mut Writer, active: &Arc<Segment>) {
+    pub(super) fn roll_back(&self, writer: &mut LogWriter, active: &Arc<Segment>) {
         let CommitPoint { position, next_offset, max, since_entry } = writer.committed;
         if !std::mem::replace(&mut writer.is_failing, true) {
             tracing::warn!(log = %self.name, next_offset, "a write failed; staged appends are cut");
@@ -450,7 +450,7 @@ impl Log {
     }
 
     /// Writes what is staged and shows readers everything so far.
-    pub(super) fn write_and_publish(&self, writer: &mut Writer) -> Result<(), StorageError> {
+    pub(super) fn write_and_publish(&self, writer: &mut LogWriter) -> Result<(), StorageError> {
         if writer.next_offset == writer.committed.next_offset {
             return Ok(());
         }
@@ -486,7 +486,7 @@ impl Log {
     }
 
     /// Tells the sync thread what the settings and a hot partition want of it.
-    fn ask_for_sync(&self, writer: &mut Writer) {
+    fn ask_for_sync(&self, writer: &mut LogWriter) {
         let Some(syncer) = &self.syncer else { return };
         let config = self.config.load();
         let hot = config.preallocate || writer.written >= HOT;
@@ -534,7 +534,7 @@ fn check_size(batch: &Batch<'_>, config: &LogConfig) -> Result<(), AppendError> 
 /// Checks the batch against the state of its producer. If the batch is a retry: base offset, last
 /// offset and timestamp of the original.
 fn analyze_producer_state(
-    writer: &mut Writer,
+    writer: &mut LogWriter,
     new: &NewBatch<'_, '_>,
 ) -> Result<Option<(i64, i64, i64)>, AppendError> {
     let header = new.batch.header();
@@ -570,7 +570,7 @@ fn as_made(batch: &Batch<'_>) -> ValidationResult {
 
 /// Notes a batch in the producers' state; the transaction that it aborts, if it does.
 pub(super) fn note_producer(
-    writer: &mut Writer,
+    writer: &mut LogWriter,
     batch: &Batch<'_>,
     header: &Header,
 ) -> Option<AbortedTxn> {

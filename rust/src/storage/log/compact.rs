@@ -21,7 +21,7 @@ use super::super::file_names::{INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX};
 use super::super::files;
 use super::super::panics::caught;
 use super::super::segment::Segment;
-use super::{Log, Writer};
+use super::{Log, LogWriter};
 use crate::ids::Offset;
 
 const SWAP: &str = "swap";
@@ -171,7 +171,7 @@ impl Log {
 
     fn put_aside(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         segment: &Arc<Segment>,
         base: i64,
     ) -> Result<(), StorageError> {

@@ -18,7 +18,7 @@ use super::super::names;
 use super::super::segment::Segment;
 use super::super::sync::Urgency;
 use super::tail::TailPosition;
-use super::{CommitPoint, Log, Writer};
+use super::{CommitPoint, Log, LogWriter};
 use crate::ids::Offset;
 
 /// The file of the leader epochs.
@@ -213,7 +213,7 @@ impl Log {
     /// Makes the directory and the first segment.
     pub(super) fn first_segment(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         now_ms: i64,
     ) -> Result<(), StorageError> {
         let dir = &self.partition_dir().log_dir;
@@ -230,7 +230,7 @@ impl Log {
     }
 
     /// Ends the active segment and begins a new one at the log's end.
-    pub(super) fn roll(&self, writer: &mut Writer, now_ms: i64) -> Result<(), StorageError> {
+    pub(super) fn roll(&self, writer: &mut LogWriter, now_ms: i64) -> Result<(), StorageError> {
         self.write_and_publish(writer)?;
         let active = self.segments.load().last().cloned();
         let has_reserve = writer.allocated > writer.position;
@@ -247,7 +247,7 @@ impl Log {
         Ok(())
     }
 
-    fn open_segment(&self, writer: &mut Writer, now_ms: i64) -> Result<(), StorageError> {
+    fn open_segment(&self, writer: &mut LogWriter, now_ms: i64) -> Result<(), StorageError> {
         let segment = Segment::create(&self.partition_dir(), writer.next_offset)?;
         let mut segments = self.segments.load().to_vec();
         segments.push(Arc::clone(&segment));
@@ -267,7 +267,7 @@ impl Log {
     /// Gives back the disk that is reserved for the active segment.
     pub(super) fn trim(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         active: &Arc<Segment>,
     ) -> Result<(), StorageError> {
         if writer.allocated > writer.position {
@@ -279,11 +279,11 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what belongs to a segment that is not appended to any more, and the snapshot that
-    /// stands at its end.
+    /// Writes the indexes of a segment that gets no more appends, and the producer snapshot at
+    /// its end.
     pub(super) fn seal(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         active: &Arc<Segment>,
     ) -> Result<(), StorageError> {
         active.save(true)?;
@@ -291,7 +291,7 @@ impl Log {
         self.save_snapshot(writer)
     }
 
-    fn save_snapshot(&self, writer: &mut Writer) -> Result<(), StorageError> {
+    fn save_snapshot(&self, writer: &mut LogWriter) -> Result<(), StorageError> {
         let offset = writer.next_offset;
         if writer.snapshot == Some(offset) {
             return Ok(());

@@ -8,8 +8,8 @@
 use super::super::config::LogConfig;
 use super::super::errors::{AppendError, StorageError};
 use super::append::{corrupt, note_producer};
-use super::room::NextBatch;
-use super::{Log, Writer};
+use super::room::IncomingBatch;
+use super::{Log, LogWriter};
 use crate::ids::Offset;
 use crate::record::RecordError;
 use crate::record::stored::{self, StoredBatch};
@@ -49,7 +49,7 @@ impl Log {
 
     fn follow(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
         (batch, received): (&StoredBatch<'_>, &mut Received<'_>),
     ) -> Result<(), AppendError> {
@@ -65,7 +65,7 @@ impl Log {
         if matches!(batch, StoredBatch::Batch(_)) && header.leader_epoch < current {
             return Err(AppendError::OldEpoch { found: header.leader_epoch, current });
         }
-        let next = NextBatch {
+        let next = IncomingBatch {
             last_offset: header.base_offset + i64::from(header.last_offset_delta),
             timestamp: header.max_timestamp,
             size: batch.size(),
@@ -87,7 +87,7 @@ impl Log {
     /// Writes the batches of a leader that are noted and not written yet.
     fn write_received(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         received: &mut Received<'_>,
     ) -> Result<(), StorageError> {
         let run = received.bytes.get(received.written..received.noted).unwrap_or_default();

@@ -114,7 +114,7 @@ impl Log {
         let first = segments.partition_point(|it| it.base_offset <= from.0).saturating_sub(1);
         let mut found = Vec::new();
         for segment in segments.iter().skip(first) {
-            self.mend_aborted(segments, segment)?;
+            self.repair_aborted(segments, segment)?;
             let complete = segment.with_aborted(|list| {
                 let hits =
                     |entry: &&AbortedTxn| entry.last_offset >= from.0 && entry.first_offset < to.0;
@@ -129,7 +129,7 @@ impl Log {
     }
 
     /// Rebuilds the aborted transactions of `segment` if their file is damaged.
-    pub(super) fn mend_aborted(
+    pub(super) fn repair_aborted(
         &self,
         segments: &[Arc<Segment>],
         segment: &Arc<Segment>,

@@ -125,11 +125,11 @@ pub struct Log {
     layout: Mutex<()>,
     /// Held through a flush, so that there is one at a time. Before `writer`.
     flushing: Mutex<()>,
-    writer: Mutex<Writer>,
+    writer: Mutex<LogWriter>,
 }
 
 /// What writers share.
-struct Writer {
+struct LogWriter {
     /// Batches that are not written yet; between commits without memory (see `staging`).
     staging: Vec<u8>,
     /// One past the last byte, staged ones included.
@@ -372,7 +372,7 @@ impl Log {
     }
 
     /// Shows readers the state of transactions.
-    fn publish_transactions(&self, writer: &Writer) {
+    fn publish_transactions(&self, writer: &LogWriter) {
         let first = writer.producers.first_unstable().unwrap_or(i64::MAX);
         self.first_unstable.store(first, Ordering::Release);
         self.txns_wait.store(writer.producers.waits_for_high_watermark(), Ordering::Release);

@@ -18,7 +18,7 @@ use super::super::recovery;
 use super::super::sync::SyncRequest;
 use super::read_positions::ReadPositions;
 use super::tail::{Tail, TailPosition};
-use super::{CommitPoint, Log, Open, Writer};
+use super::{CommitPoint, Log, LogWriter, Open};
 use crate::ids::{Epoch, TopicPartition};
 
 impl Log {
@@ -121,14 +121,14 @@ fn build(
     log
 }
 
-fn writer(found: Recovered, position: u64, now_ms: i64) -> Writer {
+fn writer(found: Recovered, position: u64, now_ms: i64) -> LogWriter {
     let committed = CommitPoint {
         position,
         next_offset: found.log_end,
         max: (-1, -1),
         since_entry: found.since_entry,
     };
-    Writer {
+    LogWriter {
         staging: Vec::new(),
         position,
         next_offset: found.log_end,

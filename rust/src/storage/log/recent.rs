@@ -21,7 +21,7 @@ use super::super::scan::{self, WalkStep};
 use super::read_result::{LogReadRequest, LogSlice};
 use super::recent_batches::{KeptCommit, LIMIT, RecentBatches, RecentBytes};
 use super::tail::TailPosition;
-use super::{Log, Writer};
+use super::{Log, LogWriter};
 use crate::ids::Offset;
 
 impl Log {
@@ -81,7 +81,7 @@ impl Log {
     }
 
     /// Before a commit writes what is staged: what is to be kept of it.
-    pub(super) fn recent_of(&self, writer: &Writer, segment: i64) -> Option<KeptCommit> {
+    pub(super) fn recent_of(&self, writer: &LogWriter, segment: i64) -> Option<KeptCommit> {
         let staged = writer.staging.len();
         let begins = writer.position.checked_sub(writer.committed.position)?;
         if begins != staged as u64

@@ -36,7 +36,7 @@ use super::super::producer_replay::snapshots;
 use super::super::scan::{WalkStep, Walker};
 use super::super::segment::Segment;
 use super::flush::EPOCHS;
-use super::{Log, Writer};
+use super::{Log, LogWriter};
 
 /// The file that names the log directory which a log was moved from, until nothing is left there.
 pub(in super::super) const MOVED: &str = "krust-moved-from";
@@ -318,7 +318,7 @@ impl FutureLog {
     }
 
     /// Everything but the segments, and what tells the next start of a move.
-    fn complete(&mut self, log: &Log, writer: &Writer) -> Result<(), StorageError> {
+    fn complete(&mut self, log: &Log, writer: &LogWriter) -> Result<(), StorageError> {
         let old = log.partition_dir();
         for offset in snapshots(&old)? {
             if self.snapshots.insert(offset) {
@@ -364,7 +364,7 @@ impl FutureLog {
     fn take_place(
         &self,
         log: &Arc<Log>,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
     ) -> Result<Arc<PartitionDir>, StorageError> {
         let dir = &self.partition_dir.log_dir;
         let live = dir.path().join(log.name.to_string());

@@ -1,7 +1,7 @@
 //! Retention removes whole segments from the start of a log, by time, by size, or because they lie
 //! below the log's start.
 //!
-//! It never removes the active segment (if that has expired as well, a new one is begun first), nor
+//! It never removes the active segment (if that has expired as well, it begins a new one first) or
 //! a segment with an offset at or above the high watermark. Order: readers no longer get a segment;
 //! its files are renamed to `.deleted`; the renames are synced; the files are removed after
 //! `file.delete.delay.ms`. Until the sync a power cut may bring segments back; the checkpoint then
@@ -15,7 +15,7 @@ use super::super::errors::StorageError;
 use super::super::file_names::LOG_LAST;
 use super::super::files;
 use super::super::segment::Segment;
-use super::{Log, Writer};
+use super::{Log, LogWriter};
 use crate::ids::Offset;
 
 /// A segment, as policies see it.
@@ -63,8 +63,8 @@ impl Log {
         Ok(count)
     }
 
-    /// Drops whole segments below `offset`, as a policy decided; never beyond the high watermark
-    /// nor the active one. How many went.
+    /// Drops whole segments below `offset`, as a policy decided. It never drops the active segment
+    /// or one above the high watermark. Returns how many it dropped.
     pub fn drop_segments_below(&self, offset: Offset) -> Result<usize, StorageError> {
         let _layout = self.layout.lock();
         let count = {
@@ -122,7 +122,7 @@ impl Log {
         Ok(())
     }
 
-    fn drop_below(&self, writer: &mut Writer, keep_from: i64) -> Result<usize, StorageError> {
+    fn drop_below(&self, writer: &mut LogWriter, keep_from: i64) -> Result<usize, StorageError> {
         let segments = self.segments.load_full();
         let limit = keep_from.min(self.high_watermark().0);
         let nexts = segments.iter().skip(1).map(|segment| segment.base_offset);
@@ -144,7 +144,7 @@ impl Log {
     /// Renames a segment's files of these kinds to `.deleted`; they are removed after the delay.
     pub(super) fn async_delete(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         segment: &Arc<Segment>,
         kinds: &[&str],
     ) -> Result<(), StorageError> {

@@ -15,14 +15,14 @@ use super::super::config::LogConfig;
 use super::super::errors::StorageError;
 use super::super::segment::Segment;
 use super::append::log_append;
-use super::{Log, Writer};
+use super::{Log, LogWriter};
 use crate::record::batch::{Batch, ValidationResult};
 
 /// How long a network thread waits for another writer: longer than a plain append takes.
 pub(super) const PATIENCE: Duration = Duration::from_micros(100);
 
 /// What is about to be appended, and when.
-pub(super) struct NextBatch {
+pub(super) struct IncomingBatch {
     pub last_offset: i64,
     /// Its largest timestamp.
     pub timestamp: i64,
@@ -31,10 +31,10 @@ pub(super) struct NextBatch {
     pub now_ms: i64,
 }
 
-impl NextBatch {
+impl IncomingBatch {
     /// A producer's batch at the end of the log.
     pub(super) fn of(
-        writer: &Writer,
+        writer: &LogWriter,
         config: &LogConfig,
         (batch, validated, now_ms): (&Batch<'_>, &ValidationResult, i64),
     ) -> Self {
@@ -48,9 +48,9 @@ impl Log {
     /// Whether the batch does not fit into the active segment. Creates the first segment.
     pub(super) fn must_roll(
         &self,
-        writer: &mut Writer,
+        writer: &mut LogWriter,
         config: &LogConfig,
-        next: &NextBatch,
+        next: &IncomingBatch,
     ) -> Result<bool, StorageError> {
         let active = self.segments.load().last().cloned();
         let Some(active) = active else {
@@ -65,7 +65,12 @@ impl Log {
     }
 
     /// Whether the batch fits into the active segment, whose file and indexes are open.
-    pub(super) fn has_room(&self, writer: &Writer, config: &LogConfig, next: &NextBatch) -> bool {
+    pub(super) fn has_room(
+        &self,
+        writer: &LogWriter,
+        config: &LogConfig,
+        next: &IncomingBatch,
+    ) -> bool {
         let segments = self.segments.load();
         let Some(active) = segments.last().filter(|active| !active.is_sealed()) else {
             return false;
@@ -82,11 +87,11 @@ impl Log {
 
 /// Whether the batch does not fit into the active segment.
 fn is_full(
-    writer: &Writer,
+    writer: &LogWriter,
     config: &LogConfig,
-    (active, next): (&Arc<Segment>, &NextBatch),
+    (active, next): (&Arc<Segment>, &IncomingBatch),
 ) -> Result<bool, StorageError> {
-    let NextBatch { last_offset, timestamp, size, now_ms } = *next;
+    let IncomingBatch { last_offset, timestamp, size, now_ms } = *next;
     let age = match active.first_timestamp()? {
         Some(first) if first >= 0 => timestamp.saturating_sub(first),
         _ => now_ms.saturating_sub(writer.active_since_ms),

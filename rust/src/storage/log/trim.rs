@@ -24,11 +24,11 @@ use super::super::producer_replay::{ProducerReplay, drop_snapshots_above, load_p
 use super::super::segment::Segment;
 use super::super::txnindex::AbortedTxn;
 use super::tail::TailPosition;
-use super::{CommitPoint, Log, Writer};
+use super::{CommitPoint, Log, LogWriter};
 use crate::ids::Offset;
 
 /// A cut at the end of a log.
-struct EndCut<'s> {
+struct Truncation<'s> {
     /// The segments before the one that is cut.
     below: &'s [Arc<Segment>],
     /// The segment that is cut.
@@ -41,7 +41,7 @@ struct EndCut<'s> {
     end: i64,
 }
 
-impl EndCut<'_> {
+impl Truncation<'_> {
     /// The aborted transactions of the segment that end below the cut.
     fn aborted_left(&self) -> Result<Vec<AbortedTxn>, StorageError> {
         let is_left = |entry: &&AbortedTxn| entry.last_offset < self.end;
@@ -76,11 +76,11 @@ impl Log {
         if end < self.log_start_offset().0 {
             return self.restart_at(&mut writer, offset);
         }
-        self.mend_aborted(&segments, active)?;
-        let cut = EndCut { below, active, gone, position, end };
+        self.repair_aborted(&segments, active)?;
+        let cut = Truncation { below, active, gone, position, end };
         let new_active = active.cut_at(position, cut.aborted_left()?)?;
         self.partition_dir().log_dir.lower(&self.name, Offset(end))?;
-        let outcome = self.cut_end(&mut writer, &cut, &new_active);
+        let outcome = self.apply_truncation(&mut writer, &cut, &new_active);
         outcome.inspect_err(|error| self.partition_dir().log_dir.take_offline(error))?;
         Ok(Offset(end))
     }
@@ -117,7 +117,7 @@ impl Log {
         Ok(self.log_start_offset())
     }
 
-    pub(super) fn increment_log_start_offset(&self, writer: &mut Writer, start: Offset) {
+    pub(super) fn increment_log_start_offset(&self, writer: &mut LogWriter, start: Offset) {
         if self.log_start.fetch_max(start.0, Ordering::AcqRel) >= start.0 {
             return;
         }
@@ -160,13 +160,13 @@ impl Log {
         self.high_watermark.fetch_min(tail.end, Ordering::AcqRel);
     }
 
-    fn cut_end(
+    fn apply_truncation(
         &self,
-        writer: &mut Writer,
-        cut: &EndCut<'_>,
+        writer: &mut LogWriter,
+        cut: &Truncation<'_>,
         new_active: &Arc<Segment>,
     ) -> Result<(), StorageError> {
-        let EndCut { position, end, .. } = *cut;
+        let Truncation { position, end, .. } = *cut;
         let base = new_active.base_offset;
         let segments = cut.below.iter().chain([new_active]).map(Arc::clone).collect();
         self.show_cut(segments, TailPosition { end, base, position });
@@ -185,7 +185,7 @@ impl Log {
     }
 
     /// Sets the writer to its last commit, and reads producers and epochs again.
-    fn reset_writer(&self, writer: &mut Writer) -> Result<(), StorageError> {
+    fn reset_writer(&self, writer: &mut LogWriter) -> Result<(), StorageError> {
         let CommitPoint { position, next_offset, max, since_entry } = writer.committed;
         writer.position = position;
         writer.next_offset = next_offset;
@@ -210,9 +210,17 @@ impl Log {
         Ok(())
     }
 
-    fn restart_at(&self, writer: &mut Writer, offset: Offset) -> Result<Offset, StorageError> {
+    fn restart_at(&self, writer: &mut LogWriter, offset: Offset) -> Result<Offset, StorageError> {
         self.write_and_publish(writer)?;
         self.partition_dir().log_dir.lower(&self.name, Offset(0))?;
+        let outcome = self.begin_anew(writer, offset);
+        outcome.inspect_err(|error| self.partition_dir().log_dir.take_offline(error))?;
+        Ok(offset)
+    }
+
+    /// Removes all segments, and has the log begin at `offset`. After an error readers see another
+    /// log than the writer has.
+    fn begin_anew(&self, writer: &mut LogWriter, offset: Offset) -> Result<(), StorageError> {
         let segments = self.segments.load_full();
         let tail = TailPosition { end: offset.0, base: offset.0, position: 0 };
         self.show_cut(Vec::new(), tail);
@@ -225,7 +233,6 @@ impl Log {
         writer.committed =
             CommitPoint { next_offset: offset.0, max: (-1, -1), ..CommitPoint::default() };
         writer.epochs.truncate_to(Offset(0));
-        self.reset_writer(writer)?;
-        Ok(offset)
+        self.reset_writer(writer)
     }
 }

@@ -2,7 +2,7 @@
 //! leader epochs, and what may go wrong a bounded number of times. Leaders and followers are the
 //! real step functions, over an abstract log; the controller decides by the simulation's functions.
 //!
-//! Time stands still, and `replica.lag.time.max.ms` is -1: a follower may be taken for a lagging
+//! Time does not pass, and `replica.lag.time.max.ms` is -1: a follower may be taken for a lagging
 //! one whenever it is behind. A process that is dead is one that takes no step; it may start at any
 //! time. A message may get lost, and a bounded number may arrive at any time later.
 //!

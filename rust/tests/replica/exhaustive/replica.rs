@@ -44,8 +44,8 @@ impl Cluster {
             if leader.leadership().partition_epoch >= state.partition_epoch {
                 return Ok(None);
             }
-            let told = leadership(state);
-            self.lead(node, search, |leader, moment| leader.assigned(told, moment))?;
+            let assigned = leadership(state);
+            self.lead(node, search, |leader, moment| leader.assigned(assigned, moment))?;
             return Ok(Some(self));
         }
         broker.leader_epoch = epoch;

@@ -13,7 +13,7 @@ use crate::simulation::random::TraceHasher;
 
 /// What a search found.
 #[derive(Debug)]
-pub struct Found {
+pub struct SearchResult {
     pub states: usize,
     pub transitions: usize,
     /// The longest way to a state.
@@ -75,14 +75,19 @@ struct Expanded {
 
 impl Search {
     /// Visits all states, or those up to `most`.
-    pub fn run(&self, most: usize, threads: usize) -> Found {
+    pub fn run(&self, most: usize, threads: usize) -> SearchResult {
         let seen = Seen::new();
         let start = Cluster::new(self.replicas);
         seen.insert(&start);
         let mut visited = vec![Visited { parent: 0, step: None }];
         let mut level = vec![(0_u32, start)];
-        let mut found =
-            Found { states: 1, transitions: 0, depth: 0, violation: None, is_complete: true };
+        let mut found = SearchResult {
+            states: 1,
+            transitions: 0,
+            depth: 0,
+            violation: None,
+            is_complete: true,
+        };
         while !level.is_empty() {
             let parts = self.expand_level(&level, &seen, threads);
             let mut next = Vec::new();

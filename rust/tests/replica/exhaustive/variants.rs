@@ -17,7 +17,7 @@ pub enum Variant {
     StaleIncarnationJoins,
     /// The clean-shutdown marker is written before what it vouches for is on the disk (KIP-966).
     MarkerFirst,
-    /// A leader that restarted is told to lead on in its epoch.
+    /// The controller keeps a restarted leader in its epoch.
     LeadsOnAfterRestart,
     /// The high watermark moves while fewer replicas are in sync than must be (KIP-966).
     WatermarkBelowMinimum,

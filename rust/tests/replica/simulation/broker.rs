@@ -25,7 +25,7 @@ pub struct Effects {
 
 /// What a broker asks ZooKeeper for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum OwnRequest {
     Registration,
     Election,
 }
@@ -47,7 +47,7 @@ pub struct Broker {
     pub is_up: bool,
     /// Rises with each start: what was sent to an earlier process does not arrive.
     pub run: u64,
-    /// It stands still until then.
+    /// It is suspended until then.
     pub paused_until_ms: i64,
     pub session: u64,
     is_registered: bool,
@@ -62,11 +62,11 @@ pub struct Broker {
     /// Where its log began when its last process ended.
     log_start: i64,
     pub role: Role,
-    /// The newest leader epoch that it was told since its start.
+    /// The newest leader epoch that it received since its start.
     pub leader_epoch: Option<Epoch>,
     /// What its log holds, as far as the simulation knows.
     pub held: Vec<StoredRecord>,
-    /// How often its log began anew because its leader had deleted what it held.
+    /// How often its log started again because its leader had deleted what it held.
     pub log_restarts: u64,
     /// An append failed since its start. What the disk took of it may be there after a power cut.
     pub append_failed: bool,
@@ -77,7 +77,7 @@ pub struct Broker {
     controller_settings: (Policy, bool),
     pub controller: Option<Controller>,
     wants_election: bool,
-    own_request: Option<(u64, Asked)>,
+    own_request: Option<(u64, OwnRequest)>,
     controller_request: Option<u64>,
     requests: u64,
     /// Who is the controller, by the newest control request.
@@ -228,7 +228,7 @@ impl Broker {
         self.end();
     }
 
-    /// What was not synced may be gone. In flush mode nothing is that anybody was told of.
+    /// What was not synced may be gone. In flush mode it keeps every acknowledged record.
     fn may_lose(&mut self, zxid: i64) {
         if !self.flushes {
             self.lost_at = zxid;
@@ -277,10 +277,10 @@ impl Broker {
             let replaces = random.percent(70);
             let request = StoreRequest::Register { lossless_since: self.lossless_since, replaces };
             let number = self.ask_store(request, effects);
-            self.own_request = Some((number, Asked::Registration));
+            self.own_request = Some((number, OwnRequest::Registration));
         } else if self.own_request.is_none() && self.wants_election {
             let number = self.ask_store(StoreRequest::Elect, effects);
-            self.own_request = Some((number, Asked::Election));
+            self.own_request = Some((number, OwnRequest::Election));
         }
     }
 
@@ -333,14 +333,14 @@ impl Broker {
         self.run_controller(effects);
     }
 
-    fn answered_by_store(&mut self, asked: Asked, stored: StoreAnswer) {
+    fn answered_by_store(&mut self, asked: OwnRequest, stored: StoreAnswer) {
         match (asked, stored) {
-            (Asked::Registration, StoreAnswer::Registered(Some(registration))) => {
+            (OwnRequest::Registration, StoreAnswer::Registered(Some(registration))) => {
                 self.is_registered = true;
                 self.broker_epoch = registration.broker_epoch;
                 self.lossless_since = Some(registration.lossless_since);
             }
-            (Asked::Election, StoreAnswer::Elected(elected)) => {
+            (OwnRequest::Election, StoreAnswer::Elected(elected)) => {
                 self.wants_election = false;
                 self.controller = elected
                     .map(|epoch| Controller::new(self.node, epoch, self.controller_settings));

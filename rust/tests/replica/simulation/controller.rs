@@ -39,7 +39,7 @@ enum Task {
 }
 
 #[derive(Debug)]
-enum Waiting {
+enum PendingRequest {
     Brokers,
     Partition,
     Write { next: PartitionState, asked: Option<(usize, ProposedIsr)> },
@@ -54,7 +54,7 @@ pub struct Controller {
     brokers: BrokerList,
     state: Option<PartitionState>,
     tasks: VecDeque<Task>,
-    waiting: Option<Waiting>,
+    waiting: Option<PendingRequest>,
     serial: u64,
 }
 
@@ -104,22 +104,26 @@ impl Controller {
     fn begin(&mut self, task: Task, effects: &mut Vec<ControllerEffect>) {
         let Some(state) = &self.state else {
             return match task {
-                Task::ReadBrokers => self.ask(Waiting::Brokers, StoreRequest::ReadBrokers, effects),
+                Task::ReadBrokers => {
+                    self.ask(PendingRequest::Brokers, StoreRequest::ReadBrokers, effects)
+                }
                 Task::Alter { node, proposed, .. } => {
                     let outcome = ProposalOutcome::Refused(ErrorCode::NotController);
                     answer(node, proposed, outcome, effects);
                 }
                 Task::Command(_) => {}
                 Task::ReadPartition | Task::Settle => {
-                    self.ask(Waiting::Partition, StoreRequest::ReadPartition, effects);
+                    self.ask(PendingRequest::Partition, StoreRequest::ReadPartition, effects);
                 }
             };
         };
         let context = (&self.brokers, &self.policy);
         match task {
-            Task::ReadBrokers => self.ask(Waiting::Brokers, StoreRequest::ReadBrokers, effects),
+            Task::ReadBrokers => {
+                self.ask(PendingRequest::Brokers, StoreRequest::ReadBrokers, effects)
+            }
             Task::ReadPartition => {
-                self.ask(Waiting::Partition, StoreRequest::ReadPartition, effects);
+                self.ask(PendingRequest::Partition, StoreRequest::ReadPartition, effects);
             }
             Task::Settle => match decisions::settled(state, &self.brokers, &self.policy) {
                 Some(next) => self.write(next, None, effects),
@@ -156,7 +160,7 @@ impl Controller {
 
     fn ask(
         &mut self,
-        waiting: Waiting,
+        waiting: PendingRequest,
         request: StoreRequest,
         effects: &mut Vec<ControllerEffect>,
     ) {
@@ -171,22 +175,24 @@ impl Controller {
         effects: &mut Vec<ControllerEffect>,
     ) {
         let request = StoreRequest::Write { controller_epoch: self.epoch, state: next.clone() };
-        self.ask(Waiting::Write { next, asked }, request, effects);
+        self.ask(PendingRequest::Write { next, asked }, request, effects);
     }
 
     /// ZooKeeper answered what it waits for. False: it is the controller no longer.
     pub fn stored(&mut self, stored: StoreAnswer, effects: &mut Vec<ControllerEffect>) -> bool {
         match (self.waiting.take(), stored) {
-            (Some(Waiting::Brokers), StoreAnswer::Brokers(brokers)) => self.brokers = brokers,
-            (Some(Waiting::Partition), StoreAnswer::Partition(state)) => {
+            (Some(PendingRequest::Brokers), StoreAnswer::Brokers(brokers)) => {
+                self.brokers = brokers
+            }
+            (Some(PendingRequest::Partition), StoreAnswer::Partition(state)) => {
                 self.state = Some(state);
                 self.tasks.push_front(Task::Settle);
             }
-            (Some(Waiting::Write { next, asked }), StoreAnswer::Written(outcome)) => {
+            (Some(PendingRequest::Write { next, asked }), StoreAnswer::Written(outcome)) => {
                 return self.written(next, asked, outcome, effects);
             }
-            (Some(Waiting::Brokers), _) => self.tasks.push_front(Task::ReadBrokers),
-            (Some(Waiting::Partition | Waiting::Write { .. }), _) => {
+            (Some(PendingRequest::Brokers), _) => self.tasks.push_front(Task::ReadBrokers),
+            (Some(PendingRequest::Partition | PendingRequest::Write { .. }), _) => {
                 self.tasks.push_front(Task::ReadPartition);
             }
             (None, _) => {}

@@ -19,14 +19,14 @@ pub struct Policy {
     /// A new leader epoch begins when a controller takes a dead follower out of the in-sync set, as
     /// in Kafka.
     pub new_epoch_for_isr: bool,
-    /// Kafka's controller: it writes an in-sync set anew if only the order differs. krust's does so
-    /// if the leader that asks knows the newest state.
+    /// Kafka's controller: it writes an in-sync set again if only the order differs. krust's does
+    /// so if the leader that asks knows the newest state.
     pub is_kafka: bool,
 }
 
 /// What became of a replica that the state names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum BrokerStatus {
     /// It lives under the registration that the state names.
     Steady,
     /// It restarted, and lost nothing.
@@ -37,12 +37,12 @@ enum Standing {
     Gone,
 }
 
-fn standing(member: IsrMember, brokers: &BrokerList) -> Standing {
+fn status_of(member: IsrMember, brokers: &BrokerList) -> BrokerStatus {
     match brokers.find(member.replica) {
-        None => Standing::Gone,
-        Some(live) if live.broker_epoch == member.broker_epoch => Standing::Steady,
-        Some(live) if live.lossless_since <= member.broker_epoch => Standing::Returned,
-        Some(_) => Standing::Lossy,
+        None => BrokerStatus::Gone,
+        Some(live) if live.broker_epoch == member.broker_epoch => BrokerStatus::Steady,
+        Some(live) if live.lossless_since <= member.broker_epoch => BrokerStatus::Returned,
+        Some(_) => BrokerStatus::Lossy,
     }
 }
 
@@ -85,13 +85,13 @@ pub fn settled(
     policy: &Policy,
 ) -> Option<PartitionState> {
     let mut next = state.clone();
-    let is_lossy = |it: &IsrMember| standing(*it, brokers) == Standing::Lossy;
+    let is_lossy = |it: &IsrMember| status_of(*it, brokers) == BrokerStatus::Lossy;
     next.isr.retain(|it| !is_lossy(it));
     next.eligible.retain(|it| !is_lossy(it));
-    let of = |wanted: Standing, from: &[IsrMember]| -> Vec<IsrMember> {
-        from.iter().copied().filter(|it| standing(*it, brokers) == wanted).collect()
+    let of = |wanted: BrokerStatus, from: &[IsrMember]| -> Vec<IsrMember> {
+        from.iter().copied().filter(|it| status_of(*it, brokers) == wanted).collect()
     };
-    let steady = of(Standing::Steady, &next.isr);
+    let steady = of(BrokerStatus::Steady, &next.isr);
     if steady.iter().any(|it| it.replica == next.leader) {
         if steady != next.isr {
             next.set_isr(steady, policy);
@@ -110,11 +110,11 @@ pub fn settled(
 fn elect(next: &mut PartitionState, (brokers, policy): (&BrokerList, &Policy), uncleanly: bool) {
     let renewed = |it: &IsrMember| brokers.find(it.replica).map_or(*it, member);
     let alive = |from: &[IsrMember], wanted| -> Vec<IsrMember> {
-        let alive = from.iter().filter(|it| standing(**it, brokers) == wanted);
+        let alive = from.iter().filter(|it| status_of(**it, brokers) == wanted);
         alive.map(renewed).collect()
     };
-    let steady = alive(&next.isr, Standing::Steady);
-    let isr = if steady.is_empty() { alive(&next.isr, Standing::Returned) } else { steady };
+    let steady = alive(&next.isr, BrokerStatus::Steady);
+    let isr = if steady.is_empty() { alive(&next.isr, BrokerStatus::Returned) } else { steady };
     if !isr.is_empty() {
         let is_in = |replica: &&i32| isr.iter().any(|it| it.replica == **replica);
         let leader = next.replicas.iter().find(is_in).copied().unwrap_or(isr[0].replica);
@@ -142,7 +142,7 @@ fn elect(next: &mut PartitionState, (brokers, policy): (&BrokerList, &Policy), u
 fn finish_reassignment(next: &mut PartitionState, (brokers, policy): (&BrokerList, &Policy)) {
     let is_complete = |wanted: &i32| {
         let member = next.isr.iter().find(|it| it.replica == *wanted);
-        member.is_some_and(|it| standing(*it, brokers) == Standing::Steady)
+        member.is_some_and(|it| status_of(*it, brokers) == BrokerStatus::Steady)
     };
     if next.target.is_empty() || !next.target.iter().all(is_complete) {
         return;
@@ -163,7 +163,7 @@ pub fn commanded(
     (brokers, policy): (&BrokerList, &Policy),
 ) -> Option<PartitionState> {
     let mut next = state.clone();
-    let is_steady = |it: &IsrMember| standing(*it, brokers) == Standing::Steady;
+    let is_steady = |it: &IsrMember| status_of(*it, brokers) == BrokerStatus::Steady;
     match command {
         Command::Lead(replica) => {
             let in_sync = state.isr.iter().find(|it| it.replica == *replica)?;

@@ -143,7 +143,7 @@ impl Machine {
     }
 
     /// No more calls fail.
-    pub fn mend_disk(&self) {
+    pub fn repair_disk(&self) {
         if let Some(disk) = &self.disk {
             disk.heal();
         }

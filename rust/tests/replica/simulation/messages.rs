@@ -50,7 +50,7 @@ pub enum Command {
     Leave(i32),
     /// The partition shall have these replicas.
     Reassign(Vec<i32>),
-    /// Elect whoever lives, though it may lack records.
+    /// Elect any live replica, though it may lack records.
     ElectUncleanly,
 }
 

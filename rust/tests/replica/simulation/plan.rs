@@ -26,7 +26,7 @@ pub struct Plan {
     pub names_registrations: bool,
     /// So many of a hundred leaders do not know Fetch v12: their followers ask for ends of epochs.
     pub old_leaders: u64,
-    /// Nothing is written after everything was mended.
+    /// Nothing is written after everything was repaired.
     pub ends_silently: bool,
     /// In the end a follower falls silent.
     pub ends_with_silence: bool,
@@ -129,7 +129,7 @@ impl Faults {
         }
     }
 
-    /// What is left when everything is mended: messages take a moment.
+    /// What is left when everything is repaired: messages take a moment.
     pub fn none() -> Self {
         Self { longest_delay_ms: 2, longest_watch_ms: 2, ..Self::default() }
     }

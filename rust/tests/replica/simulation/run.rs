@@ -1,9 +1,9 @@
 //! One run of a seed: the clock, the queue of events, the network, and how the run ends.
 //!
-//! A run has two halves. In the first, faults come at random (`faults`). Then everything is mended
-//! and every broker started; the cluster must come to rest with all replicas in sync and equal, and
-//! everything that clients wrote acknowledged. At the end of some runs a follower falls silent: it
-//! must leave the in-sync set, writes must go on, and the cluster come to rest again.
+//! A run has two halves. In the first, faults come at random (`faults`). Then everything is
+//! repaired and every broker started; the cluster must come to rest with all replicas in sync and
+//! equal, and everything that clients wrote acknowledged. At the end of some runs a follower falls
+//! silent: it must leave the in-sync set, writes must go on, and the cluster come to rest again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +22,7 @@ use super::zookeeper::{StoreAnswer, ZooKeeper, node_id};
 /// How long things go wrong, and how long the cluster may then take to come to rest.
 const FAULTY_MS: i64 = 600;
 const REST_MS: i64 = 4_000;
-/// Clients write until then, if they write on when everything is mended.
+/// Clients write until then, if they write on when everything is repaired.
 const WRITES_END_MS: i64 = FAULTY_MS + 100;
 /// A follower that falls silent has left the in-sync set after so long, and the high watermark has
 /// passed what was written then after as long again.
@@ -66,7 +66,7 @@ pub enum Event {
     Stop { node: usize, run: u64 },
     Expire { session: u64 },
     HearOfExpiry { node: usize, run: u64, session: u64 },
-    Watch { node: usize, run: u64 },
+    NotifyWatcher { node: usize, run: u64 },
     StoreTimeout { node: usize, run: u64, number: u64 },
     AlterTimeout { node: usize, run: u64, proposed: ProposedIsr },
     Heal { one: usize, other: usize },
@@ -140,7 +140,7 @@ impl Run {
         }
         self.after(40, Event::Fault);
         self.until(FAULTY_MS)?;
-        self.mend();
+        self.repair();
         self.rest()?;
         if self.plan.ends_with_silence {
             self.silence_a_follower()?;
@@ -286,7 +286,7 @@ impl Run {
             Event::Deliver { to: node, run, .. }
             | Event::Tick { node, run }
             | Event::HearOfExpiry { node, run, .. }
-            | Event::Watch { node, run }
+            | Event::NotifyWatcher { node, run }
             | Event::StoreTimeout { node, run, .. }
             | Event::AlterTimeout { node, run, .. } => {
                 if !self.runs(node, run, &event) {
@@ -325,9 +325,9 @@ impl Run {
                     broker.session_expired();
                 }
             }
-            Event::Watch { run, .. } => {
+            Event::NotifyWatcher { run, .. } => {
                 if self.cuts.contains(&(ZOOKEEPER, node)) {
-                    self.after(10, Event::Watch { node, run });
+                    self.after(10, Event::NotifyWatcher { node, run });
                 } else {
                     broker.watch_fired(&mut effects);
                 }
@@ -401,7 +401,7 @@ impl Run {
         self.checks.check_state(&self.brokers, &self.zookeeper)
     }
 
-    /// A session ends; its broker hears of it later.
+    /// A session ends; its broker learns it later.
     fn expire(&mut self, session: u64) {
         if self.zookeeper.is_expired(session) {
             return;
@@ -419,7 +419,7 @@ impl Run {
         for node in std::mem::take(&mut self.zookeeper.fired) {
             let run = self.brokers[node].run;
             let delay = self.random.between(1, self.faults.longest_watch_ms);
-            self.after(delay, Event::Watch { node, run });
+            self.after(delay, Event::NotifyWatcher { node, run });
         }
     }
 
@@ -483,14 +483,14 @@ impl Run {
         self.random.between(1, self.faults.longest_delay_ms)
     }
 
-    /// Everything is mended, every broker started.
-    fn mend(&mut self) {
+    /// Everything is repaired, every broker started.
+    fn repair(&mut self) {
         self.is_calm = true;
         self.cuts.clear();
         self.faults = Faults::none();
         for node in 0..self.brokers.len() {
             self.brokers[node].paused_until_ms = 0;
-            self.brokers[node].machine.mend_disk();
+            self.brokers[node].machine.repair_disk();
             self.after(0, Event::Start { node });
             // A session whose process is gone ends at last.
             let broker = &self.brokers[node];

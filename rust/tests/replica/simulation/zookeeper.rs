@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use crate::replica::leader::IsrMember;
 
-/// What stands in `/brokers/topics/T/partitions/P/state` and in the topic's assignment. Beside
+/// The contents of `/brokers/topics/T/partitions/P/state` and of the topic's assignment. Beside
 /// Kafka's fields: the registrations of the in-sync replicas and the eligible replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PartitionState {

@@ -86,7 +86,7 @@ fn damage(path: &Path, rng: &mut Rng) -> String {
     what
 }
 
-/// Whether what neither a start nor a search shows may pass unnoticed by verify, and why.
+/// Whether verify may miss a damage that no start and no search shows. The comments say why.
 fn is_harmless(kind: &str, (how, file): (&str, &Path), is_named: bool) -> bool {
     let is_clean = how == "clean";
     match kind {
@@ -98,7 +98,7 @@ fn is_harmless(kind: &str, (how, file): (&str, &Path), is_named: bool) -> bool {
         ".kafka_cleanshutdown" => true,
         // Where a broker was killed they may lag by any amount; the start checks more than it must.
         _ if kind.ends_with("-offset-checkpoint") && !is_clean => true,
-        // It may be any below the end of the log: whoever leads the partition raises it.
+        // It may be any offset below the end of the log: the leader raises it.
         "replication-offset-checkpoint" => true,
         // An epoch may be said to begin anywhere in a gap that a cleaner left.
         "leader-epoch-checkpoint" => file.starts_with("compacted-0") || !is_clean,

@@ -1,4 +1,4 @@
-//! What a start makes of a damaged directory, held against what is true of it.
+//! Compares what a start makes of a damaged directory with what is true of it.
 //!
 //! Wrong: a record that is not the one written at its offset; a time that finds another record; a
 //! transaction's records that are taken for committed. Silent: something is missing (records,

@@ -27,7 +27,7 @@ from krust.clients.zookeeper import (
 )
 from krust.clients.zookeeper.sharing import share, threads
 from krust.errors import ConfigError, ServerError
-from krust.metadata.contents import ConsumerMember
+from krust.metadata.contents import ConsumerRegistration
 from krust.metadata.ensemble import Ensemble
 from krust.metadata.zookeeper import end_session
 from tests.peers import zookeeper as peer
@@ -180,7 +180,7 @@ def test_members_share_partitions_through_zookeeper_and_leave_no_nodes(
     assert registration == {"version": 1, "subscription": {name: 2}, "pattern": "static"}
     owners = {p: tree.get(f"/consumers/{name}/owners/{name}/{p}")[0].decode() for p in range(5)}
     readers = [
-        threads(each.id, ConsumerMember({name: count}, "static", 0), ())
+        threads(each.id, ConsumerRegistration({name: count}, "static", 0), ())
         for each, count in ((one, 2), (two, 1))
     ]
     assert owners == {
@@ -438,7 +438,7 @@ def test_streams_pause_while_their_ownership_is_uncertain(tmp_path: Path) -> Non
         produce(broker, "t", 1, 1, "meanwhile")
         with krust.Consumer(bootstrap_servers=broker.bootstrap) as other:
             other.assign([("t", 0, 1)])
-            until(lambda: other.poll(100))  # it is there for whoever reads
+            until(lambda: other.poll(100))  # any reader can get it
         assert len(member.records) == 1
         ensemble.leader.resume()
         until(lambda: member.records[-1].value == b"meanwhile0")

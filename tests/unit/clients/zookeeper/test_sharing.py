@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from krust.clients.zookeeper.sharing import Blacklist, TopicFilter, Whitelist, share, threads
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError
-from krust.metadata.contents import ConsumerMember
+from krust.metadata.contents import ConsumerRegistration
 
 
-def static(**topics: int) -> ConsumerMember:
-    return ConsumerMember(topics, "static", 0)
+def static(**topics: int) -> ConsumerRegistration:
+    return ConsumerRegistration(topics, "static", 0)
 
 
 def parts(shares: dict[TopicPartition, str], topic: str = "t") -> dict[str, list[int]]:
@@ -100,7 +100,7 @@ def test_each_partition_has_the_owner_that_apaches_consumer_computes(
 def test_a_filter_takes_whole_names(topics: TopicFilter, allowed: set[str]) -> None:
     there = ("orders", "bills", "old-orders", "__consumer_offsets")
     assert {name for name in there if topics.allows(name)} == allowed
-    member = ConsumerMember({topics.regex: 2}, topics.pattern, 0)
+    member = ConsumerRegistration({topics.regex: 2}, topics.pattern, 0)
     found = threads("m", member, there)
     assert found == {name: ["m-0", "m-1"] for name in allowed}
 
@@ -108,7 +108,7 @@ def test_a_filter_takes_whole_names(topics: TopicFilter, allowed: set[str]) -> N
 def test_internal_topics_are_matched_only_if_asked_for() -> None:
     assert not Blacklist("x").allows("__consumer_offsets")
     assert Blacklist("x").allows("__consumer_offsets", internal=True)
-    member = ConsumerMember({".*": 1}, "white_list", 0)
+    member = ConsumerRegistration({".*": 1}, "white_list", 0)
     assert threads("m", member, ["__transaction_state"]) == {}
 
 
@@ -116,9 +116,9 @@ def test_an_invalid_pattern_is_refused() -> None:
     with pytest.raises(ConfigError, match="not a pattern"):
         Whitelist("a(")
     with pytest.raises(ConfigError):
-        threads("m", ConsumerMember({"[": 1}, "black_list", 0), ["t"])
+        threads("m", ConsumerRegistration({"[": 1}, "black_list", 0), ["t"])
 
 
 def test_members_without_a_subscription_get_no_partitions() -> None:
     assert threads("m", static(t=0, u=-3), ()) == {}
-    assert threads("m", ConsumerMember({}, "white_list", 0), ["t"]) == {}
+    assert threads("m", ConsumerRegistration({}, "white_list", 0), ["t"]) == {}

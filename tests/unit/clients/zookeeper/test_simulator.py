@@ -24,7 +24,7 @@ from krust.clients.zookeeper import ConsumerConnector, owners, sharing, tree
 from krust.clients.zookeeper.stream import KafkaStream
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.metadata import znodes
-from krust.metadata.contents import Assignment, ConsumerMember
+from krust.metadata.contents import ConsumerRegistration, TopicAssignment
 from krust.metadata.local import LocalStore, Tree
 from krust.metadata.store import (
     Create,
@@ -137,7 +137,7 @@ class Actor:
             auto_commit_interval_ms=3_600_000,
         )
         made = self.connector
-        made._member = ConsumerMember(subscription, pattern, 0)
+        made._member = ConsumerRegistration(subscription, pattern, 0)
         self.streams: list[KafkaStream] = []
         for topic, count in subscription.items():
             for thread in range(count):
@@ -199,7 +199,7 @@ class SimulationRun:
 
     @staticmethod
     def assignment(count: int) -> bytes:
-        return Assignment(((1,),) * count).encode()
+        return TopicAssignment(((1,),) * count).encode()
 
     def pause(self) -> None:
         """Called by a member's thread: gives the turn to another."""

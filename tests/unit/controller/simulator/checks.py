@@ -1,16 +1,16 @@
 """The invariants of a cluster, checked at every step.
 
-C1  an epoch of `/controller_epoch` belongs to one process; whoever leads by it was elected by its
+C1  an epoch of `/controller_epoch` belongs to one process; the controller of it was elected by its
     own session; each state, topic, mark and producer block is written in the epoch that holds
 C2  a broker past its session's deadline is not the controller
 C3  a live broker is registered by its own session; none takes another's ephemeral for its own
 C4  epochs and versions never go back, in the tree and in any broker's state; a leader epoch of a
     partition belongs to one leader, in one life
 C5  no work is half done when all faults are over: see `ControllerChecks.at_rest`
-D1  whoever leads has every acknowledged record, unless an unclean election was allowed, or as many
+D1  a leader has every acknowledged record, unless an unclean election was allowed, or as many
     replicas went through a power cut since they were whole as min.insync.replicas was
 R3  a state is written by compare-and-set
-R8  a replica that joins the ISR has every acknowledged record, as its registration that stands
+R8  a replica that joins the ISR has every acknowledged record, as its present registration
 R9  a leader was in the ISR or ELR, unless an unclean election was allowed
 R10 replicas go when all that stay are in the ISR; a reassignment or a cancel leaves no fewer than
     min.insync.replicas in the ISR where there were as many
@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from krust.metadata.contents import Assignment, PartitionState
+from krust.metadata.contents import PartitionState, TopicAssignment
 from krust.metadata.store import Check, Create, Delete, ListResult, Node, Operation, Read, SetData
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class ControllerChecks:
         self.may_be_unclean: set[str] = set()
         """names of topics for which unclean elections were allowed"""
         self.written: dict[str, PartitionState] = {}
-        """a state's path -> what stands there"""
-        self.assigned: dict[str, Assignment] = {}
+        """a state's path -> the contents of the node"""
+        self.assigned: dict[str, TopicAssignment] = {}
         """a topic's name -> its assignment"""
         self._before: dict[str, PartitionState] = {}
         """the same as `written`, before the transaction that is checked"""
@@ -105,7 +105,7 @@ class ControllerChecks:
             self.states[each.path] = partition_state.leader_epoch
             self._state(each, partition_state)
         elif each.path.count("/") == 3:
-            self._assigned(each.path.rpartition("/")[2], Assignment.decode(each.data))
+            self._assigned(each.path.rpartition("/")[2], TopicAssignment.decode(each.data))
 
     def _state(self, write: Create | SetData, after: PartitionState) -> None:
         """A partition's state is written."""
@@ -129,7 +129,7 @@ class ControllerChecks:
         """A broker leads in a new epoch; what it does not have is lost."""
         path = f"/brokers/topics/{key[0]}/partitions/{key[1]}/state"
         if epoch < self.states.get(path, -1):
-            return  # it was told late, and nobody follows it
+            return  # it got the request late, and nobody follows it
         cut = self.cut.get(key, set())
         acked = self.acked.get((topic_id, key[1]), {})
         if topic_id in self.may_be_deleted:
@@ -158,7 +158,7 @@ class ControllerChecks:
             return False
         return controller.state.registrations.get(broker) == process.state.broker_epoch
 
-    def _assigned(self, name: str, assignment: Assignment) -> None:
+    def _assigned(self, name: str, assignment: TopicAssignment) -> None:
         """A topic's assignment is written."""
         self.names[assignment.topic_id] = name
         before = self.assigned.get(name)
@@ -166,7 +166,7 @@ class ControllerChecks:
             self._reassigned(name, before, assignment)
         self.assigned[name] = assignment
 
-    def _reassigned(self, name: str, before: Assignment, after: Assignment) -> None:
+    def _reassigned(self, name: str, before: TopicAssignment, after: TopicAssignment) -> None:
         """A topic's replicas are written; its partitions' states of this transaction before it."""
         moving = dict(before.adding) | dict(before.removing)
         still = dict(after.adding) | dict(after.removing)
@@ -270,7 +270,7 @@ class ControllerChecks:
     def _topics(self, tree: dict[str, Node], alive: list[BrokerProcess]) -> None:
         names = {path.split("/")[3] for path in tree if path.startswith("/brokers/topics/")}
         for name in names:
-            assignment = Assignment.decode(tree[f"/brokers/topics/{name}"].data)
+            assignment = TopicAssignment.decode(tree[f"/brokers/topics/{name}"].data)
             moving = assignment.adding or assignment.removing
             assert not moving, f"C5: {name} is being reassigned"
             assert f"/config/topics/{name}" in tree, f"C5: {name} has no settings"
@@ -327,11 +327,11 @@ class ControllerChecks:
                 assert name in names, f"C5: {name} was made, and is not there"
         for name, topic_id in simulation.gone.items():
             node = tree.get(f"/brokers/topics/{name}")
-            now = Assignment.decode(node.data).topic_id if node is not None else None
+            now = TopicAssignment.decode(node.data).topic_id if node is not None else None
             assert now != topic_id, f"C5: {name} was deleted, and is there"
         for name, (topic_id, value) in simulation.settings.items():
             node = tree.get(f"/brokers/topics/{name}")
-            if node is None or Assignment.decode(node.data).topic_id != topic_id:
+            if node is None or TopicAssignment.decode(node.data).topic_id != topic_id:
                 continue
             stored = json.loads(tree[f"/config/topics/{name}"].data)["config"]
             assert stored.get("retention.ms") == value, f"C5: {name}: {stored}, not {value}"

@@ -22,7 +22,7 @@ from krust.controller import (
 )
 from krust.controller.state import NO_NODE_VERSION, ControllerState, LiveBroker, Partition
 from krust.metadata import znodes
-from krust.metadata.contents import Controller
+from krust.metadata.contents import ControllerRegistration
 from krust.metadata.store import (
     ANY,
     Check,
@@ -58,7 +58,10 @@ def stale_ephemeral_taken_for_mine() -> Any:
     def elect(state: ControllerState, now_ms: int) -> Generator[Any, Any, bool]:
         (read,) = yield [[Read(znodes.CONTROLLER), Read(znodes.CONTROLLER_EPOCH)]]
         holder, node = read.results
-        if isinstance(holder, Node) and Controller.decode(holder.data).broker == state.node_id:
+        if (
+            isinstance(holder, Node)
+            and ControllerRegistration.decode(holder.data).broker == state.node_id
+        ):
             if state.epoch_version == NO_NODE_VERSION:
                 state.become_controller(int(node.data), node.stat.version)
             return True
@@ -177,7 +180,7 @@ def topics_marked_for_deletion_come_back() -> Any:
 
 
 def states_are_written_over_any_version() -> Any:
-    """A partition's state is written whatever stands there."""
+    """A partition's state is written without a check of its version."""
     real = ControllerState.write_of
 
     def write_of(self: ControllerState, name: str, index: int, partition: Partition) -> Any:
@@ -188,7 +191,7 @@ def states_are_written_over_any_version() -> Any:
 
 
 def any_live_replica_leads() -> Any:
-    """Unclean elections need not be asked for."""
+    """Unclean elections happen without permission."""
     real = brokers.leader_rules
 
     def rules(state: ControllerState, topic: Any) -> leaders.Rules:

@@ -33,11 +33,11 @@ BROKERS = 3
 STEPS = 12
 REST_MS = 6_000
 DECODED: tuple[Any, ...] = (
-    contents.Assignment,
-    contents.Broker,
+    contents.TopicAssignment,
+    contents.BrokerRegistration,
     contents.ClusterId,
     contents.ConfigChange,
-    contents.Controller,
+    contents.ControllerRegistration,
     contents.EntityConfig,
     contents.PartitionState,
 )
@@ -315,7 +315,7 @@ class ControllerSimulation:
             process.ask("AllocateProducerIds", {"broker_id": process.broker.id}, answer)
 
     def _produce(self) -> None:
-        """Producers send a record to each partition, to whoever leads it by its own knowledge."""
+        """Producers send a record to each partition, to the broker that believes it leads it."""
         for broker in self.brokers:
             process = broker.process
             if process is not None and process.is_awake:
@@ -323,7 +323,7 @@ class ControllerSimulation:
                     process.replicas.append(key, next(self._records))
 
     def min_isr(self, name: str) -> int:
-        """The setting min.insync.replicas of a topic, as it stands in the tree."""
+        """The setting min.insync.replicas of a topic, from the tree."""
         node = self.zookeeper.tree.query(Read(f"/config/topics/{name}"))
         config = json.loads(node.data)["config"] if isinstance(node, Node) else {}
         return int(config.get("min.insync.replicas", 1))

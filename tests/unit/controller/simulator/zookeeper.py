@@ -252,7 +252,7 @@ class SimulatedSession:
         self.server._nodes.clear()
         self.server._children.clear()
 
-    # How it is told: in its order, with the connection it came by.
+    # The answer keeps its order, and uses the connection of the request.
 
     def _send_event(self, event: StoreEvent) -> None:
         self._deliver_in_order(lambda: self._deliver(event))

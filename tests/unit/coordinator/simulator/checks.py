@@ -96,7 +96,7 @@ class GroupChecks:
         self.must("protocol", protocol == reply["protocol_name"], f"two protocols in {generation}")
         leads = reply["leader"] == reply["member_id"]
         listed = {each["member_id"] for each in reply["members"]}
-        self.must("leader", bool(listed) == leads, f"{reply['member_id']} is told {listed}")
+        self.must("leader", bool(listed) == leads, f"{reply['member_id']} gets {listed}")
         row = self.simulation.core.rows.get(group_id)
         if leads and row is not None and row["generation"] == generation and self.simulation.single:
             self.must("leader", listed == set(row["members"]), "the leader knows others")

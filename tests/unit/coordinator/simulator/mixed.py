@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from krust.coordinator import convert, group_coordinator
-from krust.coordinator.assignors.spec import Topics
+from krust.coordinator.assignors.assignor import Topics
 from krust.coordinator.classic_group import ClassicGroup
 from krust.coordinator.consumer import records
 from krust.coordinator.consumer.group import CALL_MS, ConsumerGroup
@@ -191,7 +191,7 @@ class MixedGroupChecks(GroupChecks):
         if core.log.get(group_id) is not None:
             return  # the same batch turned the group into a classic one
         known = epoch is not None and 0 < reply["member_epoch"] <= epoch["epoch"]
-        self.must("epoch", known, f"{member_id} is told {reply['member_epoch']}, the log {epoch}")
+        self.must("epoch", known, f"{member_id} gets {reply['member_epoch']}, the log has {epoch}")
         current = core.value(group_id, records.CURRENT, member_id=member_id)
         if current is None:
             self.must("durable", not self.simulation.single, f"{member_id} is not in the log")
@@ -252,7 +252,7 @@ class MixedGroupChecks(GroupChecks):
             known = row["members"]
             self.must("snapshot", set(known) == set(group.members), f"{group_id}: {set(known)}")
             if any(each.api == "TopicsChanged" for each in self.simulation._inbox):
-                continue  # it sees the topics, and has not been told
+                continue  # it sees the topics, and has no new assignment yet
             for key, each in group.members.items():
                 own = known[key]
                 self.must("snapshot", own["epoch"] == each.epoch, f"{key} is published as {own}")

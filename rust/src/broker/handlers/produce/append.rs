@@ -11,7 +11,7 @@ use crate::broker::handlers::produce::faults::RecordErrors;
 use crate::broker::handlers::produce::inflation_budget::InflationBudget;
 use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::state::image::TopicImage;
-use crate::broker::state::lookup::led;
+use crate::broker::state::lookup::find_led;
 use crate::broker::state::partition::{CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
@@ -51,6 +51,8 @@ pub(crate) struct AppendRules {
 enum Refusal {
     /// They take too long for a network thread; nothing was staged.
     TakesLong,
+    /// The leader is cut off from its followers and the controller.
+    CutOff,
     Code(ErrorCode),
     /// The batch is refused.
     Record(RecordError),
@@ -91,6 +93,10 @@ impl AppendRules {
         };
         Some(match refused {
             Refusal::TakesLong => return None,
+            Refusal::CutOff => PartitionResult {
+                is_cut_off: true,
+                ..PartitionResult::refused(ErrorCode::NotLeaderOrFollower)
+            },
             Refusal::Code(error) => PartitionResult::refused(error),
             Refusal::Append(error) => PartitionResult::refused(errors::of_append(&error)),
             Refusal::Records(result) => *result,
@@ -125,14 +131,12 @@ impl AppendRules {
         if topic.internal && !self.may_write_internal {
             return Err(Refusal::Code(ErrorCode::InvalidTopicException));
         }
-        let (_, partition) = led(topic, data.index, self.node).map_err(Refusal::Code)?;
+        let (_, partition) = find_led(topic, data.index, self.node).map_err(Refusal::Code)?;
         match partition.commit_state() {
             CommitState::TooFewInSync if self.needs_isr => {
                 return Err(Refusal::Code(ErrorCode::NotEnoughReplicas));
             }
-            CommitState::CutOff if self.needs_isr => {
-                return Err(Refusal::Code(ErrorCode::NotLeaderOrFollower));
-            }
+            CommitState::CutOff if self.needs_isr => return Err(Refusal::CutOff),
             _ => {}
         }
         let config = &topic.settings.log;
@@ -307,8 +311,8 @@ impl AppendRules {
                 let codec = Codec::from_bits(i16::from(codec))?;
                 let limit = usize::try_from(config.segment_bytes).unwrap_or(usize::MAX);
                 convert::recompress(batch, codec.into(), limit, scratch)?;
-                let anew = Batch::parse(scratch)?;
-                let appended = self.stage_in(&partition.log, &anew, validated)?;
+                let recompressed = Batch::parse(scratch)?;
+                let appended = self.stage_in(&partition.log, &recompressed, validated)?;
                 scratch.clear();
                 scratch.shrink_to(KEPT);
                 appended
@@ -324,6 +328,7 @@ impl AppendRules {
             log_start_offset: appended.log_start_offset.0,
             term,
             end: Offset(appended.last_offset.0 + 1),
+            is_cut_off: false,
         })
     }
 

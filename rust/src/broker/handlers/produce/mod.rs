@@ -6,11 +6,12 @@
 //!     the connection. acks=1: the leader has appended the batch. acks=-1: all in-sync replicas
 //!     have it. It needs min(`min.insync.replicas`, replicas) of them: if fewer are in sync before
 //!     the append, NOT_ENOUGH_REPLICAS (19); if the set shrinks before they have it,
-//!     NOT_ENOUGH_REPLICAS_AFTER_APPEND (20). If appends are flushed
-//!     before the acknowledgement, 1 and -1 wait for the disk. After `timeout_ms`:
-//!     REQUEST_TIMED_OUT (7). A repeated batch of an idempotent producer returns the original
-//!     offsets. A record without a key on a compacted topic is INVALID_RECORD (87), a batch above
-//!     `max.message.bytes` 10.
+//!     NOT_ENOUGH_REPLICAS_AFTER_APPEND (20). A leader that is cut off from its followers and the
+//!     controller answers NOT_LEADER_OR_FOLLOWER (6) and closes the connection: the client would
+//!     ask the same broker who leads. If appends are flushed before the acknowledgement, 1 and -1
+//!     wait for the disk. After `timeout_ms`: REQUEST_TIMED_OUT (7). A repeated batch of an
+//!     idempotent producer returns the original offsets. A record without a key on a compacted
+//!     topic is INVALID_RECORD (87), a batch above `max.message.bytes` 10.
 //! Version notes: v0-v2 use the magic byte of each message set and are converted to magic 2. v0 and
 //!     v1 allow acks above 1, which wait for all in-sync replicas; from v2 on that is 21. From v3
 //!     on, exactly one batch of magic 2 is allowed, else 87. zstd below v7 is 76. v8 adds record
@@ -163,6 +164,9 @@ impl<'e, 's> StagedRequests<'e, 's> {
                 ProduceReply::Now => {
                     let output = replies.ready();
                     reply::write(request.head, output, (self.image, &request.message, results));
+                    if results.iter().any(|result| result.is_cut_off) {
+                        flow = Flow::Close;
+                    }
                 }
                 ProduceReply::Later(waiting) => {
                     let deadline_ms =

@@ -29,6 +29,8 @@ pub(crate) struct PartitionResult {
     pub(crate) term: u32,
     /// One past the last record.
     pub(crate) end: Offset,
+    /// Refused because this leader is cut off from its followers and the controller.
+    pub(crate) is_cut_off: bool,
 }
 
 pub(crate) fn named<'a>(topic: &TopicProduceData<'a>, version: i16) -> NamedTopic<'a> {
@@ -49,6 +51,7 @@ impl PartitionResult {
             log_start_offset: -1,
             term: 0,
             end: Offset(0),
+            is_cut_off: false,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::broker::errors;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::groups::shard::TOPIC;
-use crate::broker::state::lookup::led;
+use crate::broker::state::lookup::find_led;
 use crate::broker::state::partition::{CommitState, Partition};
 use crate::broker::state::txn_marker::TxnMarker;
 use crate::broker::state::waking::Wakes;
@@ -34,7 +34,7 @@ impl Broker {
         let image = self.image.load();
         let topic = image.topic(&partition.topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
         let node = self.settings.load().node_id;
-        let (_, partition) = led(topic, partition.partition, node)?;
+        let (_, partition) = find_led(topic, partition.partition, node)?;
         match partition.commit_state() {
             CommitState::Possible => {}
             CommitState::TooFewInSync => return Err(ErrorCode::NotEnoughReplicas),

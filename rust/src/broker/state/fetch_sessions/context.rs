@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::{NamedTopic, hosted, led};
+use crate::broker::state::lookup::{NamedTopic, find_led, find_replica};
 use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
@@ -211,8 +211,8 @@ impl CachedPartition {
         self.leader = state.map_or((-1, Epoch::NONE), |state| (state.leader, state.leader_epoch));
         self.local = topic.and_then(|topic| {
             let (image, partition) = match any {
-                true => hosted(topic, self.partition, node)?,
-                false => led(topic, self.partition, node)?,
+                true => find_replica(topic, self.partition, node)?,
+                false => find_led(topic, self.partition, node)?,
             };
             Ok((Arc::clone(partition), image.state.leader_epoch))
         });

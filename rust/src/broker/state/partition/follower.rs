@@ -137,7 +137,7 @@ impl Partition {
         Ok(request)
     }
 
-    /// The leader answered: carries out what follows for the log, and wakes whoever waits for it.
+    /// Applies the leader's answer to the log, and wakes the requests that wait for it.
     /// Errors: the records are refused, or the disk failed; what precedes a refused batch is
     /// appended.
     pub fn leader_answered(

@@ -78,8 +78,8 @@ impl Partition {
             drop(replica);
             return self.advance(wakes);
         }
-        // The role comes before the log end: whoever still took this broker for the sole replica
-        // read a log end that the new leader's epoch start covers.
+        // The role is stored before the log end. A thread that still saw a sole replica has read
+        // a log end that the new leader's epoch start covers.
         self.role.store(ReplicaRole::Leader as u8, Ordering::SeqCst);
         let is_same = matches!(&*replica, Replica::Leader(leader)
             if leader.leadership().leader_epoch == epoch);

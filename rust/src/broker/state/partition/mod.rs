@@ -318,7 +318,7 @@ impl Partition {
         self.run_commit_callbacks();
     }
 
-    /// The log start offset moved, which all readers are told.
+    /// Wakes all readers after the log start offset moved.
     pub(crate) fn log_start_moved(&self, wakes: &mut Wakes<'_>) {
         self.advance(wakes);
         self.mark_watchers(wakes, WatchScope::All);

@@ -40,7 +40,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionLog:
     """A partition of a topic with `cleanup.policy=delete`.
 
     segments         oldest first; the last one is the active segment
@@ -83,7 +83,7 @@ class RetentionPolicy(Protocol):
 
     name: str
 
-    def expired(self, disk: Disk, partitions: Sequence[Partition], now_ms: int) -> Expired:
+    def expired(self, disk: Disk, partitions: Sequence[PartitionLog], now_ms: int) -> Expired:
         """The number of the oldest segments of each partition to delete.
 
         disk        the disk of these partitions; each log directory has a call of its own
@@ -96,7 +96,7 @@ class ExpiryError(ValueError):
     """A result breaks a rule; the message names the rule and the partition."""
 
 
-def validate(partitions: Sequence[Partition], answer: object) -> None:
+def validate(partitions: Sequence[PartitionLog], answer: object) -> None:
     """Check a result of user code.
 
     A valid result names only oldest segments, never the active one, none above the high watermark.

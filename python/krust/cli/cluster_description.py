@@ -15,7 +15,7 @@ from krust.cli.internal import decoded
 from krust.cli.zookeeper import configured_connect
 from krust.errors import ConfigError, KrustError
 from krust.metadata import znodes
-from krust.metadata.contents import Broker as Registration
+from krust.metadata.contents import BrokerRegistration as Registration
 from krust.metadata.contents import ClusterId, Features
 from krust.metadata.ensemble import Ensemble
 
@@ -39,7 +39,7 @@ _TOKENS = "/delegation_token/tokens"
 _USERS = "/config/users"
 
 
-class BrokerFacts(NamedTuple):
+class BrokerDescription(NamedTuple):
     """One broker."""
 
     node: int
@@ -59,13 +59,13 @@ class BrokerFacts(NamedTuple):
     error: str | None = None
 
 
-class ClusterFacts(NamedTuple):
+class ClusterDescription(NamedTuple):
     """The cluster."""
 
     cluster_id: str | None
     zookeeper: str
     controller: int
-    brokers: Sequence[BrokerFacts]
+    brokers: Sequence[BrokerDescription]
     partitions: Sequence[PartitionHealth]
     topic_settings: Mapping[str, Mapping[str, str]]
     """settings of topics that matter here, where they are not at the default"""
@@ -85,7 +85,7 @@ class ClusterFacts(NamedTuple):
     zookeeper_cluster_id: str | None
 
 
-def read_cluster(options: Options, zookeeper: str | None) -> ClusterFacts:
+def read_cluster(options: Options, zookeeper: str | None) -> ClusterDescription:
     """Ask all brokers and the ZooKeeper.
 
     raises  KrustError: no broker or no ZooKeeper answers, or there is none
@@ -106,7 +106,7 @@ def read_cluster(options: Options, zookeeper: str | None) -> ClusterFacts:
             for broker in sorted(found["brokers"], key=lambda broker: int(broker["node_id"]))
         ]
         topics = [topic for topic in found["topics"] if not topic["error_code"]]
-        return ClusterFacts(
+        return ClusterDescription(
             found.get("cluster_id"),
             connect,
             int(found.get("controller_id", -1)),
@@ -149,7 +149,7 @@ def _registrations(tree: GroupTree) -> dict[int, Registration]:
 
 def _broker(
     asked: _krust.Client, broker: Mapping[str, Any], registered: Registration | None
-) -> BrokerFacts:
+) -> BrokerDescription:
     node = int(broker["node_id"])
     endpoints = [
         (each.listener, each.protocol, f"{each.host}:{each.port}")
@@ -165,9 +165,9 @@ def _broker(
         versions = {key: last for key, _, _, last in asked.versions(node)}
     except KrustError as error:
         place = (node, broker["host"], broker["port"])
-        return BrokerFacts(*place, "", {}, frozenset(), (), -1, endpoints, str(error))
+        return BrokerDescription(*place, "", {}, frozenset(), (), -1, endpoints, str(error))
     settings = {each["name"]: each["value"] for each in described["configs"]}
-    return BrokerFacts(
+    return BrokerDescription(
         node,
         broker["host"],
         broker["port"],

@@ -35,7 +35,7 @@ def metadata_problems(directories: Iterable[str]) -> list[dict[str, object]]:
     from krust.metadata.saved import verify
     from krust.runtime.metadata import FILE
 
-    remedy = "start the broker: what is whole mends the other, or it says what can be done"
+    remedy = "start the broker: the whole copy replaces the other one, or the error says what to do"
     return [
         {"file": str(path), "position": 0, "problem": problem, "remedy": remedy}
         for path in (Path(directory) / FILE for directory in directories)

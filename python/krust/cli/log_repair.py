@@ -4,9 +4,9 @@ Order: the bytes are copied to side files and synced; the checkpoints are lowere
 start accepts the shorter log; the files are cut. After a kill the repair can be repeated. Side
 files are named `<segment>.log.<position>.cut`; brokers ignore them. The data directory's `.lock` is
 held, so the directory of a running broker is not repaired. A log that has lost its end
-(`logfacts.lost_end`) is not cut: its checkpoints are lowered, so that the next start appends at its
-current end. Not promised: that the cut bytes are bad. Behind a bad batch nothing shows where the
-next one begins.
+(`log_files.lost_end`) is not cut: its checkpoints are lowered, so that the next start appends at
+its current end. Not promised: that the cut bytes are bad. Behind a bad batch nothing shows where
+the next one begins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from krust.cli import logfacts
+from krust.cli import log_files
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 _COPY = 1 << 20
 
 
-def plan(bad: logfacts.BadPosition) -> list[tuple[Path, int]]:
+def plan(bad: log_files.BadPosition) -> list[tuple[Path, int]]:
     """The files to cut and their positions: the bad file and all later ones."""
-    later = [file for file in logfacts.segments(bad.file.parent) if file.stem > bad.file.stem]
+    later = [file for file in log_files.segments(bad.file.parent) if file.stem > bad.file.stem]
     return [(bad.file, bad.position), *((file, 0) for file in later)]
 
 
-def repair(bad: logfacts.BadPosition) -> list[Path]:
+def repair(bad: log_files.BadPosition) -> list[Path]:
     """Cut the log at the bad position. Returns the side files."""
     folder = bad.file.absolute().parent
     with locked(folder.parent):
@@ -88,8 +88,8 @@ def _lower(partition: Path, offset: int) -> None:
     topic, _, number = partition.name.rpartition("-")
     (data / CLEAN_MARKER).unlink(missing_ok=True)
     for name in ("recovery_point", "high_watermark", "clean_to"):
-        path = data / logfacts.CHECKPOINTS[name]
-        rows = logfacts.read_checkpoint(path)
+        path = data / log_files.CHECKPOINTS[name]
+        rows = log_files.read_checkpoint(path)
         if rows.get((topic, number), -1) > offset:
             rows[topic, number] = offset
             text = "".join(f"{key[0]} {key[1]} {value}\n" for key, value in sorted(rows.items()))
