@@ -80,8 +80,7 @@ _FAMILIES = (
     ("cruise.control.", "a setting of Cruise Control's Java reporter, which is not loaded"),
     ("group.streams.", "Streams groups of the new protocol are not offered"),
     ("java.", "a property of Java"),
-    ("transaction.", "krust has no transactions yet"),
-    ("transactional.id.", "krust has no transactions yet"),
+    ("transaction.two.phase.commit.", "there is no two-phase commit of transactions"),
 )
 
 _LAUNCHER = """

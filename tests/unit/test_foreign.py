@@ -213,6 +213,6 @@ def test_a_broker_runs_on_the_file_of_a_kraft_broker(tmp_path: Path) -> None:
         assert [name for name, _ in broker.listeners] == ["PLAINTEXT"]
 
 
-def test_the_settings_of_transactions_are_listed_with_the_reason() -> None:
-    for name in ("transaction.state.log.replication.factor", "transactional.id.expiration.ms"):
-        assert foreign.meaning(name) == "krust has no transactions yet"
+def test_the_setting_of_two_phase_commit_is_listed_with_the_reason() -> None:
+    meaning = foreign.meaning("transaction.two.phase.commit.enable")
+    assert meaning == "there is no two-phase commit of transactions"

@@ -59,6 +59,7 @@ mod silent_members_expire;
 mod slow_requests_are_named;
 mod the_watermark_waits_for_the_slowest_follower;
 mod too_few_in_sync_replicas_refuse_acks_all;
+mod transactional_ids_are_described_and_listed;
 mod transactions;
 mod transactions_outlive_a_restart;
 mod transactions_run_on_one_broker;

@@ -10,6 +10,7 @@ pub(crate) mod describe_cluster;
 pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod describe_transactions;
 pub(crate) mod dispatch;
 pub(crate) mod end_txn;
 pub(crate) mod fetch;
@@ -20,6 +21,7 @@ pub(crate) mod group_reply;
 pub(crate) mod heartbeat;
 pub(crate) mod init_producer_id;
 pub(crate) mod list_offsets;
+pub(crate) mod list_transactions;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
 pub(crate) mod offset_delete;
@@ -56,6 +58,8 @@ pub(crate) fn handler(key: i16) -> Option<Handler> {
         protocol::add_partitions_to_txn::KEY => add_partitions_to_txn::handle,
         protocol::add_offsets_to_txn::KEY => add_offsets_to_txn::handle,
         protocol::end_txn::KEY => end_txn::handle,
+        protocol::describe_transactions::KEY => describe_transactions::handle,
+        protocol::list_transactions::KEY => list_transactions::handle,
         protocol::offset_for_leader_epoch::KEY => offset_for_leader_epoch::handle,
         protocol::write_txn_markers::KEY => write_txn_markers::handle,
         protocol::describe_acls::KEY => describe_acls::handle,

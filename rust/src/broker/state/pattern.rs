@@ -1,5 +1,6 @@
-//! Topics by regular expression, as members of consumer groups subscribe to them. The syntax is
-//! RE2's. A match covers the whole name, and its time is linear in pattern and name.
+//! Names by regular expression: topics, as members of consumer groups subscribe to them, and
+//! transactional ids. The syntax is RE2's. A match covers the whole name, and its time is linear in
+//! pattern and name.
 //!
 //! Limits: the length of a pattern, its compiled size, and its nesting depth.
 //! Differences from RE2: `\Q...\E` is supported. A bracket inside brackets opens a class. A brace
@@ -30,7 +31,8 @@ impl ClusterImage {
     }
 }
 
-fn compile(pattern: &str) -> Result<regex::Regex, String> {
+/// A pattern that matches whole names. Errors: what is wrong with it, in words for people.
+pub(crate) fn compile(pattern: &str) -> Result<regex::Regex, String> {
     if pattern.len() > PATTERN_MAX {
         return Err(format!("longer than {PATTERN_MAX} bytes"));
     }
