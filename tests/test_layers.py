@@ -24,7 +24,7 @@ RUST_LAYERS = {
     **dict.fromkeys(("storage", "protocol", "transport"), 2),
     **dict.fromkeys(("client",), 3),
     **dict.fromkeys(("broker", "columns"), 4),
-    **dict.fromkeys(("net", "fetcher"), 5),
+    **dict.fromkeys(("net", "fetcher", "inter_broker"), 5),
     **dict.fromkeys(("py",), 6),
 }
 PYTHON_LAYERS = {

@@ -674,7 +674,7 @@ replication.quota.window.num  int  11  1..  yes  fixed
     Samples kept for replication quotas.
 replication.quota.window.size.seconds  int  1  1..  yes  fixed
     Length of each such sample.
-request.timeout.ms  int  30000  *  ignored  fixed
+request.timeout.ms  int  30000  *  yes  fixed
     Time limit of the broker's own requests.
 reserved.broker.max.id  int  1000  0..  yes  fixed
     Largest number a broker may set itself.

@@ -3,6 +3,7 @@
 //! ```text
 //! 6 py        the native boundary to Python
 //! 5 net       threads, sockets, order, back-pressure             5 fetcher  copies of leaders
+//!                                                    5 inter_broker  questions to peers
 //! 4 broker    handlers, image, partitions, delayed requests      4 columns   records as Arrow
 //! 3 client    the Kafka client
 //! 2 storage   the log on disk      2 protocol  messages     2 transport  frames
@@ -16,6 +17,7 @@ pub mod clock;
 pub mod columns;
 pub mod fetcher;
 pub mod ids;
+pub mod inter_broker;
 pub mod memory;
 pub mod net;
 pub mod protocol;

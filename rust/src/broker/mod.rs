@@ -45,6 +45,7 @@ pub use state::groups::snapshot::{
     GroupKind, GroupSnapshot, GroupState, MemberRole, MemberSnapshot,
 };
 pub use state::image::{self, ClusterImage, MetadataDelta};
+pub use state::inter_broker;
 pub use state::partition::{
     Acks, AnsweredRequest, CommitCallback, FollowerStep, Partition, ReplicaRole,
 };

@@ -29,13 +29,14 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use self::thread::{FetcherThread, Inbox, PartitionChange};
-use crate::broker::fetching::{FetchSource, FetcherAssignment, ReplicaFetchers};
+use crate::broker::fetching::{FetcherAssignment, ReplicaFetchers};
+use crate::broker::image::PeerAddress;
 use crate::broker::{Broker, Partition};
 use crate::ids::{Epoch, TopicPartition};
 use crate::storage::panics::caught;
 
 /// A leader, and which of its threads.
-type ThreadKey = (FetchSource, usize);
+type ThreadKey = (PeerAddress, usize);
 
 /// The fetchers of a broker.
 pub struct Fetchers {

@@ -24,7 +24,8 @@ use super::request::{
 };
 use super::response::Answers;
 use super::session::FetcherSession;
-use crate::broker::fetching::{FetchSource, FetcherSettings};
+use crate::broker::fetching::FetcherSettings;
+use crate::broker::image::PeerAddress;
 use crate::broker::{Broker, Partition};
 use crate::client::connection::{ApiRequest, ApiResponse, BrokerConnection};
 use crate::client::options::Wait;
@@ -132,7 +133,7 @@ struct OpenConnection {
 /// A fetcher.
 pub(super) struct FetcherThread {
     broker: Weak<Broker>,
-    source: FetchSource,
+    source: PeerAddress,
     index: usize,
     inbox: Arc<Inbox>,
     table: PartitionTable,
@@ -146,7 +147,7 @@ pub(super) struct FetcherThread {
 impl FetcherThread {
     pub fn new(
         broker: Weak<Broker>,
-        (source, index): (FetchSource, usize),
+        (source, index): (PeerAddress, usize),
         inbox: Arc<Inbox>,
     ) -> Self {
         Self {
@@ -380,7 +381,7 @@ impl FetcherThread {
 }
 
 /// An error if a test cut this broker off from the leader.
-fn check_reach(broker: &Broker, source: &FetchSource) -> Result<()> {
+fn check_reach(broker: &Broker, source: &PeerAddress) -> Result<()> {
     if broker.peer_reach().reaches(source.broker) {
         return Ok(());
     }

@@ -25,6 +25,7 @@ use crate::broker::{Broker, Event, LoadedLog, LogManager, Partition, Settings, T
 use crate::clock::SystemClock;
 use crate::fetcher::Fetchers;
 use crate::ids::{Epoch, Offset, TopicPartition};
+use crate::inter_broker::InterBrokerThreads;
 use crate::memory::{Lease, PoolUse};
 use crate::net::{self, Mailboxes};
 use crate::storage::epochs::Epochs;
@@ -206,6 +207,7 @@ impl PyServer {
         let start = || -> std::io::Result<()> {
             self.broker.start_syncing(self.intervals, self.cleaner.clone())?;
             Fetchers::start(&self.broker);
+            InterBrokerThreads::start(&self.broker);
             Ok(())
         };
         py.detach(start)

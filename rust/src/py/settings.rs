@@ -15,6 +15,7 @@ use crate::broker::fetching::FetcherSettings;
 use crate::broker::image::{
     BrokerImage, Endpoint, MetadataDelta, PartitionState, TopicDelta, TopicSettings,
 };
+use crate::broker::inter_broker::InterBrokerSettings;
 use crate::broker::quotas::bucket::QuotaWindows;
 use crate::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
 use crate::broker::{ReplicaSelector, SessionLimits, Settings, TransactionSettings};
@@ -85,6 +86,7 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
         auto_create_topics: table.or("auto.create.topics.enable", default.auto_create_topics)?,
         fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
         fetchers: fetchers(table)?,
+        inter_broker: inter_broker(table)?,
         fetch_sessions: SessionLimits {
             slots: table.size(slots, default.fetch_sessions.slots)?,
             session_partitions: table.size(
@@ -173,6 +175,13 @@ fn windows(table: &SettingsTable<'_, '_>, (number, size): (&str, &str)) -> PyRes
         number: table.or(number, default.number)?,
         size_ms: seconds.map_or(default.size_ms, |seconds| seconds.saturating_mul(1000)),
     })
+}
+
+/// How other brokers are asked.
+fn inter_broker(table: &SettingsTable<'_, '_>) -> PyResult<InterBrokerSettings> {
+    let default = InterBrokerSettings::default();
+    let request_timeout_ms = table.bytes("request.timeout.ms", default.request_timeout_ms)?;
+    Ok(InterBrokerSettings { request_timeout_ms, ..default })
 }
 
 /// How partitions are fetched from their leaders.

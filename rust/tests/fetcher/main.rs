@@ -11,5 +11,6 @@
 mod double;
 mod fetchers_come_and_go;
 mod followers_copy_their_leader;
+mod peers_are_asked;
 mod proxy;
 mod throttled_replicas_wait;

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use crate::broker::requests::broker::Broker;
-use crate::broker::state::fetching::{FetchSource, FetcherAssignment, ReplicaFetchers};
-use crate::broker::state::image::{ClusterImage, PartitionImage, PartitionState};
+use crate::broker::state::fetching::{FetcherAssignment, ReplicaFetchers};
+use crate::broker::state::image::{ClusterImage, PartitionImage, PartitionState, PeerAddress};
 use crate::broker::state::partition::{Partition, ReplicaRole};
 use crate::ids::Epoch;
 
@@ -60,15 +60,11 @@ impl Broker {
 
     /// The source that a follower fetches from; `None`: this broker leads, or the leader is not
     /// registered.
-    fn source(&self, image: &ClusterImage, state: &PartitionState) -> Option<FetchSource> {
+    fn source(&self, image: &ClusterImage, state: &PartitionState) -> Option<PeerAddress> {
         let settings = self.settings.load();
         if state.leader == settings.node_id {
             return None;
         }
-        let listener = settings.inter_broker_listener.as_ref()?;
-        let endpoints = &image.broker(state.leader)?.endpoints;
-        let endpoint = endpoints.iter().find(|endpoint| endpoint.listener == *listener)?;
-        let (broker, host, port) = (state.leader, Arc::clone(&endpoint.host), endpoint.port);
-        Some(FetchSource { broker, host, port })
+        image.peer_address(state.leader, settings.inter_broker_listener.as_ref()?)
     }
 }

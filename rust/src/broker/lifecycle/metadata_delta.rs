@@ -477,6 +477,7 @@ impl Broker {
             ("cleaner", self.cleaner.get().is_some_and(|it| it.has_failed())),
             ("replica move", self.future_replicas.get().is_some_and(|it| it.has_failed())),
             ("fetcher", self.fetchers.get().is_some_and(|it| it.has_failed())),
+            ("peer", self.inter_broker.get().is_some_and(|it| it.has_failed())),
         ];
         failed.into_iter().find(|(_, failed)| *failed).map(|(name, _)| name)
     }
@@ -504,6 +505,9 @@ impl Broker {
         self.workers.stop();
         if let Some(fetchers) = self.fetchers.get() {
             fetchers.stop();
+        }
+        if let Some(inter_broker) = self.inter_broker.get() {
+            inter_broker.stop();
         }
         if let Some(syncer) = self.syncer.get() {
             syncer.stop();

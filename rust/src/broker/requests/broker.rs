@@ -19,6 +19,7 @@ use crate::broker::state::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::broker::state::fetching::{FetcherSettings, ReplicaFetchers};
 use crate::broker::state::groups::Groups;
 use crate::broker::state::image::ClusterImage;
+use crate::broker::state::inter_broker::{InterBroker, InterBrokerSettings};
 use crate::broker::state::peer_reach::PeerReach;
 use crate::broker::state::producer_ids::ProducerIds;
 use crate::broker::state::proven::ProvenBounds;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub fetch_max_bytes: i32,
     /// How partitions are fetched from their leaders.
     pub fetchers: FetcherSettings,
+    /// How other brokers are asked about transactions.
+    pub inter_broker: InterBrokerSettings,
     /// The limits of fetch sessions.
     pub fetch_sessions: SessionLimits,
     /// `max.request.partition.size.limit`: partitions in one answer of DescribeTopicPartitions.
@@ -109,6 +112,7 @@ impl Default for Settings {
             auto_create_topics: true,
             fetch_max_bytes: 57_671_680,
             fetchers: FetcherSettings::default(),
+            inter_broker: InterBrokerSettings::default(),
             fetch_sessions: SessionLimits::default(),
             partitions_per_answer: 2000,
             connection_grace_ms: -1,
@@ -153,6 +157,7 @@ pub struct Broker {
     pub(crate) cleaner: OnceLock<Arc<Cleaner>>,
     pub(crate) future_replicas: OnceLock<Arc<FutureReplicas>>,
     pub(crate) fetchers: OnceLock<Arc<dyn ReplicaFetchers>>,
+    pub(crate) inter_broker: OnceLock<Arc<dyn InterBroker>>,
     /// What throttled followers on this broker may fetch.
     pub(crate) follower_quota: ReplicationQuota,
     /// What throttled leaders on this broker may send.
@@ -242,6 +247,7 @@ impl Broker {
             cleaner: OnceLock::new(),
             future_replicas: OnceLock::new(),
             fetchers: OnceLock::new(),
+            inter_broker: OnceLock::new(),
             too_large: LimitedWarning::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
@@ -260,6 +266,11 @@ impl Broker {
         let wait_ms = self.settings.load().group_load_wait_ms;
         self.groups.have_requests_wait(self.clock.monotonic_ms().saturating_add(wait_ms));
         let _ = self.mailbox.set(mailbox);
+    }
+
+    /// Sets the threads that ask other brokers. Only the first call counts.
+    pub fn set_inter_broker(&self, threads: Arc<dyn InterBroker>) {
+        let _ = self.inter_broker.set(threads);
     }
 
     /// The newest image.

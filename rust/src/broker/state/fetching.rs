@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::broker::state::image::PeerAddress;
 use crate::broker::state::partition::Partition;
 use crate::ids::Epoch;
 
@@ -32,20 +33,9 @@ pub struct FetcherAssignment {
     /// The partition.
     pub partition: Arc<Partition>,
     /// Its leader; `None`: it is not fetched.
-    pub source: Option<FetchSource>,
+    pub source: Option<PeerAddress>,
     /// The leader's epoch.
     pub leader_epoch: Epoch,
-}
-
-/// A broker that leads partitions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FetchSource {
-    /// Its node id.
-    pub broker: i32,
-    /// The host of its inter-broker listener.
-    pub host: Arc<str>,
-    /// The port of that listener.
-    pub port: u16,
 }
 
 /// How partitions are fetched.

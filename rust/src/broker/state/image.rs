@@ -72,6 +72,17 @@ pub struct Endpoint {
     pub port: u16,
 }
 
+/// Where another broker listens for brokers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddress {
+    /// Its node id.
+    pub broker: i32,
+    /// The host of its inter-broker listener.
+    pub host: Arc<str>,
+    /// The port of that listener.
+    pub port: u16,
+}
+
 /// A topic.
 #[derive(Clone, Debug)]
 pub struct TopicImage {
@@ -211,6 +222,13 @@ impl ClusterImage {
     /// The broker with this node id.
     pub fn broker(&self, id: i32) -> Option<&BrokerImage> {
         self.brokers.iter().find(|broker| broker.id == id)
+    }
+
+    /// Where a broker listens for brokers, if it is registered with that listener.
+    pub fn peer_address(&self, broker: i32, listener: &str) -> Option<PeerAddress> {
+        let mut endpoints = self.broker(broker)?.endpoints.iter();
+        let endpoint = endpoints.find(|endpoint| *endpoint.listener == *listener)?;
+        Some(PeerAddress { broker, host: Arc::clone(&endpoint.host), port: endpoint.port })
     }
 
     /// Adds a topic or replaces the one of the same name.

@@ -7,6 +7,7 @@ pub mod fetch_sessions;
 pub mod fetching;
 pub mod groups;
 pub mod image;
+pub mod inter_broker;
 pub(crate) mod lookup;
 pub mod partition;
 pub(crate) mod pattern;
