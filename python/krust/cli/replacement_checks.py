@@ -186,7 +186,8 @@ def _shutdown(cluster: ClusterDescription) -> Outcome:
 def _transactions(cluster: ClusterDescription) -> Outcome:
     if cluster.transactional_ids:
         return PROBLEM, (
-            f"transactions are in use, and krust has none yet: {_some(cluster.transactional_ids)}"
+            "transactions are in use, which were not tested in clusters of both kinds: "
+            f"{_some(cluster.transactional_ids)}"
         )
     if cluster.unread_transactions:
         return PROBLEM, (

@@ -34,7 +34,7 @@ ALIASES = {
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
 """The names of these settings in librdkafka and in the clients of 2013."""
-_NO_TRANSACTIONS = "krust has no transactions yet: leave it out"
+_NO_TRANSACTIONS = "this client has no transactions yet: leave it out"
 _ABSENT = {"transactional.id": _NO_TRANSACTIONS, "transaction.timeout.ms": _NO_TRANSACTIONS}
 """Settings of Kafka's clients that this client does not have, and what to do about each."""
 

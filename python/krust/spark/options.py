@@ -52,8 +52,8 @@ def _rows(used: tuple[str, ...], fate: str, *rows: tuple[str, str, str]) -> list
 _START = '`earliest`, `latest` (streams), `{"orders":{"0":23,"1":-2}}` (-2 earliest, -1 latest)'
 _NOT_SUPPORTED = "krust does not have it yet; leave it out"
 _NO_TRANSACTIONS = (
-    "it needs transactions, which krust does not have yet. Rows are written at least once: a task "
-    "that is tried again writes its rows again. Leave it out, or write a table"
+    "it needs transactions, which this sink does not have yet. Rows are written at least once: a "
+    "task that is tried again writes its rows again. Leave it out, or write a table"
 )
 
 OPTIONS = (
@@ -191,8 +191,8 @@ OPTIONS = (
         REFUSED,
         ("kafka.key.serializer", "", "`key` is binary or string; encode the column"),
         ("kafka.value.serializer", "", "`value` is binary or string; encode the column"),
-        ("kafka.transactional.id", "", "krust has no transactions yet; leave it out"),
-        ("jobId", "", "it names transactions, which krust does not have yet; leave it out"),
+        ("kafka.transactional.id", "", "this sink has no transactions yet; leave it out"),
+        ("jobId", "", "it names transactions, which this sink does not have yet; leave it out"),
         (
             "exactlyOnce",
             "false",
