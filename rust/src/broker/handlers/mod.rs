@@ -13,6 +13,7 @@ pub(crate) mod describe_topic_partitions;
 pub(crate) mod describe_transactions;
 pub(crate) mod dispatch;
 pub(crate) mod end_txn;
+pub(crate) mod enlistment;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod first_only;
@@ -32,6 +33,7 @@ pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod producer_reply;
 pub(crate) mod sasl_handshake;
+pub(crate) mod txn_offset_commit;
 pub(crate) mod write_txn_markers;
 
 use crate::broker::requests::call::{Call, HandlerResult};
@@ -62,6 +64,7 @@ pub(crate) fn handler(key: i16) -> Option<Handler> {
         protocol::list_transactions::KEY => list_transactions::handle,
         protocol::offset_for_leader_epoch::KEY => offset_for_leader_epoch::handle,
         protocol::write_txn_markers::KEY => write_txn_markers::handle,
+        protocol::txn_offset_commit::KEY => txn_offset_commit::handle,
         protocol::describe_acls::KEY => describe_acls::handle,
         protocol::describe_log_dirs::KEY => describe_log_dirs::handle,
         protocol::offset_delete::KEY => offset_delete::handle,

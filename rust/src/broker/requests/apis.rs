@@ -90,6 +90,7 @@ const SERVED: &[ApiRow] = &[
     (add_offsets_to_txn::KEY, 0..=4, Client, Network),
     (end_txn::KEY, 0..=5, Client, Network),
     (write_txn_markers::KEY, 0..=2, Broker, Network),
+    (txn_offset_commit::KEY, 0..=5, Client, Network),
     (describe_acls::KEY, 0..=3, Client, Network),
     (describe_configs::KEY, 0..=4, Client, Policy),
     (alter_configs::KEY, 0..=2, Client, Policy),

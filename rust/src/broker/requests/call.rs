@@ -141,6 +141,22 @@ impl<'f> Call<'_, 'f> {
         self.session.following_frames = FollowingFrames::WaitForAnswer;
     }
 
+    /// Delays the request until another thread wakes it, for at most `wait_ms`. Later requests of
+    /// the client are handled after the reply.
+    pub(crate) fn wait(
+        &mut self,
+        mut operation: Box<dyn DelayedOperation>,
+        (wait_ms, lease): (i64, Option<Lease>),
+    ) {
+        let id = self.thread.delayed.name();
+        if operation.begin(self.thread.index, id) {
+            self.thread.to_retry.push(id);
+        }
+        let deadline_ms = self.broker.clock.monotonic_ms().saturating_add(wait_ms);
+        self.delay_paid(id, (Some(deadline_ms), operation), lease);
+        self.session.following_frames = FollowingFrames::WaitForAnswer;
+    }
+
     /// The deadline for the policy's decision: `more_ms` later than usual.
     pub(crate) fn decision_deadline_ms(&self, more_ms: i64) -> i64 {
         let usual_ms = self.broker.settings.load().policy_timeout_ms;

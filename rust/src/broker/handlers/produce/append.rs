@@ -13,6 +13,7 @@ use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::state::image::TopicImage;
 use crate::broker::state::lookup::find_led;
 use crate::broker::state::partition::{CommitState, Partition};
+use crate::broker::transactions::transaction::ProducerIdentity;
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
@@ -23,7 +24,9 @@ use crate::record::compression::Codec;
 use crate::record::faults::RecordFaults;
 use crate::record::walk::NO_KEY;
 use crate::record::{RecordError, convert};
-use crate::storage::{AppendError, Appended, Log, LogConfig, NewBatch};
+use crate::storage::{
+    AppendError, AppendOrigin, Appended, Log, LogConfig, NewBatch, Verification, VerificationGuard,
+};
 use crate::work;
 
 /// The first version that must bring exactly one batch of magic 2.
@@ -34,6 +37,7 @@ const ZSTD_FROM: i16 = 7;
 const KEPT: usize = 1 << 20;
 
 /// The parameters of the request that apply to all its partitions.
+#[derive(Debug)]
 pub(crate) struct AppendRules {
     pub(crate) node: i32,
     pub(crate) version: i16,
@@ -43,14 +47,32 @@ pub(crate) struct AppendRules {
     /// Acknowledgements wait for all in-sync replicas.
     pub(crate) needs_isr: bool,
     pub(crate) may_write_internal: bool,
+    /// Whether the request has a transactional id.
+    pub(crate) has_transaction: bool,
+    /// What is known of the transaction of the batch that is staged next.
+    pub(crate) verification: Verification,
     /// The bytes that the request may still inflate.
     pub(crate) budget: InflationBudget,
 }
 
+/// Why the records of a partition have no result yet. Nothing was staged.
+pub(crate) enum NotStaged {
+    /// They take too long for a network thread.
+    TakesLong,
+    /// The coordinator must confirm their transaction first.
+    Unverified(UnverifiedBatch),
+}
+
+/// A batch that begins a transaction in its partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnverifiedBatch {
+    pub(crate) producer: ProducerIdentity,
+    pub(crate) guard: VerificationGuard,
+}
+
 /// Why records were not staged.
 enum Refusal {
-    /// They take too long for a network thread; nothing was staged.
-    TakesLong,
+    NotStaged(NotStaged),
     /// The leader is cut off from its followers and the controller.
     CutOff,
     Code(ErrorCode),
@@ -61,15 +83,11 @@ enum Refusal {
     Append(AppendError),
 }
 
+const TAKES_LONG: Refusal = Refusal::NotStaged(NotStaged::TakesLong);
+
 impl From<RecordError> for Refusal {
     fn from(error: RecordError) -> Self {
         Self::Record(error)
-    }
-}
-
-impl From<AppendError> for Refusal {
-    fn from(error: AppendError) -> Self {
-        Self::Append(error)
     }
 }
 
@@ -79,20 +97,19 @@ impl AppendRules {
         Self { budget: self.budget.on_a_worker(), ..self }
     }
 
-    /// Stages the records for one partition of `topic`. `None`: that takes too long on this thread,
-    /// and nothing was staged.
+    /// Stages the records for one partition of `topic`.
     pub(crate) fn partition(
         &self,
         topic: &TopicImage,
         data: &PartitionProduceData<'_>,
         scratch: &mut Vec<u8>,
-    ) -> Option<PartitionResult> {
+    ) -> Result<PartitionResult, NotStaged> {
         let refused = match self.stage(topic, data, scratch) {
-            Ok(result) => return Some(result),
+            Ok(result) => return Ok(result),
             Err(refused) => refused,
         };
-        Some(match refused {
-            Refusal::TakesLong => return None,
+        Ok(match refused {
+            Refusal::NotStaged(not_staged) => return Err(not_staged),
             Refusal::CutOff => PartitionResult {
                 is_cut_off: true,
                 ..PartitionResult::refused(ErrorCode::NotLeaderOrFollower)
@@ -179,7 +196,7 @@ impl AppendRules {
         let mut converted = Vec::new();
         let is_compressed = convert::check_single_compressed(bytes)?;
         if self.budget.is_long_to_convert(bytes, is_compressed) {
-            return Err(Refusal::TakesLong);
+            return Err(TAKES_LONG);
         }
         self.may_inflate()?;
         let before = work::done();
@@ -193,7 +210,7 @@ impl AppendRules {
         }
         // A network thread may stage the first and not the second.
         if checked.len() > 1 && self.budget.is_here() {
-            return Err(Refusal::TakesLong);
+            return Err(TAKES_LONG);
         }
         let mut whole: Option<PartitionResult> = None;
         for (batch, validated) in &checked {
@@ -220,7 +237,7 @@ impl AppendRules {
     ) -> Result<ValidationResult, Refusal> {
         let settings = &topic.settings;
         let config = &settings.log;
-        if batch.is_transactional() {
+        if batch.is_transactional() && !self.has_transaction {
             return Err(Refusal::Code(ErrorCode::TransactionalIdAuthorizationFailed));
         }
         if batch.size() as u64 > config.max_message_bytes {
@@ -241,17 +258,17 @@ impl AppendRules {
             self.may_inflate()?;
         }
         if !settings.trusts_compressed && self.budget.is_large(batch) {
-            return Err(Refusal::TakesLong);
+            return Err(TAKES_LONG);
         }
         let validated =
             batch::check(batch, &rules).map_err(|error| match self.budget.ended(&error) {
-                true => Refusal::TakesLong,
+                true => TAKES_LONG,
                 false => self.refuse(error, (batch, &rules), (&topic.name, partition)),
             })?;
         self.budget.inflated(validated.inflated);
         let is_recompressed = recompressed(batch, config).is_some();
         if is_recompressed && self.budget.is_long_to_recompress(batch, validated.inflated) {
-            return Err(Refusal::TakesLong);
+            return Err(TAKES_LONG);
         }
         Ok(validated)
     }
@@ -273,7 +290,7 @@ impl AppendRules {
             return Refusal::Record(error);
         }
         if batch.codec() != Codec::None && self.budget.is_here() {
-            return Refusal::TakesLong;
+            return TAKES_LONG;
         }
         let faults = RecordFaults::of(batch, rules, self.budget.nameable());
         self.budget.named(faults.listed.len());
@@ -339,11 +356,21 @@ impl AppendRules {
         batch: &Batch<'_>,
         validated: &ValidationResult,
     ) -> Result<Appended, Refusal> {
-        let new = NewBatch::new(batch, validated, self.now_ms);
-        match self.budget.is_here() {
-            true => log.stage_at_once(&new)?.ok_or(Refusal::TakesLong),
-            false => Ok(log.stage(&new)?),
-        }
+        let origin = AppendOrigin::Client(self.verification);
+        let new = NewBatch::new(batch, validated, self.now_ms).from(origin);
+        let staged = match self.budget.is_here() {
+            true => log.stage_at_once(&new).transpose().ok_or(TAKES_LONG)?,
+            false => log.stage(&new),
+        };
+        staged.map_err(|error| match error {
+            AppendError::NotVerified(guard) => {
+                let header = batch.header();
+                let producer =
+                    ProducerIdentity { id: header.producer_id, epoch: header.producer_epoch };
+                Refusal::NotStaged(NotStaged::Unverified(UnverifiedBatch { producer, guard }))
+            }
+            error => Refusal::Append(error),
+        })
     }
 }
 

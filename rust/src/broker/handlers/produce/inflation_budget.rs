@@ -29,6 +29,7 @@ const OLD_HERE: usize = 128 << 10;
 const OLD_COMPRESSED_HERE: usize = 4 << 10;
 
 /// How many bytes a request may still inflate.
+#[derive(Debug)]
 pub(crate) struct InflationBudget {
     left: Cell<u64>,
     left_here: Cell<u64>,

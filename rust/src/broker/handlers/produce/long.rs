@@ -1,15 +1,20 @@
 //! Long Produce requests: a worker checks, converts, appends and commits the batches that the
 //! network thread left over, and replies. What takes long: a large inflation (see
-//! `inflation_budget`), and an append that needs a new segment.
+//! `inflation_budget`), an append that needs a new segment, and the coordinator of a transaction
+//! (see `verified`).
 //!
 //! The worker has its own copy of the request, because the connection's buffer is reused. It takes
 //! the newest cluster image, so that it does not write to a partition that has moved away.
 //! Threads: a worker.
 
+use std::sync::Arc;
+
+use crate::broker::handlers::enlistment::{Enlistment, WAIT_MS};
 use crate::broker::handlers::produce::append::AppendRules;
 use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::handlers::produce::reply;
 use crate::broker::handlers::produce::scratch::{ProduceReply, ProduceScratch};
+use crate::broker::handlers::produce::verified::{self, DelayedVerification, UnverifiedPartition};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::delayed::WorkResult;
 use crate::broker::requests::head::Head;
@@ -19,6 +24,7 @@ use crate::protocol::produce::ProduceRequest;
 use crate::wire::Reader;
 
 /// A request that a worker finishes.
+#[derive(Debug)]
 pub(crate) struct LongProduce {
     pub(crate) head: Head,
     /// Its bytes after the header.
@@ -26,21 +32,40 @@ pub(crate) struct LongProduce {
     pub(crate) rules: AppendRules,
     /// The results of its first partitions, which are committed.
     pub(crate) results: Vec<PartitionResult>,
-    /// The deadline of its acknowledgement, on the monotonic clock.
-    pub(crate) deadline_ms: i64,
+    /// Those of them whose transaction must be verified.
+    pub(crate) unverified: Vec<UnverifiedPartition>,
 }
 
 impl LongProduce {
-    pub(crate) fn run(self, broker: &Broker) -> WorkResult {
-        let Self { head, body, rules, results, deadline_ms } = self;
+    /// `enlistment`: the coordinator's answers for the partitions in `unverified`, if it was asked.
+    pub(crate) fn run(self, broker: &Broker, enlistment: Option<Arc<Enlistment>>) -> WorkResult {
+        let Self { head, body, mut rules, results, unverified } = self;
         let Ok(message) = ProduceRequest::decode(&mut Reader::new(&body), head.version) else {
             return WorkResult::Fails;
         };
         let image = broker.image();
         let from = results.len();
-        let mut scratch = ProduceScratch { results, ..ProduceScratch::default() };
+        let mut scratch = ProduceScratch { results, unverified, ..ProduceScratch::default() };
         scratch.stage(&image, (&rules, &message, from));
         scratch.commit(&mut Wakes { here: None, waker: broker });
+        scratch.refuse_other_producers();
+        if !scratch.unverified.is_empty() {
+            let request = (&message, head.version);
+            let enlistment = enlistment
+                .unwrap_or_else(|| verified::enlist(broker, request, &scratch.unverified));
+            let Some(codes) = enlistment.codes() else {
+                drop(message);
+                let ProduceScratch { results, unverified, .. } = scratch;
+                let produce = Self { head, body, rules, results, unverified };
+                let deadline_ms = broker.clock.monotonic_ms().saturating_add(WAIT_MS);
+                let delayed = DelayedVerification { produce, enlistment };
+                return WorkResult::wait(Box::new(delayed), deadline_ms);
+            };
+            scratch.confirm(&image, (&mut rules, &message, 0), &codes);
+            scratch.commit(&mut Wakes { here: None, waker: broker });
+        }
+        let timeout_ms = i64::from(message.timeout_ms.max(0));
+        let deadline_ms = broker.clock.monotonic_ms().saturating_add(timeout_ms);
         let results = &mut scratch.results;
         match ProduceReply::of(&message, (head.version, results)) {
             ProduceReply::None => WorkResult::Answer(Output::default()),

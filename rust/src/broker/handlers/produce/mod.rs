@@ -12,12 +12,17 @@
 //!     wait for the disk. After `timeout_ms`: REQUEST_TIMED_OUT (7). A repeated batch of an
 //!     idempotent producer returns the original offsets. A record without a key on a compacted
 //!     topic is INVALID_RECORD (87), a batch above `max.message.bytes` 10.
+//! Transactions: a transactional batch needs a transactional id in the request, else 53, and all of
+//!     a request must be of one producer, else 49. The first one of a transaction in a partition
+//!     waits for the coordinator (see `verified`): 47 another epoch, 48 (from v11 on 120) if the
+//!     partition does not belong to the transaction, 49 another producer id, 19 if the coordinator
+//!     cannot answer. A batch that comes after the transaction has ended is 48, and 47 if its epoch
+//!     has ended too.
 //! Version notes: v0-v2 use the magic byte of each message set and are converted to magic 2. v0 and
 //!     v1 allow acks above 1, which wait for all in-sync replicas; from v2 on that is 21. From v3
 //!     on, exactly one batch of magic 2 is allowed, else 87. zstd below v7 is 76. v8 adds record
-//!     errors. v10 adds the current leader if this broker is not the leader. v13 adds topic ids.
-//! Not done: transactions. A transactional id or batch is refused with
-//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), as in InitProducerId.
+//!     errors. v10 adds the current leader if this broker is not the leader. v12 adds the partitions
+//!     to the transaction; 51 while the last one is being ended. v13 adds topic ids.
 
 mod append;
 mod faults;
@@ -26,9 +31,12 @@ mod long;
 mod partition_result;
 mod reply;
 mod scratch;
+mod verified;
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::broker::handlers::enlistment::{self, Enlistment};
 use crate::broker::handlers::produce::append::AppendRules;
 use crate::broker::handlers::produce::inflation_budget::InflationBudget;
 use crate::broker::handlers::produce::long::LongProduce;
@@ -36,6 +44,7 @@ use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::handlers::produce::reply::DelayedProduce;
 use crate::broker::handlers::produce::scratch::ProduceReply;
 pub(crate) use crate::broker::handlers::produce::scratch::ProduceScratch;
+use crate::broker::handlers::produce::verified::DelayedVerification;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult, POOL_WAIT_MS};
 use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
@@ -47,6 +56,7 @@ use crate::broker::state::image::ClusterImage;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::ProduceRequest;
+use crate::storage::Verification;
 use crate::wire::DecodeError;
 
 /// A request may name this many partitions without records ...
@@ -89,17 +99,28 @@ impl<'e, 's> StagedRequests<'e, 's> {
             return Err(DecodeError::Memory);
         }
         let start = self.scratch.results.len();
-        let rules = AppendRules {
+        let mut rules = AppendRules {
             node: call.broker.settings.load().node_id,
             version: head.version,
             now_ms: self.now_ms,
             refused: refusal(&message, head.version),
             needs_isr: !matches!(message.acks, 0 | 1),
             may_write_internal: client_id == Some("__admin_client"),
+            has_transaction: message.transactional_id.is_some(),
+            verification: match message.transactional_id {
+                Some(_) => verified::unverified(call.broker, head.version),
+                None => Verification::Required,
+            },
             budget: InflationBudget::of(size),
         };
         if !self.scratch.stage(self.image, (&rules, &message, 0)) {
-            return Ok(self.hand_over(call, rules, (&message, start)));
+            return Ok(self.hand_over(call, (rules, None), (&message, start)));
+        }
+        if !self.scratch.unverified.is_empty() {
+            let enlistment = self.verify(call.broker, &mut rules, (&message, start));
+            if enlistment.is_some() || !self.scratch.unverified.is_empty() {
+                return Ok(self.hand_over(call, (rules, enlistment), (&message, start)));
+            }
         }
         throttle(call, &message);
         let head = call.request.head;
@@ -108,12 +129,29 @@ impl<'e, 's> StagedRequests<'e, 's> {
         Ok(Flow::Go)
     }
 
-    /// Passes a request to a worker; its results from `start` on are staged. Batches keep their
-    /// order: those that are staged are committed first, and later requests wait.
+    /// Asks the coordinator for the unverified partitions of a request, and stages those that it
+    /// confirms at once. Those that take too long stay unverified. `Some`: it has not answered.
+    fn verify(
+        &mut self,
+        broker: &Broker,
+        rules: &mut AppendRules,
+        (message, start): (&ProduceRequest<'_>, usize),
+    ) -> Option<Arc<Enlistment>> {
+        self.scratch.refuse_other_producers();
+        let request = (message, rules.version);
+        let enlistment = verified::enlist(broker, request, &self.scratch.unverified);
+        let Some(codes) = enlistment.codes() else { return Some(enlistment) };
+        self.scratch.confirm(self.image, (rules, message, start), &codes);
+        None
+    }
+
+    /// Passes a request to a worker, or has it wait for the coordinator first; its results from
+    /// `start` on are staged. Batches keep their order: those that are staged are committed first,
+    /// and later requests wait.
     fn hand_over(
         &mut self,
         call: &mut Call<'_, 'e>,
-        rules: AppendRules,
+        (rules, enlistment): (AppendRules, Option<Arc<Enlistment>>),
         (message, start): (&ProduceRequest<'_>, usize),
     ) -> Flow {
         let lease = call.broker.memory.lease(call.request.size);
@@ -128,18 +166,25 @@ impl<'e, 's> StagedRequests<'e, 's> {
             waker: call.broker,
         });
         let results = self.scratch.results.split_off(start);
+        let mut unverified = std::mem::take(&mut self.scratch.unverified);
+        unverified.iter_mut().for_each(|one| one.at -= start);
         if self.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
             return Flow::Close;
         }
-        let timeout_ms = i64::from(message.timeout_ms.max(0));
-        let long = LongProduce {
+        let produce = LongProduce {
             head: call.request.head,
             body: call.request.body.to_vec(),
             rules: rules.on_a_worker(),
             results,
-            deadline_ms: call.broker.clock.monotonic_ms() + timeout_ms,
+            unverified,
         };
-        call.hand_over(lease, move |broker| long.run(broker));
+        match enlistment {
+            None => call.hand_over(lease, move |broker| produce.run(broker, None)),
+            Some(enlistment) => {
+                let delayed = DelayedVerification { produce, enlistment };
+                call.wait(Box::new(delayed), (enlistment::WAIT_MS, lease));
+            }
+        }
         Flow::Hold
     }
 
@@ -216,11 +261,5 @@ fn throttle(call: &mut Call<'_, '_>, message: &ProduceRequest<'_>) {
 /// The error of the whole request, if it has one.
 fn refusal(message: &ProduceRequest<'_>, version: i16) -> Option<ErrorCode> {
     let known_acks = matches!(message.acks, -1..=1) || version < 2 && message.acks > 1;
-    if !known_acks {
-        Some(ErrorCode::InvalidRequiredAcks)
-    } else if message.transactional_id.is_some() {
-        Some(ErrorCode::TransactionalIdAuthorizationFailed)
-    } else {
-        None
-    }
+    (!known_acks).then_some(ErrorCode::InvalidRequiredAcks)
 }

@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
-use crate::broker::handlers::produce::append::AppendRules;
+use crate::broker::handlers::produce::append::{AppendRules, NotStaged};
 use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
 use crate::broker::handlers::produce::reply::DelayedProduce;
+use crate::broker::handlers::produce::verified::UnverifiedPartition;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::{Acks, Partition};
 use crate::broker::state::waking::Wakes;
+use crate::ids::TopicPartition;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::ProduceRequest;
 use crate::storage::Stage;
@@ -24,6 +26,8 @@ pub(crate) struct ProduceScratch {
     pub(crate) results: Vec<PartitionResult>,
     pub(crate) commits: Vec<(Arc<Partition>, Stage)>,
     pub(crate) converted: Vec<u8>,
+    /// Partitions whose transaction must be verified, in the order of their results.
+    pub(crate) unverified: Vec<UnverifiedPartition>,
 }
 
 /// How a request is answered after its batches are committed.
@@ -61,7 +65,7 @@ impl ProduceReply {
 
 impl ProduceScratch {
     /// Stages the partitions of a request from number `from` on. False if one of them takes too
-    /// long on this thread: those before it are staged.
+    /// long on this thread: those before it are staged, but for those in `unverified`.
     pub(crate) fn stage(
         &mut self,
         image: &ClusterImage,
@@ -77,9 +81,18 @@ impl ProduceScratch {
                 }
                 let result = match found {
                     Ok(found) => rules.partition(found, data, &mut self.converted),
-                    Err(error) => Some(PartitionResult::refused(error)),
+                    Err(error) => Ok(PartitionResult::refused(error)),
                 };
-                let Some(result) = result else { return false };
+                let result = match (result, found) {
+                    (Ok(result), _) => result,
+                    (Err(NotStaged::Unverified(batch)), Ok(found)) => {
+                        let partition = TopicPartition::new(Arc::clone(&found.name), data.index);
+                        let at = self.results.len();
+                        self.unverified.push(UnverifiedPartition { at, partition, batch });
+                        PartitionResult::refused(ErrorCode::NotEnoughReplicas)
+                    }
+                    (Err(_), _) => return false,
+                };
                 self.commit_later(&result);
                 self.results.push(result);
             }

@@ -6,6 +6,7 @@
 //! replay   the log of a partition of `__transaction_state`
 //! writer   the thread that writes markers
 //! markers  the marker of one partition
+//! verify   partitions that leaders ask for
 //! rounds   transactions whose time is up, and ids that expire
 //! ```
 //! Threads: network threads, the loader's, the log scheduler's, and the transaction thread.
@@ -14,4 +15,5 @@ mod markers;
 pub(crate) mod replay;
 mod rounds;
 mod steps;
+mod verify;
 mod writer;

@@ -20,7 +20,7 @@ use crate::broker::state::partition::{Acks, CommitState, Partition};
 use crate::ids::Offset;
 use crate::protocol::ErrorCode;
 use crate::record::batch::{Batch, ValidationResult};
-use crate::storage::{AppendError, NewBatch};
+use crate::storage::{AppendError, AppendOrigin, NewBatch, Verification, VerificationGuard};
 
 /// The state of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,38 @@ pub(crate) enum NotAppended {
     NotCoordinator,
     /// Too few replicas are in sync.
     NotEnoughReplicas,
+}
+
+/// Why a batch of a producer's transaction was not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAppendedInTransaction {
+    /// The coordinator must confirm the transaction first.
+    NotVerified(VerificationGuard),
+    /// A newer producer with the same id has written.
+    InvalidProducerEpoch,
+    /// The transaction has ended.
+    InvalidTxnState,
+    Other(NotAppended),
+}
+
+impl From<NotAppended> for NotAppendedInTransaction {
+    fn from(error: NotAppended) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<AppendError> for NotAppendedInTransaction {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::NotVerified(guard) => Self::NotVerified(guard),
+            AppendError::InvalidProducerEpoch { .. } => Self::InvalidProducerEpoch,
+            AppendError::InvalidTxnState(_) => Self::InvalidTxnState,
+            AppendError::TooLarge { .. } | AppendError::SegmentTooSmall { .. } => {
+                Self::Other(NotAppended::TooLarge)
+            }
+            _ => Self::Other(NotAppended::NotCoordinator),
+        }
+    }
 }
 
 impl AppendedAt {
@@ -175,15 +207,29 @@ impl<S: Default> CoordinatorShard<S> {
         batch: &[u8],
         now_ms: i64,
     ) -> Result<(), NotAppended> {
+        let verification = Verification::NotRequired;
+        self.append_verified(memory, batch, (verification, now_ms)).map_err(|error| match error {
+            NotAppendedInTransaction::Other(error) => error,
+            _ => NotAppended::NotCoordinator,
+        })
+    }
+
+    /// Appends a batch that may belong to a producer's transaction.
+    pub(crate) fn append_verified(
+        &self,
+        memory: &mut ShardMemory<S>,
+        batch: &[u8],
+        (verification, now_ms): (Verification, i64),
+    ) -> Result<(), NotAppendedInTransaction> {
         let log = &self.partition.log;
         match self.partition.commit_state() {
             CommitState::Possible => {}
-            CommitState::TooFewInSync => return Err(NotAppended::NotEnoughReplicas),
-            CommitState::CutOff => return Err(NotAppended::NotCoordinator),
+            CommitState::TooFewInSync => return Err(NotAppended::NotEnoughReplicas.into()),
+            CommitState::CutOff => return Err(NotAppended::NotCoordinator.into()),
         }
         let batch = Batch::parse(batch).map_err(|_| NotAppended::TooLarge)?;
         if batch.size() as u64 > log.config().max_message_bytes {
-            return Err(NotAppended::TooLarge);
+            return Err(NotAppended::TooLarge.into());
         }
         let header = batch.header();
         let validated = ValidationResult {
@@ -194,12 +240,7 @@ impl<S: Default> CoordinatorShard<S> {
             inflated: 0,
         };
         let new = NewBatch::new(&batch, &validated, now_ms);
-        let appended = log.stage(&new).map_err(|error| match error {
-            AppendError::TooLarge { .. } | AppendError::SegmentTooSmall { .. } => {
-                NotAppended::TooLarge
-            }
-            _ => NotAppended::NotCoordinator,
-        })?;
+        let appended = log.stage(&new.from(AppendOrigin::Coordinator(verification)))?;
         log.commit(appended.staged).map_err(|_| NotAppended::NotCoordinator)?;
         memory.end = Offset(appended.last_offset.0 + 1);
         Ok(())

@@ -183,6 +183,18 @@ impl RecordBuilder {
         });
     }
 
+    /// The finished batch of a producer's open transaction.
+    pub(crate) fn finish_in(&mut self, producer: (i64, i16)) -> Result<&[u8], RecordError> {
+        let (producer_id, producer_epoch) = producer;
+        self.finish_as(&BatchFields {
+            producer_id,
+            producer_epoch,
+            base_sequence: 0,
+            transactional: true,
+            ..BatchFields::default()
+        })
+    }
+
     /// The finished batch. Kafka numbers the records of commits and of consumer groups in sequence,
     /// but not the metadata of classic groups.
     pub(crate) fn finish(&mut self) -> Result<&[u8], RecordError> {

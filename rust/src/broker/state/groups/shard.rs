@@ -7,13 +7,14 @@
 //! Limits: a batch that may be split has at most half of the topic's `max.message.bytes`.
 
 use crate::broker::state::coordinator::shard::{
-    AppendedAt, CoordinatorShard, NotAppended, ShardMemory,
+    AppendedAt, CoordinatorShard, NotAppended, NotAppendedInTransaction, ShardMemory,
 };
 use crate::broker::state::groups::appending::GroupRecord;
 use crate::broker::state::groups::offsets::{OffsetKey, ShardOffsets};
 use crate::broker::state::groups::pending_offsets::PendingOffsets;
 use crate::broker::state::groups::records::RecordBuilder;
 use crate::protocol::ErrorCode;
+use crate::storage::Verification;
 
 /// The topic of groups.
 pub(crate) const TOPIC: &str = "__consumer_offsets";
@@ -99,6 +100,17 @@ impl GroupShard {
     ) -> Result<(), ErrorCode> {
         let batch = record_builder.finish().map_err(|_| ErrorCode::InvalidCommitOffsetSize)?;
         self.append(memory, batch, now_ms).map_err(commit_error)
+    }
+
+    /// Appends the batch of `record_builder` in the transaction of `producer`.
+    pub(crate) fn append_in_transaction(
+        &self,
+        memory: &mut GroupShardMemory,
+        (record_builder, producer): (&mut RecordBuilder, (i64, i16)),
+        (verification, now_ms): (Verification, i64),
+    ) -> Result<(), NotAppendedInTransaction> {
+        let batch = record_builder.finish_in(producer).map_err(|_| NotAppended::TooLarge)?;
+        self.append_verified(memory, batch, (verification, now_ms))
     }
 
     /// Appends the records of one group as one batch, and removes the offsets that they delete.

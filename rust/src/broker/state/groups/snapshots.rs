@@ -109,6 +109,32 @@ impl GroupSnapshots {
         }
     }
 
+    /// Whether a transaction may commit offsets of a group (KIP-447). A producer that claims no
+    /// membership may, whatever the group's state.
+    pub(crate) fn check_transactional_commit(&self, identity: &MemberIdentity<'_>) -> ErrorCode {
+        let newest = match self.groups.find(identity.group_id) {
+            Some(newest) => newest,
+            None if identity.generation < 0 => return ErrorCode::None,
+            None => return ErrorCode::IllegalGeneration,
+        };
+        let Some(snapshot) = &*newest else { return ErrorCode::CoordinatorLoadInProgress };
+        if snapshot.state == GroupState::Dead {
+            return ErrorCode::CoordinatorNotAvailable;
+        }
+        let is_empty = snapshot.state == GroupState::Empty;
+        let is_named = !identity.member_id.is_empty() || identity.instance_id.is_some();
+        if identity.generation < 0 && (is_empty || !is_named) {
+            return ErrorCode::None;
+        }
+        if snapshot.is_of_consumers() {
+            return match snapshot.check_epoch_of_commit(identity, i16::MAX) {
+                ErrorCode::StaleMemberEpoch => ErrorCode::IllegalGeneration,
+                code => code,
+            };
+        }
+        snapshot.member(identity).map_or_else(|error| error, |_| ErrorCode::None)
+    }
+
     /// Extends the session of a member whose request the policy decides.
     pub(crate) fn refresh_member_of(
         &self,

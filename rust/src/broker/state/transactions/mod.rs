@@ -3,9 +3,11 @@
 //! ```text
 //! shard    one partition of `__transaction_state`: its transactional ids, and steps on them
 //! markers  the markers that are to be written
+//! enlisting  what leaders of partitions ask
 //! ```
 //! `transactions` makes the decisions; `lifecycle::transactions` replays logs and writes markers.
 
+pub mod enlisting;
 pub(crate) mod markers;
 pub(crate) mod shard;
 
@@ -26,6 +28,8 @@ pub struct TransactionSettings {
     pub abort_interval_ms: u64,
     /// `transaction.remove.expired.transaction.cleanup.interval.ms`; counts at the start only.
     pub expiration_interval_ms: u64,
+    /// `transaction.partition.verification.enable`.
+    pub verifies_partitions: bool,
     /// The finalized feature `transaction.version`.
     pub version: i16,
 }
@@ -37,6 +41,7 @@ impl Default for TransactionSettings {
             id_expiration_ms: 7 * 24 * 3_600_000,
             abort_interval_ms: 10_000,
             expiration_interval_ms: 3_600_000,
+            verifies_partitions: true,
             version: 0,
         }
     }
