@@ -815,7 +815,7 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms  int  10000  1..  ye
     Time between checks for transactions that timed out.
 transaction.max.timeout.ms  int  900000  1..  yes  fixed
     Longest time limit of a transaction.
-transaction.partition.verification.enable  boolean  true  *  ignored  cluster
+transaction.partition.verification.enable  boolean  true  *  yes  cluster
     Whether partitions are verified to belong to a transaction.
 transaction.remove.expired.transaction.cleanup.interval.ms  int  3600000  1..  yes  fixed
     Time between checks for expired transactional ids.

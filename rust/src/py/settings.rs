@@ -149,6 +149,8 @@ fn transactions(table: &SettingsTable<'_, '_>) -> PyResult<TransactionSettings> 
         id_expiration_ms: table.or("transactional.id.expiration.ms", default.id_expiration_ms)?,
         abort_interval_ms: table.bytes(abort, default.abort_interval_ms)?,
         expiration_interval_ms: table.bytes(expiry, default.expiration_interval_ms)?,
+        verifies_partitions: table
+            .or("transaction.partition.verification.enable", default.verifies_partitions)?,
         version: default.version,
     })
 }
