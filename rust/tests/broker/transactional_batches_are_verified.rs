@@ -212,7 +212,7 @@ fn replicate(fixture: &mut TestBroker, isr: &[i32], partition_epoch: i32) {
         leader: 0,
         leader_epoch: Epoch(0),
         isr: isr.to_vec(),
-        replicas: vec![0, 1],
+        replicas: isr.to_vec(),
         partition_epoch,
     };
     let made = transactions_topic();
@@ -229,11 +229,9 @@ fn replicate(fixture: &mut TestBroker, isr: &[i32], partition_epoch: i32) {
 /// A producer whose coordinator's log must be copied by broker 1 from now on.
 fn with_a_waiting_coordinator() -> (TestBroker, Conn, ProducerIdentity) {
     let mut fixture = fixture();
-    alive(&mut fixture, &[0, 1]);
-    replicate(&mut fixture, &[0, 1], 1);
-    replicate(&mut fixture, &[0], 2);
     let mut conn = fixture.connect();
     let producer = producer(&mut fixture, &mut conn, ID.0);
+    alive(&mut fixture, &[0, 1]);
     replicate(&mut fixture, &[0, 1], 3);
     (fixture, conn, producer)
 }
