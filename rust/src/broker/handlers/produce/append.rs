@@ -14,7 +14,7 @@ use crate::broker::state::image::TopicImage;
 use crate::broker::state::lookup::find_led;
 use crate::broker::state::partition::{CommitState, Partition};
 use crate::broker::transactions::transaction::ProducerIdentity;
-use crate::ids::Offset;
+use crate::ids::{Offset, TopicPartition};
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::PartitionProduceData;
 use crate::record::batch::{
@@ -68,6 +68,15 @@ pub(crate) enum NotStaged {
 pub(crate) struct UnverifiedBatch {
     pub(crate) producer: ProducerIdentity,
     pub(crate) guard: VerificationGuard,
+}
+
+/// A partition of a request whose transaction must be verified.
+#[derive(Clone, Debug)]
+pub(crate) struct UnverifiedPartition {
+    /// The index of its result.
+    pub(crate) at: usize,
+    pub(crate) partition: TopicPartition,
+    pub(crate) batch: UnverifiedBatch,
 }
 
 /// Why records were not staged.

@@ -10,11 +10,11 @@
 use std::sync::Arc;
 
 use crate::broker::handlers::enlistment::{Enlistment, WAIT_MS};
-use crate::broker::handlers::produce::append::AppendRules;
+use crate::broker::handlers::produce::append::{AppendRules, UnverifiedPartition};
 use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::handlers::produce::reply;
 use crate::broker::handlers::produce::scratch::{ProduceReply, ProduceScratch};
-use crate::broker::handlers::produce::verified::{self, DelayedVerification, UnverifiedPartition};
+use crate::broker::handlers::produce::verified::{self, DelayedVerification};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::delayed::WorkResult;
 use crate::broker::requests::head::Head;

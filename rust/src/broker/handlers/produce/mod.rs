@@ -21,8 +21,8 @@
 //! Version notes: v0-v2 use the magic byte of each message set and are converted to magic 2. v0 and
 //!     v1 allow acks above 1, which wait for all in-sync replicas; from v2 on that is 21. From v3
 //!     on, exactly one batch of magic 2 is allowed, else 87. zstd below v7 is 76. v8 adds record
-//!     errors. v10 adds the current leader if this broker is not the leader. v12 adds the partitions
-//!     to the transaction; 51 while the last one is being ended. v13 adds topic ids.
+//!     errors. v10 adds the current leader if this broker is not the leader. v12 adds the
+//!     partitions to the transaction; 51 while the last one is being ended. v13 adds topic ids.
 
 mod append;
 mod faults;

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::broker::handlers::produce::append::{AppendRules, NotStaged};
+use crate::broker::handlers::produce::append::{AppendRules, NotStaged, UnverifiedPartition};
 use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
 use crate::broker::handlers::produce::reply::DelayedProduce;
-use crate::broker::handlers::produce::verified::UnverifiedPartition;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::{Acks, Partition};
 use crate::broker::state::waking::Wakes;

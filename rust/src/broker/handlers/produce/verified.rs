@@ -1,4 +1,5 @@
-//! The first batches of transactions (KIP-890): the coordinator confirms them, then they are staged.
+//! The first batches of transactions (KIP-890): the coordinator confirms them, then they are
+//! staged.
 //!
 //! A batch that begins a transaction in its partition is left out of the stage, and the log hands
 //! out a guard. The coordinator says whether the partition belongs to the transaction, or adds it
@@ -10,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::broker::handlers::enlistment::{EnlistRequest, Enlistment};
-use crate::broker::handlers::produce::append::{AppendRules, NotStaged, UnverifiedBatch};
+use crate::broker::handlers::produce::append::{AppendRules, NotStaged, UnverifiedPartition};
 use crate::broker::handlers::produce::long::LongProduce;
 use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
 use crate::broker::handlers::produce::scratch::ProduceScratch;
@@ -21,7 +22,6 @@ use crate::broker::requests::delayed::{
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::transactions::enlisting::EnlistMode;
 use crate::broker::state::waking::DelayedId;
-use crate::ids::TopicPartition;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::ProduceRequest;
 use crate::storage::Verification;
@@ -31,15 +31,6 @@ const ABORTABLE_FROM: i16 = 11;
 /// The first version that adds the partition to the transaction. Each transaction of such a
 /// producer has an epoch of its own.
 pub(crate) const ADDS_FROM: i16 = 12;
-
-/// A partition of a request whose transaction must be verified.
-#[derive(Clone, Debug)]
-pub(crate) struct UnverifiedPartition {
-    /// The index of its result.
-    pub(crate) at: usize,
-    pub(crate) partition: TopicPartition,
-    pub(crate) batch: UnverifiedBatch,
-}
 
 /// A request that waits for the coordinator.
 #[derive(Debug)]
