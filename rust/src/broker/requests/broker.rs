@@ -18,7 +18,7 @@ use crate::broker::requests::workers::Workers;
 use crate::broker::state::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::broker::state::fetching::{FetcherSettings, ReplicaFetchers};
 use crate::broker::state::groups::Groups;
-use crate::broker::state::image::ClusterImage;
+use crate::broker::state::image::{ClusterImage, PeerAddress};
 use crate::broker::state::inter_broker::{InterBroker, InterBrokerSettings};
 use crate::broker::state::peer_reach::PeerReach;
 use crate::broker::state::producer_ids::ProducerIds;
@@ -271,6 +271,14 @@ impl Broker {
     /// Sets the threads that ask other brokers. Only the first call counts.
     pub fn set_inter_broker(&self, threads: Arc<dyn InterBroker>) {
         let _ = self.inter_broker.set(threads);
+    }
+
+    /// Another broker's address and the threads that ask it; `None`: it cannot be asked now.
+    pub(crate) fn peer(&self, broker: i32) -> Option<(PeerAddress, &Arc<dyn InterBroker>)> {
+        let settings = self.settings.load();
+        let listener = settings.inter_broker_listener.as_ref()?;
+        let address = self.image.load().peer_address(broker, listener)?;
+        Some((address, self.inter_broker.get()?)).filter(|_| broker != settings.node_id)
     }
 
     /// The newest image.

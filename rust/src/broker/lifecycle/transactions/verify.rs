@@ -2,8 +2,14 @@
 //!
 //! Threads: any. The answer may come before [`Broker::enlist`] returns, or later on any thread.
 
+use std::sync::Arc;
+
 use crate::broker::requests::broker::Broker;
+use crate::broker::state::coordinator::shards::partition_for;
+use crate::broker::state::image::PeerAddress;
+use crate::broker::state::inter_broker::{InterBroker, PeerPartitions};
 use crate::broker::state::transactions::enlisting::EnlistMode;
+use crate::broker::state::transactions::shard::TOPIC;
 use crate::broker::transactions::step::{Event, Outcome};
 use crate::broker::transactions::transaction::ProducerIdentity;
 use crate::ids::TopicPartition;
@@ -22,6 +28,25 @@ impl Broker {
         (partitions, mode): (&[TopicPartition], EnlistMode),
         then: EnlistCallback,
     ) {
+        if let Some((address, threads)) = self.coordinator_elsewhere(transactional_id) {
+            let me = self.me.clone();
+            let then = move |codes: Vec<ErrorCode>| {
+                if let Some(broker) = me.upgrade() {
+                    then(&broker, first_error(codes));
+                }
+            };
+            return threads.add_partitions(
+                &address,
+                PeerPartitions {
+                    transactional_id: transactional_id.into(),
+                    producer_id: producer.id,
+                    producer_epoch: producer.epoch,
+                    verify_only: mode == EnlistMode::Verify,
+                    partitions: partitions.to_vec(),
+                    then: Box::new(then),
+                },
+            );
+        }
         let event = match mode {
             EnlistMode::Verify => Event::Verify { producer, partitions },
             EnlistMode::Add => Event::AddPartitions { producer, partitions },
@@ -31,9 +56,7 @@ impl Broker {
             Err(error) => return then(self, Err(error)),
         };
         let answer = match applied.outcome {
-            Outcome::Verified(codes) => {
-                codes.into_iter().find(|code| *code != ErrorCode::None).map_or(Ok(()), Err)
-            }
+            Outcome::Verified(codes) => first_error(codes),
             _ => Ok(()),
         };
         let me = self.me.clone();
@@ -44,4 +67,17 @@ impl Broker {
         };
         self.on_commit(&applied.at, Box::new(callback));
     }
+
+    /// The coordinator of a transactional id and the threads that ask it. `None`: it is this
+    /// broker, or it cannot be asked now.
+    fn coordinator_elsewhere(&self, id: &str) -> Option<(PeerAddress, &Arc<dyn InterBroker>)> {
+        let image = self.image.load();
+        let partitions = &image.topic(TOPIC)?.partitions;
+        let partition = partitions.get(partition_for(id, partitions.len()))?;
+        self.peer(partition.state.leader)
+    }
+}
+
+fn first_error(codes: Vec<ErrorCode>) -> Result<(), ErrorCode> {
+    codes.into_iter().find(|code| *code != ErrorCode::None).map_or(Ok(()), Err)
 }

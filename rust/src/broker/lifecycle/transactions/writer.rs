@@ -1,8 +1,9 @@
 //! The thread that ends transactions: it writes a marker to each partition of a transaction whose
 //! end is committed and, when all markers are committed, appends that the transaction is complete.
 //!
-//! A partition that this broker leads gets its marker here. A leader that cannot take it now is
-//! tried again a little later, with the image of then. A partition that the image lacks was
+//! A partition that this broker leads gets its marker here, and the leaders of others are asked
+//! (`state::inter_broker`). A leader that cannot take it now, or does not answer, is tried again a
+//! little later, with the image of then. A partition that the image lacks was
 //! deleted, and needs no marker. A transaction whose shard was unloaded is left to the new
 //! coordinator.
 //! Threads: one, started with the first transaction that ends. A panic costs the task, which is
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::coordinator::shard::{AppendedAt, CoordinatorState};
 use crate::broker::state::image::ClusterImage;
+use crate::broker::state::inter_broker::PeerMarker;
 use crate::broker::state::transactions::markers::{EndingTransaction, MarkerTask};
 use crate::broker::state::transactions::shard::TOPIC;
 use crate::broker::state::txn_marker::TxnMarker;
@@ -27,8 +29,8 @@ use crate::storage::panics::caught;
 enum MarkerTarget {
     /// This broker leads the partition.
     Here,
-    /// Another broker leads it, or none.
-    Elsewhere,
+    /// Another broker leads it; -1: none does.
+    Elsewhere(i32),
     /// The partition exists no longer.
     Deleted,
 }
@@ -77,6 +79,10 @@ impl Broker {
                     self.after_commit(&at.clone(), task);
                 }
             }
+            MarkerTask::Answered(ending, partition, code) => match code {
+                ErrorCode::None => self.count_marker(&ending),
+                error => self.marker_refused((&ending, partition), error),
+            },
             MarkerTask::Complete(ending) => self.complete_transaction(ending),
         }
     }
@@ -114,13 +120,33 @@ impl Broker {
                 Ok(at) => {
                     self.run_marker_task(MarkerTask::Count(Arc::clone(ending), partition, at));
                 }
-                // A newer coordinator of this id has written a marker.
-                Err(ErrorCode::TransactionCoordinatorFenced) => {}
                 Err(error) => self.marker_refused((ending, partition), error),
             },
-            MarkerTarget::Elsewhere => retry(partition),
+            MarkerTarget::Elsewhere(leader) => {
+                self.send_marker((ending, partition), leader, marker)
+            }
             MarkerTarget::Deleted => self.count_marker(ending),
         }
+    }
+
+    /// Has another broker write the marker of a partition that it leads.
+    fn send_marker(
+        &self,
+        (ending, partition): (&Arc<EndingTransaction>, TopicPartition),
+        leader: i32,
+        marker: TxnMarker,
+    ) {
+        let Some((address, threads)) = self.peer(leader) else {
+            let write = MarkerTask::Write(Arc::clone(ending), partition);
+            return self.transactions.markers.retry(write);
+        };
+        let (markers, ending) = (Arc::clone(&self.transactions.markers), Arc::clone(ending));
+        let asked = partition.clone();
+        let then = move |codes: Vec<ErrorCode>| {
+            let code = codes.first().copied().unwrap_or(ErrorCode::NetworkException);
+            markers.add(MarkerTask::Answered(ending, asked, code));
+        };
+        threads.write_marker(&address, PeerMarker { marker, partition, then: Box::new(then) });
     }
 
     /// A leader did not take a marker.
@@ -131,6 +157,8 @@ impl Broker {
     ) {
         let id = &*ending.id;
         match error {
+            // A newer coordinator of this id has written a marker.
+            ErrorCode::TransactionCoordinatorFenced => {}
             // The producer is known there by a later epoch, so its transaction has ended.
             ErrorCode::InvalidProducerEpoch | ErrorCode::ProducerFenced => {
                 tracing::warn!(id, %partition, "a marker came too late: {}", error.name());
@@ -179,9 +207,10 @@ impl Broker {
         let find = |image: &ClusterImage| {
             let found = image.topic(&partition.topic)?.partition(partition.partition)?;
             let is_here = found.state.leader == self.settings.load().node_id;
-            Some(match is_here && found.local.is_some() {
-                true => MarkerTarget::Here,
-                false => MarkerTarget::Elsewhere,
+            Some(match (is_here, found.local.is_some()) {
+                (true, true) => MarkerTarget::Here,
+                (true, false) => MarkerTarget::Elsewhere(-1),
+                (false, _) => MarkerTarget::Elsewhere(found.state.leader),
             })
         };
         if let Some(target) = find(&self.image.load()) {
@@ -190,7 +219,7 @@ impl Broker {
         // A delta that is being applied may name it.
         let _no_delta = self.applying.lock();
         let image = self.image.load();
-        let unknown = if image.waits { MarkerTarget::Elsewhere } else { MarkerTarget::Deleted };
+        let unknown = if image.waits { MarkerTarget::Elsewhere(-1) } else { MarkerTarget::Deleted };
         find(&image).unwrap_or(unknown)
     }
 }

@@ -20,6 +20,7 @@ use crate::broker::transactions::transaction::{
     ClientTransactionVersion, ProducerIdentity, Transaction,
 };
 use crate::ids::TopicPartition;
+use crate::protocol::ErrorCode;
 
 /// After this time a marker that could not be written is tried again.
 pub(crate) const RETRY_MS: u64 = 20;
@@ -47,6 +48,8 @@ pub(crate) enum MarkerTask {
     Write(Arc<EndingTransaction>, TopicPartition),
     /// Count the marker of a partition once it is committed.
     Count(Arc<EndingTransaction>, TopicPartition, AppendedAt),
+    /// Take the answer of another broker that leads a partition.
+    Answered(Arc<EndingTransaction>, TopicPartition, ErrorCode),
     /// All partitions have their marker: append that the transaction is complete.
     Complete(Arc<EndingTransaction>),
 }
@@ -100,6 +103,7 @@ impl MarkerTask {
             Self::Begin(ending, _)
             | Self::Write(ending, _)
             | Self::Count(ending, ..)
+            | Self::Answered(ending, ..)
             | Self::Complete(ending) => ending,
         }
     }
