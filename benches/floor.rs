@@ -310,7 +310,7 @@ struct Floor(parking_lot::Mutex<Option<Work>>);
 
 impl Service for Floor {
     type Thread = Work;
-    type Session = ();
+    type ConnectionContext = ();
     type Wake = ();
 
     fn thread(&self, _index: usize) -> Work {

@@ -209,6 +209,8 @@ class ConfluentWriter(Writer):
                 "linger.ms": 2,
                 "delivery.timeout.ms": DELIVERY_MS,
                 "request.timeout.ms": REQUEST_MS,
+                # It waits for the metadata of a suspended broker, 60 s by default.
+                "socket.timeout.ms": REQUEST_MS,
                 "reconnect.backoff.max.ms": 200,
                 # A broker that denies the topic is noticed at once, not only after 30 s.
                 "topic.metadata.propagation.max.ms": 0,

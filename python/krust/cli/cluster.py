@@ -217,10 +217,10 @@ def _mover(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@command.command("export", short_help="Move a broker's metadata into a ZooKeeper.")
+@command.command("export", short_help="Copy a broker's metadata into a ZooKeeper.")
 @_mover
 def export(options: Options, /, **how: Any) -> None:
-    """Move a broker's metadata from its data directory into a ZooKeeper.
+    """Copy a broker's metadata from its data directory into a ZooKeeper.
 
     It moves topics with their ids, settings, leader epochs, producer ids and the cluster id. Then
     `krust serve --zookeeper`, or a Kafka up to 3.9, can take over the directory. Stop the broker
@@ -230,10 +230,10 @@ def export(options: Options, /, **how: Any) -> None:
     _move(options, "export", **how)
 
 
-@command.command("import", short_help="Move a ZooKeeper's metadata into a data directory.")
+@command.command("import", short_help="Copy a ZooKeeper's metadata into a data directory.")
 @_mover
 def import_(options: Options, /, **how: Any) -> None:
-    """Move a cluster's metadata from a ZooKeeper into the data directory of its only broker.
+    """Copy a cluster's metadata from a ZooKeeper into the data directory of its only broker.
 
     Then `krust serve` needs no ZooKeeper. The directory may be a Kafka's. Stop the brokers first.
     """

@@ -42,7 +42,7 @@ def balance(state: ControllerState) -> Steps:
                 led = elect(partition, live, ElectionMode.PREFERRED, rules)
             if led is not partition:
                 moved[index] = led
-            if pace.is_over(BATCHED if led is not partition else 1):
+            if pace.add(BATCHED if led is not partition else 1):
                 if moved:
                     state.for_jobs.outdated |= yield from brokers.write_states(
                         state, [(topic, moved)]
@@ -64,7 +64,7 @@ def _unbalanced_brokers(
             first = partition.replicas[0] if partition.replicas else -1
             own[first] += 1
             lost[first] += partition.leader != first
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
     percent = state.whole("leader.imbalance.per.broker.percentage")
     return {each for each in lost if lost[each] * 100 > own[each] * percent}

@@ -225,7 +225,7 @@ def elect_missing_leaders(
             now = with_live_leader(state, topic, index, topic_rules, returned)
             if now is not partition:
                 moved[index] = now
-            if pace.is_over(BATCHED if now is not partition else 1):
+            if pace.add(BATCHED if now is not partition else 1):
                 more = [(topic, moved)] if moved else []
                 outdated |= yield from write_states(state, [*wanted, *more], returned)
                 wanted, moved = [], {}

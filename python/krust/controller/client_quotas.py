@@ -97,7 +97,7 @@ def describe(
         strict = bool(request.message["strict"])
         pace = Pace()
         for place, node in (yield from quota_entities.read_owner_nodes()).items():
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
             owner = quotas.owner_at(place)
             if owner is not None and _matches(owner, wanted, strict=strict):
@@ -131,7 +131,7 @@ def alter(
     asked: list[_Alteration] = []
     pace = Pace()
     for entry in request.message["entries"]:
-        if pace.is_over(len(entry["entity"]) + len(entry["ops"])):
+        if pace.add(len(entry["entity"]) + len(entry["ops"])):
             yield PAUSE
         named = {each["entity_type"]: each["entity_name"] for each in entry["entity"]}
         entity = _entity_data(named.items())
@@ -143,7 +143,7 @@ def alter(
             result |= {"error_code": refused.code, "error_message": str(refused)}
     rest = asked if only_check else (yield from _write_simple(state, asked))
     for each in rest:
-        if pace.is_over(WRITE):
+        if pace.add(WRITE):
             yield PAUSE
         try:
             yield from _write_quotas(state, each.owner, each.ops, only_check)
@@ -164,7 +164,7 @@ def describe_scram(
     known: dict[str, DescribeUserScramCredentialsResult] = {}
     pace = Pace()
     for place, node in found.items():
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         owner = quotas.owner_at(place)
         if owner is not None and owner[0][1] is not None:
@@ -174,7 +174,7 @@ def describe_scram(
     times = Counter(asked)
     results: list[DescribeUserScramCredentialsResult] = []
     for name in times:
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         results.append(_refused_name(name, times[name]) or known.get(name) or _unknown_user(name))
     if not asked:

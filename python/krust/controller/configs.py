@@ -267,7 +267,7 @@ def _alter_each(
     times = Counter(keys)
     pace = Pace()
     for resource, key in zip(resources, keys, strict=True):
-        if pace.is_over(1 + len(resource["configs"])):
+        if pace.add(1 + len(resource["configs"])):
             yield PAUSE
         result: AlterConfigsResourceResponse = {
             "error_code": Code.NONE,
@@ -284,7 +284,7 @@ def _alter_each(
             _check(state, key[0], before, config)
             if not request.message.get("validate_only"):
                 yield from _write_config(state, key, config)
-                if pace.is_over(WRITE):
+                if pace.add(WRITE):
                     yield PAUSE
         except RefusedError as refused:
             result |= {"error_code": refused.code, "error_message": str(refused)}

@@ -48,10 +48,10 @@ def commit(
     data: dict[_TopicPartition, bytes] = {}
     pace = Pace()
     for topic in request.message["topics"]:
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         for each in topic["partitions"]:
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
             place = (topic["name"], each["partition_index"])
             codes[place] = _refusal_of(state, group, *place)
@@ -69,7 +69,7 @@ def commit(
         topic["name"]: [] for topic in request.message["topics"]
     }
     for (name, index), code in codes.items():
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         topics[name].append({"partition_index": index, "error_code": code})
     return {"topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
@@ -84,10 +84,10 @@ def fetch(
     found: dict[_TopicPartition, tuple[Code, int]] = {}
     pace = Pace()
     for topic in asked:
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         for partition in topic["partition_indexes"]:
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
             place = (topic["name"], partition)
             if place not in found:
@@ -99,7 +99,7 @@ def fetch(
             yield PAUSE
     topics: dict[str, list[OffsetFetchResponsePartition]] = {topic["name"]: [] for topic in asked}
     for (name, partition), (code, offset) in found.items():
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         topics[name].append(
             {

@@ -114,7 +114,7 @@ def leader_and_isr(
             by_id.setdefault(topic_id or NO_TOPIC_ID, []).append(
                 {"partition_index": number, "error_code": code}
             )
-            if pace.is_over(BATCHED):
+            if pace.add(BATCHED):
                 _put_partitions(state, _NamedTopic(name, topic_id), taken, entities)
                 taken = {}
                 yield PAUSE
@@ -145,7 +145,7 @@ def update_metadata(
     pace = Pace()
     for name, topic_id, partitions in _topics(message):
         named.add(name)
-        if pace.is_over(BATCHED * len(partitions)):
+        if pace.add(BATCHED * len(partitions)):
             yield PAUSE
             if (code := _fencing_code(state, request)) is not Code.NONE:
                 return {"error_code": code}

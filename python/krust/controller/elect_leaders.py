@@ -52,10 +52,10 @@ def elect(
     seen: set[tuple[str, int]] = set()
     for name, indexes in wanted:
         found: list[PartitionResult] = []
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         for index in indexes:
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
             if (name, index) in seen:
                 continue
@@ -68,7 +68,7 @@ def elect(
             try:
                 topic, moved = _elected(state, name, index, kind)
                 batch.add(topic, index, moved, result)
-                if pace.is_over(BATCHED):
+                if pace.add(BATCHED):
                     yield from _write(state, batch)
                     yield PAUSE
             except RefusedError as refused:

@@ -79,7 +79,7 @@ def alter_partition(
         name = _name_of(state, request.version, asked)
         results: list[PartitionData] = []
         for each in asked["partitions"]:
-            if batch.has(name, each["partition_index"]) or pace.is_over(BATCHED):
+            if batch.has(name, each["partition_index"]) or pace.add(BATCHED):
                 yield from _write(state, batch)
                 yield PAUSE
             results.append(_result(state, name, request, each, batch))
@@ -202,7 +202,7 @@ def _hand_over(state: ControllerState, broker: int) -> Steps:
                     led = elect(partition, live, ElectionMode.SHUTDOWN, rules)
                 if led is not partition:
                     moved[index] = led
-                if pace.is_over(BATCHED if led is not partition else 1):
+                if pace.add(BATCHED if led is not partition else 1):
                     more = [(topic, moved)] if moved else []
                     state.for_jobs.outdated |= yield from brokers.write_states(
                         state, [*wanted, *more]

@@ -55,7 +55,7 @@ class Risk(StrEnum):
     UNCLEAN = "unclean leader elections"
     """the leader was neither in the ISR nor in the ELR"""
     LOSSY = "leaders after an unclean stop"
-    """all that were have lost what was not synced, or may have"""
+    """each member of the ISR and of the ELR may have lost what was not synced"""
 
 
 class LiveBrokers(NamedTuple):
@@ -65,11 +65,11 @@ class LiveBrokers(NamedTuple):
     leaving: Collection[int] = ()
     """have said that they will stop"""
     restarted: Collection[int] = ()
-    """were registered again"""
+    """were registered again: their process was restarted, or its session was lost"""
     lossy: Collection[int] = ()
-    """were registered again, and may have lost what was not synced"""
+    """may have lost what was not synced, or their disk of this partition failed"""
     holding: Collection[int] = ()
-    """as leaders they hold the high watermark while the ISR is too small"""
+    """lead, and do not raise the high watermark while the ISR is below min.insync.replicas"""
 
 
 class Rules(NamedTuple):

@@ -60,7 +60,7 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
     found = yield from topics(state, names, written)
     pace = Pace()
     for each in found:
-        if pace.is_over(1 + len(each.partitions) // BATCHED):
+        if pace.add(1 + len(each.partitions) // BATCHED):
             yield PAUSE
         if each.name in state.deletions:
             continue
@@ -100,7 +100,7 @@ def topics(
         each = _topic(state, *answer)
         if each is not None:
             read.append(each)
-        if pace.is_over(BATCHED):
+        if pace.add(BATCHED):
             yield PAUSE
     states = yield from store_reads.read_many_in_slices(
         Read(znodes.state(each.name, index))
@@ -194,7 +194,7 @@ def _whole(
         except store_reads.UnreadableError as error:
             _damage(state, found.name, path, error)
             return None
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
     return Topic(
         found.name,

@@ -114,10 +114,10 @@ def alter(
     pace = Pace()
     for asked in message["dirs"]:
         for topic in asked["topics"]:
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
             for partition in topic["partitions"]:
-                if pace.is_over():
+                if pace.add():
                     yield PAUSE
                 move = Move(topic["name"], partition, asked["path"])
                 code, is_wanted = _judged(move, dirs, topics)

@@ -35,7 +35,7 @@ class Pace:
     def __init__(self) -> None:
         self._left = SLICE
 
-    def is_over(self, parts: int = 1) -> bool:
+    def add(self, parts: int = 1) -> bool:
         """Add parts to the slice. Returns whether it is full now; then the next one begins."""
         self._left -= parts
         if self._left > 0:

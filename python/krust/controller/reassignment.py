@@ -100,12 +100,12 @@ def alter(
             results[index] = result
             replicas = each["replicas"]
             wanted[index] = None if replicas is None else tuple(replicas)
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
         refused = yield from begin(state, name, wanted, same_factor=same_factor)
         for index, why in refused.items():
             results[index] |= {"error_code": why.code, "error_message": why.text}
-        if pace.is_over(BATCHED):
+        if pace.add(BATCHED):
             yield PAUSE
         responses.append({"name": name, "partitions": list(results.values())})
     return {
@@ -141,7 +141,7 @@ def list_ongoing(
                         "removing_replicas": list(partition.removing),
                     }
                 )
-            if pace.is_over():
+            if pace.add():
                 yield PAUSE
         if ongoing:
             topics.append({"name": name, "partitions": ongoing})
@@ -211,7 +211,7 @@ def continue_moves(state: ControllerState, announced: set[AnnouncedPartition]) -
                 yield from _step(state, topic, epochs, ended)
                 epochs, ended = {}, {}
                 yield PAUSE
-            elif pace.is_over():
+            elif pace.add():
                 yield PAUSE
         if topic is not None and (epochs or ended):
             yield from _step(state, topic, epochs, ended)

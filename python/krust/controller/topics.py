@@ -86,7 +86,7 @@ def create(
     planned: list[tuple[CreatableTopicResult, Topic]] = []
     pace = Pace()
     for wanted in asked:
-        if pace.is_over():
+        if pace.add():
             yield from _create_planned(state, planned)
             planned = []
             yield PAUSE
@@ -115,7 +115,7 @@ def create(
         if not only_check:
             planned.append((result, topic))
             parts += BATCHED * (1 + len(topic.partitions))
-        if pace.is_over(parts):
+        if pace.add(parts):
             yield from _create_planned(state, planned)
             planned = []
             yield PAUSE
@@ -154,7 +154,7 @@ def delete(
     times: Counter[tuple[str | None, str]] = Counter()
     pace = Pace()
     for wanted in asked:
-        if pace.is_over():
+        if pace.add():
             yield PAUSE
         name, topic_id = wanted.get("name"), wanted.get("topic_id") or NO_TOPIC_ID
         times[name, topic_id] += 1
@@ -183,7 +183,7 @@ def delete(
             _set_refusal(result, refused)
             continue
         planned.append((result, topic))
-        if pace.is_over(BATCHED * (1 + len(topic.partitions))):
+        if pace.add(BATCHED * (1 + len(topic.partitions))):
             yield from _delete_planned(state, planned)
             planned = []
             yield PAUSE
@@ -240,7 +240,7 @@ def create_partitions(
     planned: list[tuple[CreatePartitionsTopicResult, Topic, Topic]] = []
     pace = Pace()
     for wanted in asked:
-        if pace.is_over():
+        if pace.add():
             yield from _add_partitions(state, planned)
             planned = []
             yield PAUSE
@@ -261,7 +261,7 @@ def create_partitions(
             continue
         if not request.message.get("validate_only"):
             planned.append((result, topic, grown))
-        if pace.is_over(BATCHED * (1 + len(grown.partitions))):
+        if pace.add(BATCHED * (1 + len(grown.partitions))):
             yield from _add_partitions(state, planned)
             planned = []
             yield PAUSE
@@ -295,7 +295,7 @@ def auto_create(
     planned: list[tuple[AutoCreateResult, Topic]] = []
     pace = Pace()
     for name in dict.fromkeys(names):
-        if pace.is_over():
+        if pace.add():
             yield from _create_missing(state, planned)
             planned = []
             yield PAUSE
@@ -310,7 +310,7 @@ def auto_create(
             result["error_code"] = refused.code
             continue
         planned.append((result, topic))
-        if pace.is_over(BATCHED * (1 + len(topic.partitions))):
+        if pace.add(BATCHED * (1 + len(topic.partitions))):
             yield from _create_missing(state, planned)
             planned = []
             yield PAUSE

@@ -43,8 +43,8 @@ LiveRecord = tuple[int, RecordKey, Message]
 
 Reply = tuple[int, Message, tuple[str, ...]]
 """ticket, response, groups. The response waits until the records of all these groups are written.
-It does not leave if one of them cannot be written. With no groups it waits until all records of the
-Outcome are written or have failed."""
+If one of them cannot be written, a refusal leaves instead. With no groups it waits until all
+records of the Outcome are written or have failed."""
 
 
 class Event(NamedTuple, Generic[MessageT_co]):

@@ -281,7 +281,7 @@ def peek(path: Path) -> TreeContents | None:
     """The tree of a database that another process may have open. Writes nothing. None: there is no
     readable database.
     """
-    contents, source = _copied(path)
+    contents, source = _read_draft(path)
     return contents if source.there and source.fault is None else None
 
 
@@ -290,7 +290,7 @@ def verify(path: Path) -> list[str]:
 
     It reads a copy of the database, because sqlite cannot read without writing.
     """
-    _, source = _copied(path)
+    _, source = _read_draft(path)
     journal = path.with_suffix(JOURNAL)
     copy = _source(journal, _copy(journal)[1])
     if not (source.there or copy.there):
@@ -322,7 +322,7 @@ def _lost(journal: Journal, error: OSError) -> None:
     )
 
 
-def _copied(path: Path) -> tuple[TreeContents, TreeFile]:
+def _read_draft(path: Path) -> tuple[TreeContents, TreeFile]:
     """The contents of a database, read from a copy, because sqlite cannot read without writing."""
     import shutil
     import tempfile

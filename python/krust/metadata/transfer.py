@@ -1,4 +1,4 @@
-"""Moves a cluster's tree from one store to another: the nodes, the obstacles, the writes.
+"""Copies a cluster's tree from one store to another: the nodes, the obstacles, the writes.
 
 A transfer has every persistent node of Kafka 3.9. It leaves out nodes of other programs in the
 ZooKeeper and children that are notifications (`NEWS`). It leaves out ephemeral nodes: if there is

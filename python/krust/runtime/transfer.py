@@ -1,4 +1,4 @@
-"""Moves a broker's metadata between its file and a ZooKeeper while the broker is stopped.
+"""Copies a broker's metadata between its file and a ZooKeeper while the broker is stopped.
 
 `metadata/transfer.py` decides which nodes are moved, and what prevents a transfer. A file gets all
 nodes in one commit. A ZooKeeper gets transactions below its size limit, with `/controller_epoch`
@@ -80,7 +80,7 @@ class TransferOptions(NamedTuple):
 
 
 def export_tree(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
-    """Move the metadata of a data directory to the ZooKeeper that the settings name.
+    """Copy the metadata of a data directory to the ZooKeeper that the settings name.
 
     raises  ServerError: an obstacle (`transfer.obstacle`), or it would replace what other programs
             set there
@@ -91,11 +91,11 @@ def export_tree(config: Config, folder: Path, how: TransferOptions) -> TransferR
             f"{folder} has no {metadata.FILE}", hint="start a krust on it once, without ZooKeeper"
         )
     with _open_files(config) as file, _open_zookeeper(config) as zookeeper:
-        return _move(file, zookeeper, folder, how)
+        return _transfer(file, zookeeper, folder, how)
 
 
 def import_tree(config: Config, folder: Path, how: TransferOptions) -> TransferResult:
-    """Move the metadata of the ZooKeeper that the settings name to a data directory.
+    """Copy the metadata of the ZooKeeper that the settings name to a data directory.
 
     raises  ServerError: as `export_tree`; or partitions are on other brokers, or the data directory
             belongs to another cluster
@@ -111,16 +111,16 @@ def import_tree(config: Config, folder: Path, how: TransferOptions) -> TransferR
                 f"topics have replicas on other brokers than {node_id}: {named}{more}",
                 hint="krust on its own is one broker: move or delete them first",
             )
-        moved = _move(zookeeper, file, folder, how._replace(dry_run=True))
+        moved = _transfer(zookeeper, file, folder, how._replace(dry_run=True))
         if cluster_id not in (None, moved.cluster_id):
             raise ServerError(
                 f"{folder} belongs to cluster {cluster_id}, {source.name} to {moved.cluster_id}",
                 hint="choose another chroot, or another --data-dir",
             )
-        return moved if how.dry_run else _move(zookeeper, file, folder, how)
+        return moved if how.dry_run else _transfer(zookeeper, file, folder, how)
 
 
-def _move(
+def _transfer(
     source: _OpenStore, target: _OpenStore, folder: Path, how: TransferOptions
 ) -> TransferResult:
     ours, theirs = source.side(), target.side()

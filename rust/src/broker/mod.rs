@@ -11,7 +11,7 @@
 //! ```
 //! A file imports from its own folder and from the folders below it.
 //!
-//! Threads: all network threads share [`Broker`]. Each has its own [`ThreadState`], each connection
+//! Threads: all network threads share [`Broker`]. Each has its own `ThreadState`, each connection
 //!     its own [`ConnectionContext`]. Deltas are applied on the caller's thread, one at a time.
 //! Not promised: that followers of this broker's partitions live. Those that are silent for
 //!     `replica.lag.time.max.ms` leave the in-sync set, if the controller can be asked.

@@ -60,7 +60,7 @@ impl<S: Service> ReactorContext<S> {
 pub(super) struct Connection<S: Service> {
     pub(super) stream: TcpStream,
     pub(super) address: IpAddr,
-    pub(super) session: S::Session,
+    pub(super) session: S::ConnectionContext,
     replies: Replies,
     read_buffer: ReadBuffer,
     send_queue: SendQueue,
@@ -113,7 +113,7 @@ impl<S: Service> Connection<S> {
     pub(super) fn new(
         stream: TcpStream,
         address: IpAddr,
-        session: S::Session,
+        session: S::ConnectionContext,
         now_ms: i64,
     ) -> Self {
         Self {

@@ -65,7 +65,7 @@ pub struct TestService {
 
 impl Service for TestService {
     type Thread = NetworkThread;
-    type Session = ConnId;
+    type ConnectionContext = ConnId;
     type Wake = TestWake;
 
     fn thread(&self, index: usize) -> Self::Thread {

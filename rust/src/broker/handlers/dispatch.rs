@@ -58,7 +58,7 @@ pub struct NetworkThread {
 
 impl Service for Broker {
     type Thread = NetworkThread;
-    type Session = ConnectionContext;
+    type ConnectionContext = ConnectionContext;
     type Wake = Wake;
 
     fn thread(&self, index: usize) -> NetworkThread {

@@ -1,10 +1,10 @@
 //! The interface between the net module and the code that answers requests: the broker, or a test
 //! double.
 //!
-//! Each network thread owns one [`Service::Thread`], each connection one [`Service::Session`]. Both
-//! stay on their thread and need no lock. Events of other threads (a watermark moved, the policy
-//! answered) reach a network thread through its [`Mailbox`], and the thread passes them to
-//! [`Service::wake`].
+//! Each network thread owns one [`Service::Thread`], each connection one
+//! [`Service::ConnectionContext`]. Both stay on their thread and need no lock. Events of other
+//! threads (a watermark moved, the policy answered) reach a network thread through its
+//! [`Mailbox`], and the thread passes them to [`Service::wake`].
 //! Threads: all methods with a `Thread` are called on that network thread. None may block.
 
 use std::net::{IpAddr, SocketAddr};
@@ -77,7 +77,7 @@ pub trait Service: Send + Sync + 'static {
     /// The state of one network thread: delayed requests, timers, buffers.
     type Thread;
     /// The context of one connection.
-    type Session;
+    type ConnectionContext;
     /// A message that other threads post to a network thread.
     type Wake: Send + 'static;
 
@@ -85,7 +85,7 @@ pub trait Service: Send + Sync + 'static {
     fn thread(&self, index: usize) -> Self::Thread;
 
     /// A connection was accepted.
-    fn opened(&self, thread: &mut Self::Thread, peer: Peer) -> Self::Session;
+    fn opened(&self, thread: &mut Self::Thread, peer: Peer) -> Self::ConnectionContext;
 
     /// A connection from `address` was accepted. `Some`: it exceeds the quota, and is closed after
     /// this many milliseconds without being read. Called on the thread that accepts.
@@ -121,7 +121,7 @@ pub trait Service: Send + Sync + 'static {
     fn next_deadline(&self, thread: &Self::Thread) -> Option<i64>;
 
     /// A connection was closed: its delayed requests are dropped.
-    fn closed(&self, thread: &mut Self::Thread, conn: ConnId, session: Self::Session);
+    fn closed(&self, thread: &mut Self::Thread, conn: ConnId, session: Self::ConnectionContext);
 }
 
 /// The states that a request's handler may use: the network thread's and the connection's.
@@ -129,7 +129,7 @@ pub struct EventContext<'a, S: Service> {
     /// The network thread's state.
     pub thread: &'a mut S::Thread,
     /// The connection's state.
-    pub session: &'a mut S::Session,
+    pub session: &'a mut S::ConnectionContext,
 }
 
 /// The mailbox of the network threads. Other threads post to it. A network thread is woken once a
