@@ -106,10 +106,7 @@ def read_committed(bootstrap: str) -> Counter[int]:
 @pytest.mark.timeout(max(300, KILLS * 20))
 def test_each_transaction_is_seen_whole_or_not_at_all_after_kills(tmp_path: Path) -> None:
     chance, port = random.Random(20261126), free_port()
-    options: dict[str, object] = {
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"
-    }
-    broker = ServedBroker(tmp_path / "data", options=options, port=port)
+    broker = ServedBroker(tmp_path / "data", port=port)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(WAIT_S)
     transactions = Transactions(broker.bootstrap)
@@ -117,7 +114,7 @@ def test_each_transaction_is_seen_whole_or_not_at_all_after_kills(tmp_path: Path
         for _ in range(KILLS):
             transactions.until_more(chance.randrange(5, 60))
             broker.kill()
-            broker = ServedBroker(tmp_path / "data", options=options, port=port)
+            broker = ServedBroker(tmp_path / "data", port=port)
         transactions.stop()
         seen = read_committed(broker.bootstrap)
     finally:
