@@ -58,10 +58,10 @@ def expected(
 def wanted(name: str, level: str) -> Iterator[tuple[str, int, int, list[dict[str, Any]]]]:
     """Topic, partition, log start and the rows that a reader must see."""
     for topic, partitions in description(name)["topics"].items():
-        for partition, expected in partitions.items():
-            listed = records(expected.get("records", expected.get(level)), old=name != CLEAN)
+        for partition, described in partitions.items():
+            listed = records(described.get("records", described.get(level)), old=name != CLEAN)
             found = expected(name, topic, int(partition), listed)
-            yield topic, int(partition), expected["low"], found
+            yield topic, int(partition), described["low"], found
 
 
 def without_kind(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -39,11 +39,14 @@ fn create_topics(fixture: &mut TestBroker) {
     wait_until_loaded(fixture);
 }
 
-/// A commit of offsets of [`TOPIC`] for [`GROUP`], by a member: id, instance id, generation.
+/// A member's id, instance id and generation.
+type Member<'a> = (&'a str, Option<&'a str>, i32);
+
+/// A commit of offsets of [`TOPIC`] for [`GROUP`], by a member.
 fn commit_of(
     version: i16,
     producer: ProducerIdentity,
-    (member, wanted): ((&str, Option<&str>, i32), &[(i32, i64)]),
+    (member, wanted): (Member<'_>, &[(i32, i64)]),
 ) -> Frame {
     let partitions =
         wanted.iter().map(|&(partition_index, committed_offset)| TxnOffsetCommitRequestPartition {

@@ -22,11 +22,14 @@ use crate::wire::{DecodeError, Writer};
 /// After this many blocks in a row without a usable id, waiting clients get a retriable error.
 const USELESS_BLOCKS: u32 = 3;
 
+/// Tries a request: its body, its version, perhaps a fresh producer id.
+type TryRequest = fn(&Broker, (&[u8], i16), Option<i64>) -> AttemptResult;
+
 /// How an API of this kind is handled.
 #[derive(Debug)]
 pub(crate) struct ProducerApi {
     /// Tries the request, given its body, its version and perhaps a fresh producer id.
-    pub(crate) attempt: fn(&Broker, (&[u8], i16), Option<i64>) -> AttemptResult,
+    pub(crate) attempt: TryRequest,
     /// Encodes the reply.
     pub(crate) encode: fn(ProducerReply, &mut Writer, i16),
     /// Encodes a refusal.
