@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import krust
-from krust._krust import Client
 from krust.controller.state import Request
 from krust.errors import KafkaError
 from krust.runtime.lines import SLOW_MS, LogLines
@@ -124,21 +123,3 @@ def test_the_banner_shows_the_data_directory_the_address_and_how_to_stop(tmp_pat
         assert str(tmp_path / data) in said
         assert "  connect   bootstrap.servers=127.0.0.1:" in said
         assert "  stop      Ctrl-C" in said
-
-
-def test_a_client_that_requests_transactions_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING, "krust"), krust.Broker() as broker:
-        client = Client(broker.bootstrap, {"client.id": "payments"})
-        produce = {"transactional_id": "pay-1", "transaction_timeout_ms": 60_000}
-        find = {"key_type": 1, "coordinator_keys": ["pay-1", "pay-2"]}
-        for _ in range(5):
-            assert client.request("InitProducerId", produce, 4)["error_code"] == 53
-            found = client.request("FindCoordinator", find, 4)["coordinators"]
-            assert [each["error_code"] for each in found] == [53, 53]
-        until(lambda: "pay-2" in caplog.text)
-    lines = [each.message for each in caplog.records if "transactions" in each.message]
-    assert len(lines) == 2
-    assert 'client_id="payments" transactional_id="pay-1"' in lines[0]
-    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in lines[0]
