@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+STAYS_OPEN: dict[str, object] = {  # no transaction is aborted for its age
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 3_600_000
+}
 Prints = dict[tuple[str, int], tuple[object, ...]]
 
 
@@ -102,7 +105,7 @@ def test_both_sources_read_kafkas_logs_alike(
     """
     levels = ["read_uncommitted", "read_committed"][: 1 + (folder == "kafka-3.9.1-clean")]
     data, more, prints = unpack(folder, tmp_path), {"subscribePattern": "."}, {}
-    with ServedBroker(data) as broker:
+    with ServedBroker(data, options=STAYS_OPEN) as broker:
         for level in levels:
             chosen = {**more, "kafka__isolation__level": level}
             prints[level] = same(spark, official, broker.bootstrap, None, **chosen)
