@@ -31,7 +31,15 @@ from tests.unit.controller.nodes import Nodes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CALLS = ("request", "run", "resume", "done", "heard", "answered", "tick")
+CALLS = (
+    "request",
+    "run",
+    "resume",
+    "on_transaction_done",
+    "on_store_event",
+    "on_peer_answer",
+    "tick",
+)
 
 
 def timed(times: list[float], call: Callable[..., Any]) -> Callable[..., Any]:

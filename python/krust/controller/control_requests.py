@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import brokers
+from krust.controller import brokers, leaders
 from krust.controller.control_messages import (
     deleted_topic_metadata,
     hosted_partitions,
@@ -172,12 +172,17 @@ class ControlRequests:
 
     def needs_election(self, state: ControllerState, changes: Changes) -> bool:
         """Whether a changed partition has no leader that is alive and could have one."""
+        alive = frozenset(state.brokers)
         for name, topic in changes.topics.items():
             if topic is not None:
                 rules = brokers.leader_rules(state, topic)
                 for index in self._differing(name, topic):
-                    now = brokers.with_live_leader(state, topic, index, rules)
-                    if now is not topic.partitions[index]:
+                    partition = topic.partitions[index]
+                    if leaders.is_settled(partition, alive) and not state.offline.brokers_of(
+                        (name, index)
+                    ):
+                        continue
+                    if brokers.with_live_leader(state, topic, index, rules) is not partition:
                         return True
         return False
 

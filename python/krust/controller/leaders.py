@@ -115,6 +115,20 @@ def elect(
     return _in_epoch_of(partition, partition.leader, isr, live, rules)
 
 
+def is_settled(partition: Partition, alive: frozenset[int]) -> bool:
+    """Whether the leader and the whole ISR are alive, and nothing else is noted.
+
+    `elect` changes nothing then, in mode OFFLINE, unless a broker has returned or lost its disk.
+    """
+    return (
+        partition.version >= 0
+        and partition.leader in alive
+        and not partition.elr
+        and not partition.lossy
+        and alive.issuperset(partition.isr)
+    )
+
+
 def risk(before: Partition, after: Partition, lossy: Collection[int]) -> Risk | None:
     """What the election of a leader may have cost; None: nothing.
 

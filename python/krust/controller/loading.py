@@ -188,12 +188,13 @@ def _whole(
         path = znodes.state(found.name, index)
         try:
             partition = _partition(state, path, replicas, results[index])
-            partitions.append(
-                partition._replace(adding=adding.get(index, ()), removing=removing.get(index, ()))
-            )
         except store_reads.UnreadableError as error:
             _damage(state, found.name, path, error)
             return None
+        if index in adding or index in removing:
+            moved = adding.get(index, ()), removing.get(index, ())
+            partition = partition._replace(adding=moved[0], removing=moved[1])
+        partitions.append(partition)
         if pace.add():
             yield PAUSE
     return Topic(
@@ -218,8 +219,8 @@ def _partition(
     except BadZnodeError as error:
         state.fault(path, error)
         return Partition(replicas, -1, 0, (), version)
-    found = Partition(replicas, partition.leader, partition.leader_epoch, partition.isr, version)
-    return found._replace(elr=partition.elr, lossy=partition.lossy)
+    _, leader, leader_epoch, isr, elr, lossy = partition
+    return Partition(replicas, leader, leader_epoch, isr, version, elr=elr, lossy=lossy)
 
 
 def _of_topic(state: ControllerState, path: str, result: Result) -> ConfigEntity:

@@ -176,16 +176,13 @@ class TopicAssignment(NamedTuple):
         """Decode it. BadZnodeError: the bytes are invalid."""
         fields = _Fields(data)
         fields.version(1, 2, 3)
-        partitions = _by_partition(fields.mapping("partitions"))
-        if sorted(partitions) != list(range(len(partitions))):
-            raise BadZnodeError(f"its {len(partitions)} partitions are not numbered from 0")
-        replicas = tuple(partitions[index] for index in range(len(partitions)))
+        replicas = _of_all_partitions(fields.mapping("partitions"))
         if not replicas or not all(replicas):
             raise BadZnodeError("a partition has no replica, or there is no partition")
         changes = []
         for name in ("adding_replicas", "removing_replicas"):
             found = _by_partition(fields.mapping(name, {}))
-            if not found.keys() <= partitions.keys():
+            if max(found, default=0) >= len(replicas):
                 raise BadZnodeError(f"{name} names partitions that there are not")
             changes.append(tuple(sorted(found.items())))
         topic_id = fields.text("topic_id") if fields.has("topic_id") else NO_ID
@@ -225,15 +222,15 @@ class PartitionState(NamedTuple):
         leader = fields.whole("leader")
         if leader < -2:
             raise BadZnodeError(f"leader is {leader}")
-        own = _Fields.of(fields.mapping(_OWN, {}))
-        return PartitionState(
-            fields.natural("controller_epoch"),
-            leader,
-            fields.natural("leader_epoch"),
-            _brokers(fields.value("isr"), "isr"),
-            _brokers(own.value("elr", []), "elr"),
-            _brokers(own.value("lossy", []), "lossy"),
-        )
+        elr: tuple[int, ...] = ()
+        lossy: tuple[int, ...] = ()
+        if fields.has(_OWN):
+            own = _Fields.of(fields.mapping(_OWN))
+            elr = _brokers(own.value("elr", []), "elr")
+            lossy = _brokers(own.value("lossy", []), "lossy")
+        isr = _brokers(fields.value("isr"), "isr")
+        epochs = fields.natural("controller_epoch"), fields.natural("leader_epoch")
+        return PartitionState(epochs[0], leader, epochs[1], isr, elr, lossy)
 
 
 class EntityConfig(NamedTuple):
@@ -557,19 +554,30 @@ def _brokers(value: object, name: str) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise BadZnodeError(f"{name} is no list")
     for each in value:
-        if _whole(each, name) < 0:
+        if type(each) is not int or not 0 <= each < _INT:
+            _whole(each, name)
             raise BadZnodeError(f"{name} names no broker, or one twice")
     if len(set(value)) < len(value):
         raise BadZnodeError(f"{name} names no broker, or one twice")
     return tuple(value)
 
 
+def _of_all_partitions(value: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    """The replicas of partition 0, 1 and so on: the keys are these numbers and no others."""
+    numbers = [str(index) for index in range(len(value))]
+    if value.keys() != set(numbers):
+        _by_partition(value)
+        raise BadZnodeError(f"its {len(value)} partitions are not numbered from 0")
+    return tuple(_brokers(value[number], f"partition {number}") for number in numbers)
+
+
 def _by_partition(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
     found = {}
     for key, brokers in value.items():
-        if _DIGITS.match(key) is None or str(int(key)) != key or not 0 <= int(key) < _INT:
+        index = int(key) if _DIGITS.match(key) is not None else -1
+        if not 0 <= index < _INT or str(index) != key:
             raise BadZnodeError(f"{key[:40]!r} is no partition")
-        found[int(key)] = _brokers(brokers, f"partition {key}")
+        found[index] = _brokers(brokers, f"partition {key}")
     return found
 
 
