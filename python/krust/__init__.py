@@ -20,17 +20,22 @@ if TYPE_CHECKING:
     from krust.clients.admin import Admin
     from krust.clients.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
     from krust.clients.consumer import Consumer
+    from krust.clients.coordinator_client import GroupMetadata
     from krust.clients.producer import Producer
     from krust.cluster import Cluster
     from krust.coordinator.assignors.assignor import Assignor, GroupSpec
     from krust.coordinator.assignors.simulation import simulate
     from krust.coordinator.consumer_protocol import TopicPartition
     from krust.errors import (
+        AbortableTransactionError,
         ConfigError,
+        FatalTransactionError,
         ForkedError,
         KafkaError,
         KrustError,
+        ProducerFencedError,
         ServerError,
+        TransactionError,
         UnreachableError,
     )
     from krust.frames import Scan, append, scan
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AbortableTransactionError",
     "Admin",
     "Assignor",
     "AsyncAdmin",
@@ -49,17 +55,21 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "Consumer",
+    "FatalTransactionError",
     "ForkedError",
+    "GroupMetadata",
     "GroupSpec",
     "KafkaError",
     "KrustError",
     "Producer",
+    "ProducerFencedError",
     "Record",
     "ReplicaSelector",
     "RetentionPolicy",
     "Scan",
     "ServerError",
     "TopicPartition",
+    "TransactionError",
     "UnreachableError",
     "__version__",
     "append",
@@ -68,6 +78,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "AbortableTransactionError": "krust.errors",
     "Admin": "krust.clients.admin",
     "Assignor": "krust.coordinator.assignors.assignor",
     "AsyncAdmin": "krust.clients.aio",
@@ -77,17 +88,21 @@ _HOME = {
     "Cluster": "krust.cluster",
     "ConfigError": "krust.errors",
     "Consumer": "krust.clients.consumer",
+    "FatalTransactionError": "krust.errors",
     "ForkedError": "krust.errors",
+    "GroupMetadata": "krust.clients.coordinator_client",
     "GroupSpec": "krust.coordinator.assignors.assignor",
     "KafkaError": "krust.errors",
     "KrustError": "krust.errors",
     "Producer": "krust.clients.producer",
+    "ProducerFencedError": "krust.errors",
     "Record": "krust._krust",
     "ReplicaSelector": "krust.replica_selectors.selector",
     "RetentionPolicy": "krust.retention.policy",
     "Scan": "krust.frames",
     "ServerError": "krust.errors",
     "TopicPartition": "krust.coordinator.consumer_protocol",
+    "TransactionError": "krust.errors",
     "UnreachableError": "krust.errors",
     "append": "krust.frames",
     "scan": "krust.frames",

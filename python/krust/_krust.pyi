@@ -306,7 +306,8 @@ class Producer:
 
     options  those of Client, and acks, batch.size, buffer.memory, compression.type,
              compression.level, delivery.timeout.ms, enable.idempotence, linger.ms,
-             max.request.size, allow.auto.create.topics
+             max.request.size, allow.auto.create.topics, transactional.id,
+             transaction.timeout.ms
     """
 
     def __new__(cls, bootstrap: str, options: dict[str, object] | None = None) -> Producer: ...
@@ -351,6 +352,15 @@ class Producer:
 
     def flush(self) -> None:
         """Send all, and wait until each batch is acknowledged or has failed."""
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction; claims the `transactional.id` first, if that is not done."""
+
+    def commit_transaction(self) -> None:
+        """Send all, and commit."""
+
+    def abort_transaction(self) -> None:
+        """Drop what is not sent, and abort."""
 
     def delivered(self) -> list[tuple[str, int, int, int, KrustError | None]]:
         """(topic, partition, base offset, records, error) of each batch since the last call."""
@@ -427,6 +437,32 @@ class Sender:
 
         Only records without `on_delivery` count.
         """
+
+    def init_transactions(self) -> None:
+        """Claim the `transactional.id`: fence and end what an earlier producer left open.
+
+        `begin_transaction` does it too. Does nothing if it is done.
+        """
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction."""
+
+    def add_offsets(
+        self,
+        group: tuple[str, int, str, str | None],
+        offsets: Sequence[tuple[str, int, int]],
+    ) -> None:
+        """Commit offsets of a group when the transaction commits.
+
+        group    group id, generation, member id, instance id
+        offsets  topic, partition, offset of the next record to read
+        """
+
+    def end_transaction(self, commit: bool, timeout_ms: int) -> None:
+        """Commit or abort; calls no callback. The records may take `timeout_ms`."""
+
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, or its end is unfinished."""
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""

@@ -6,6 +6,10 @@
     │   └── ForkedError        a broker or client used in a child of the process that made it
     ├── UnreachableError       no broker answers, or not in time (retriable)             exit 4
     └── KafkaError             a broker refused: `code` and `name` are Kafka's           exit 1, 5-7
+        └── TransactionError               a transaction cannot be committed
+            ├── AbortableTransactionError  abort it; its work can be done again
+            └── FatalTransactionError      this producer cannot have transactions any more
+                └── ProducerFencedError    another producer has its transactional.id
 
 Every error has `.code` (Kafka's number, or None), `.retriable`, `.hint` (a line with what to do, or
 None) and `.exit`. `str(error)` is one line: what happened, and why. For several invalid settings it
@@ -241,3 +245,27 @@ class KafkaError(KrustError):
         self.code = code
         self.name = name
         self.retriable = retriable
+
+
+class TransactionError(KafkaError):
+    """A transaction cannot be committed. `code` is that of the reason."""
+
+
+class AbortableTransactionError(TransactionError):
+    """The transaction has to be aborted. Its work can be done again in a new transaction.
+
+    Examples: a record was not delivered in time, or the group has rebalanced before the commit of
+    its offsets.
+    """
+
+
+class FatalTransactionError(TransactionError):
+    """The producer cannot have transactions any more. Close it, and make a new one."""
+
+
+class ProducerFencedError(FatalTransactionError):
+    """The producer lost its `transactional.id`.
+
+    Another producer uses it, or the coordinator aborted a transaction that took longer than
+    `transaction.timeout.ms`. Nothing that this producer sends takes effect.
+    """

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from krust.clients.admin import Admin
 from krust.clients.consumer import COLUMNS, Consumer
 from krust.clients.producer import Producer
-from krust.errors import ConfigError
+from krust.clients.transactions import group_offsets
+from krust.errors import ConfigError, KrustError, TransactionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
     from krust._krust import ArrowBatch, Delivered, Record, _Headers
     from krust.clients.admin import Group
     from krust.clients.consumer import Listener, TopicPartitionLike
+    from krust.clients.coordinator_client import GroupMetadata
     from krust.clients.keywords import CommonSettings, ConsumerSettings, ProducerSettings
     from krust.coordinator.consumer_protocol import TopicPartition
-    from krust.errors import KrustError
 
     Returned = TypeVar("Returned")
     AsyncListener = Callable[["AsyncConsumer", list[TopicPartition]], Awaitable[object]]
@@ -108,9 +110,70 @@ class AsyncProducer:
             await self._news.wait()
             self._news.clear()
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """As `Producer.transaction`: `async with producer.transaction(): ...`."""
+        await self.begin_transaction()
+        try:
+            yield self
+        except BaseException as error:
+            await self._abort_because_of(error)
+            raise
+        try:
+            await self.commit_transaction()
+        except TransactionError as error:
+            await self._abort_because_of(error)
+            raise
+
+    async def init_transactions(self) -> None:
+        """As `Producer.init_transactions`."""
+        await self._call(self._core.init_transactions)
+
+    async def begin_transaction(self) -> None:
+        """As `Producer.begin_transaction`."""
+        await self._call(self._core.begin_transaction)
+
+    async def send_offsets(
+        self,
+        offsets: AsyncConsumer | Consumer | Mapping[TopicPartitionLike, int],
+        group: GroupMetadata | str | None = None,
+    ) -> None:
+        """As `Producer.send_offsets`."""
+        known = offsets.core if isinstance(offsets, AsyncConsumer) else offsets
+        member, positions = group_offsets(known, group)
+        await self._call(lambda: self._core.add_offsets(member, positions))
+
+    async def commit_transaction(self) -> None:
+        """As `Producer.commit_transaction`."""
+        await self._call(lambda: self._core.end_transaction(True, 2 * self._core.delivery_ms))
+
+    async def abort_transaction(self) -> None:
+        """As `Producer.abort_transaction`."""
+        await self._call(lambda: self._core.end_transaction(False, 2 * self._core.delivery_ms))
+
+    async def _call(self, call: Callable[[], None]) -> None:
+        """Make a call on the transaction in a thread. If it is cancelled, it ends first."""
+        self._attach()
+        job = asyncio.ensure_future(asyncio.to_thread(call))
+        try:
+            await asyncio.shield(job)
+        except asyncio.CancelledError:
+            await asyncio.wait([job])
+            raise
+
+    async def _abort_because_of(self, error: BaseException) -> None:
+        if not self._core.in_transaction():
+            return
+        try:
+            await self.abort_transaction()
+        except KrustError as failed:
+            error.add_note(f"the abort failed too: {failed}")
+
     async def close(self) -> None:
-        """`flush`, then end. Idempotent."""
+        """`flush`, then end. Idempotent. A transaction that is open is aborted."""
         if self._core.open:
+            if self._core.in_transaction():
+                await self.abort_transaction()
             await self.flush()
         if self._loop is not None:
             self._loop.remove_reader(self._core.fileno())
@@ -213,6 +276,10 @@ class AsyncConsumer:
     async def commit(self, offsets: Mapping[TopicPartitionLike, int] | None = None) -> None:
         """As `Consumer.commit`."""
         await self._run(lambda: self.core.commit(offsets))
+
+    def group_metadata(self) -> GroupMetadata:
+        """As `Consumer.group_metadata`, without waiting."""
+        return self.core.group_metadata()
 
     async def committed(
         self, partitions: Iterable[TopicPartitionLike]

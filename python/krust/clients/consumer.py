@@ -11,7 +11,7 @@ Positions: the position of a partition is the offset after the last record that 
 Automatic commits happen in `poll`, for records of earlier calls, and in `close`. So a record counts
 as handled when the caller asks for the next one.
 Groups: the classic protocol, or with `group.protocol=consumer` KIP-848, where the broker assigns.
-Not done: transactions.
+Transactions: `isolation.level=read_committed` returns no aborted or open ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ from krust import _krust
 from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
-from krust.clients.coordinator_client import CoordinatorClient, MemberIdentity, refused
+from krust.clients.coordinator_client import (
+    CoordinatorClient,
+    GroupMetadata,
+    MemberIdentity,
+    refused,
+)
 from krust.clients.keywords import ConsumerSettings, keys
 from krust.clients.membership import Membership, partition_counts
 from krust.clients.membership_config import API_MS, coordinator_client, membership_config
@@ -237,6 +242,15 @@ class Consumer(Closing):
                 stale = error.code == STALE_EPOCH
                 if member is None or not stale or not member.wait_for_new_epoch(identity):
                     raise
+
+    def group_metadata(self) -> GroupMetadata:
+        """The member of the group, for `Producer.send_offsets`. ConfigError: there is no group."""
+        self._usable()
+        group_id = self._given.get("group.id")
+        if not group_id:
+            raise ConfigError("this consumer has no group", hint='give group_id="..."')
+        identity = MemberIdentity() if self._member is None else self._member.identity
+        return GroupMetadata(str(group_id), *identity)
 
     def committed(self, partitions: Iterable[TopicPartitionLike]) -> dict[TopicPartition, int]:
         """The group's committed offsets. Partitions without a commit are left out."""

@@ -33,6 +33,19 @@ class MemberIdentity(NamedTuple):
     instance_id: str | None = None
 
 
+class GroupMetadata(NamedTuple):
+    """The member of a group that read the records of a transaction.
+
+    The group coordinator refuses offsets of a member that has lost its partitions (KIP-447). With
+    the group id alone there is no such check.
+    """
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
 class CommittedOffset(NamedTuple):
     """A committed offset (of the next record to read) and its metadata."""
 

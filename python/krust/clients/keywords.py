@@ -43,6 +43,8 @@ class ProducerSettings(CommonSettings, total=False):
     max_block_ms: int
     max_request_size: int
     metadata_max_age_ms: int
+    transaction_timeout_ms: int
+    transactional_id: str | None
 
 
 class FetchSettings(CommonSettings, total=False):

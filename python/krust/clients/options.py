@@ -34,9 +34,6 @@ ALIASES = {
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
 """The names of these settings in librdkafka and in the clients of 2013."""
-_NO_TRANSACTIONS = "this client has no transactions yet: leave it out"
-_ABSENT = {"transactional.id": _NO_TRANSACTIONS, "transaction.timeout.ms": _NO_TRANSACTIONS}
-"""Settings of Kafka's clients that this client does not have, and what to do about each."""
 
 
 def read(
@@ -58,7 +55,7 @@ def read(
     for name, value in given.items():
         key = ALIASES.get(name, name)
         if key not in supported and key != _TELLER:
-            hint = _ABSENT.get(key) or _near(name, supported)
+            hint = _near(name, supported)
             raise ConfigError(f"this client has no setting {name!r}", hint=hint)
         if key == "security.protocol" and str(value or "PLAINTEXT").upper() != "PLAINTEXT":
             hint = "krust's clients have no TLS and no SASL yet: use a PLAINTEXT listener"

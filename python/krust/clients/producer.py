@@ -8,8 +8,9 @@ Threads: any thread may produce. Delivery callbacks run on a thread that calls `
 `close`, or a `produce` that has to wait, and never at another time. Promised: the records of a
 partition arrive in the order of the calls, once each (idempotence is on unless
 `enable.idempotence=false`). `with`, `close` and the end of the interpreter send the remaining
-records. The error of a record is reported by its delivery, or by the next `flush`. Not promised:
-transactions; that a record whose delivery timed out was not written.
+records. The error of a record is reported by its delivery, or by the next `flush`. Transactions:
+see `krust.clients.transactions`. Not promised: that a record whose delivery timed out was not
+written.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from krust import _krust
 from krust.clients import options
+from krust.clients.transactions import TransactionalSender
 from krust.errors import KrustError, UnreachableError
 from krust.quantities import counted
 
@@ -84,16 +85,15 @@ def _wait(descriptor: int, seconds: float) -> None:
     poll.poll(seconds * 1000)
 
 
-class Producer(_krust.Sender):
+class Producer(TransactionalSender):
     """Writes records.
 
     config, more  settings (`ProducerSettings` lists them): acks, linger.ms, batch.size,
                   compression.type, delivery.timeout.ms, enable.idempotence, buffer.memory,
-                  max.block.ms ...
+                  max.block.ms, transactional.id, transaction.timeout.ms ...
     raises        ConfigError: a setting that does not exist or cannot be
     """
 
-    _delivery_ms: int
     _pid: int
     open: bool = False
     """whether it accepts records"""
@@ -109,7 +109,7 @@ class Producer(_krust.Sender):
         delivery_ms = options.number(given, "delivery.timeout.ms", DELIVERY_MS)
         given.setdefault("max.block.ms", min(BLOCK_MS, delivery_ms))
         made = super().__new__(cls, bootstrap, options.core(given, options.PRODUCER))
-        made._delivery_ms = delivery_ms
+        made.delivery_ms = delivery_ms
         made._pid, made.open = os.getpid(), True
         _living.add(made)
         return made
@@ -147,7 +147,7 @@ class Producer(_krust.Sender):
 
         raises  KafkaError, UnreachableError: records without `on_delivery` were not written
         """
-        left = self.drain(2 * self._delivery_ms if timeout_ms is None else int(timeout_ms))
+        left = self.drain(2 * self.delivery_ms if timeout_ms is None else int(timeout_ms))
         lost = self.take_failures()
         if lost is not None:
             error, count = lost
@@ -158,11 +158,16 @@ class Producer(_krust.Sender):
         return left
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """`flush`, then end. Idempotent. UnreachableError: not all was sent in `timeout_ms`."""
+        """`flush`, then end. Idempotent. UnreachableError: not all was sent in `timeout_ms`.
+
+        A transaction that is open is aborted.
+        """
         if not self.open:
             return
         left = None
         try:
+            if self.in_transaction():
+                self.abort_transaction()
             left = self.flush(timeout_ms)
         finally:
             self.open = False

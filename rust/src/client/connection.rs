@@ -28,6 +28,8 @@ const API_VERSIONS: i16 = 18;
 const LIST_OFFSETS: i16 = 2;
 /// The error of a version that the broker does not know.
 const UNSUPPORTED_VERSION: i16 = 35;
+/// The feature that says how transactions work.
+const TRANSACTION_VERSION: &str = "transaction.version";
 /// The APIs of a broker without ApiVersions, each at version 0: Produce, Fetch, ListOffsets,
 /// Metadata, and the group's of 0.9.
 const BEFORE_API_VERSIONS: [i16; 12] = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -97,6 +99,7 @@ pub struct BrokerConnection {
     socket: Socket,
     client_id: String,
     versions: BrokerApiVersions,
+    transaction_version: i16,
     next_correlation_id: i32,
     in_flight: VecDeque<InFlightRequest>,
 }
@@ -136,6 +139,7 @@ impl BrokerConnection {
             socket: Socket::connect(address, options, wait)?,
             client_id: options.client_id.clone(),
             versions: BrokerApiVersions::default(),
+            transaction_version: 0,
             next_correlation_id: 1,
             in_flight: VecDeque::new(),
         })
@@ -144,6 +148,11 @@ impl BrokerConnection {
     /// The APIs and versions that the broker serves.
     pub fn versions(&self) -> &BrokerApiVersions {
         &self.versions
+    }
+
+    /// The cluster's finalized feature `transaction.version`; 0: it has none.
+    pub fn transaction_version(&self) -> i16 {
+        self.transaction_version
     }
 
     /// The address as the caller gave it.
@@ -271,6 +280,9 @@ impl BrokerConnection {
                     return Err(Error::refused(response.error_code, "ApiVersions"));
                 }
                 self.versions = BrokerApiVersions { ranges };
+                let mut features = response.finalized_features.iter();
+                let feature = features.find(|feature| feature.name == TRANSACTION_VERSION);
+                self.transaction_version = feature.map_or(0, |found| found.max_version_level);
                 return Ok(());
             }
             let named = BrokerApiVersions { ranges }.pick(API_VERSIONS, newest);

@@ -57,6 +57,16 @@ pub enum Error {
         /// The peer.
         address: String,
     },
+    /// A transaction cannot go on.
+    Transaction {
+        /// Its transactional id.
+        id: String,
+        /// Whether the producer cannot have transactions any more. Otherwise the transaction has
+        /// to be aborted, and the next one may succeed.
+        is_fatal: bool,
+        /// Why.
+        cause: Box<Error>,
+    },
     /// The caller's [`Interrupt`](super::Interrupt) asked to stop.
     Interrupted,
 }
@@ -77,6 +87,7 @@ impl Error {
             Self::Protocol { .. } => 2,
             Self::Unsupported { .. } => 35,
             Self::Invalid(_) => 42,
+            Self::Transaction { cause, .. } => cause.code(),
             Self::Interrupted => -1,
         }
     }
@@ -123,6 +134,19 @@ impl fmt::Display for Error {
             }
             Self::Unsupported { api, address } => {
                 write!(f, "{address} serves no version of {api} that this client knows")
+            }
+            Self::Transaction { id, is_fatal: true, cause } if matches!(cause.code(), 47 | 90) => {
+                write!(
+                    f,
+                    "this producer lost the transactional.id {id:?}: another producer uses it, or \
+                     a transaction took longer than transaction.timeout.ms ({cause})"
+                )
+            }
+            Self::Transaction { id, is_fatal: true, cause } => {
+                write!(f, "the producer {id:?} cannot have transactions any more: {cause}")
+            }
+            Self::Transaction { id, cause, .. } => {
+                write!(f, "the transaction of {id:?} cannot be committed: {cause}")
             }
             Self::Interrupted => f.write_str("interrupted"),
         }

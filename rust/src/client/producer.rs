@@ -11,11 +11,15 @@
 //! Memory: [`Producer::send`] waits while more than `buffer_bytes` are not acknowledged.
 //! Threads: one at a time. The producer has no thread and sends only during calls. A
 //! [`Sender`](super::sender::Sender) has a thread that makes these calls.
-//! Not promised: transactions. A batch that is reported as failed may have been written.
+//! With a `transactional.id` every record belongs to a transaction (see `transaction`).
+//! Not promised: a batch that is reported as failed may have been written.
 
 mod accumulate;
 mod batches;
+mod coordinator;
+mod enlisting;
 mod identity;
+mod transaction;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,6 +27,9 @@ use std::time::Instant;
 
 pub use batches::{AccumulatedBatch, DeliveryReport, ProducerConfig};
 use batches::{PartitionBatches, ProducerBatch};
+use coordinator::{CONCURRENT_BACKOFF, CONCURRENT_TRANSACTIONS};
+pub use enlisting::GroupOffsets;
+use transaction::TransactionManager;
 
 use super::cluster::{Cluster, Target};
 use super::connection::{ApiRequest, ApiResponse, newest};
@@ -65,6 +72,7 @@ pub struct Producer {
     in_flight_requests: HashMap<i32, VecDeque<ProduceInFlight>>,
     sticky: StickyPartitioner,
     identity: Option<(i64, i16)>,
+    transaction: Option<TransactionManager>,
     held_bytes: usize,
     delivery_reports: Vec<DeliveryReport>,
     retry_at: Option<Instant>,
@@ -76,6 +84,12 @@ impl Producer {
         if config.idempotent && config.acks != -1 {
             return Err(Error::Invalid("an idempotent producer needs acks=all".to_owned()));
         }
+        if config.transactional_id.is_some() && !config.idempotent {
+            let text = "a producer with a transactional.id is idempotent: it needs acks=all and \
+                        enable.idempotence=true";
+            return Err(Error::Invalid(text.to_owned()));
+        }
+        let transaction = TransactionManager::of(cluster.options(), &config);
         let seed = u64::from(std::process::id()) ^ Instant::now().elapsed().subsec_nanos() as u64;
         Ok(Self {
             cluster,
@@ -84,6 +98,7 @@ impl Producer {
             in_flight_requests: HashMap::new(),
             sticky: StickyPartitioner::new(seed),
             identity: None,
+            transaction,
             held_bytes: 0,
             delivery_reports: Vec::new(),
             retry_at: None,
@@ -97,6 +112,9 @@ impl Producer {
         partition: Option<i32>,
         entry: &NewRecord<'_>,
     ) -> Result<()> {
+        if let Some(error) = self.refusal() {
+            return Err(error);
+        }
         let wait = self.cluster.options().wait(self.config.delivery_timeout);
         let mut known = self.cluster.topic(topic, self.config.create_topics, &wait)?;
         if partition.is_some_and(|partition| known.partition(partition).is_none()) {
@@ -230,6 +248,9 @@ impl Producer {
             }
             self.retry_at = None;
         }
+        if !self.add_partitions(wait)? {
+            return Ok(());
+        }
         loop {
             let by_node = match self.ready_partitions(wait) {
                 Ok(by_node) => by_node,
@@ -298,6 +319,9 @@ impl Producer {
         }
         let timeout = self.cluster.options().request_timeout;
         let request = ProduceInFlight { batches, ids, wait: self.cluster.options().wait(timeout) };
+        if let Some(transaction) = &mut self.transaction {
+            transaction.started = true;
+        }
         match self.write_request(node, &request, wait) {
             Ok(()) if self.config.acks == 0 => {
                 for (key, batch) in request.batches {
@@ -322,7 +346,9 @@ impl Producer {
         let ids = &request.ids;
         let connection = self.cluster.connection(Target::Broker(node), wait)?;
         let by_name = ids.values().any(|id| *id == TopicId::ZERO);
-        let version = connection.version(PRODUCE, if by_name { 12 } else { newest(PRODUCE) })?;
+        let transaction = self.transaction.as_ref();
+        let last = transaction.map_or_else(|| newest(PRODUCE), TransactionManager::produce_version);
+        let version = connection.version(PRODUCE, if by_name { last.min(12) } else { last })?;
         let mut old = Vec::new();
         if version < 3 {
             for (_, batch) in &request.batches {
@@ -344,7 +370,7 @@ impl Producer {
             partition_data,
         });
         let request = ProduceRequest {
-            transactional_id: None,
+            transactional_id: transaction.map(|transaction| transaction.id.as_str()),
             acks: self.config.acks,
             timeout_ms: i32::try_from(request.wait.left().as_millis()).unwrap_or(i32::MAX),
             topic_data: topic_data.collect(),
@@ -434,18 +460,26 @@ impl Producer {
         let Some(partition_batches) = self.accumulator.get_mut(key) else { return };
         partition_batches.in_flight = partition_batches.in_flight.saturating_sub(1);
         partition_batches.first_acknowledged |= self.config.idempotent && outcome.is_ok();
+        let may_retry = self.transaction.as_ref().is_none_or(TransactionManager::may_retry);
         let again = match &outcome {
             Ok(_) | Err(Error::Refused { code: DUPLICATE_SEQUENCE, .. }) => false,
             // An earlier batch was refused; this one only reached the broker before the retry.
             Err(Error::Refused { code: OUT_OF_ORDER_SEQUENCE, .. }) => partition_batches.muted,
+            // The previous transaction is still being ended.
+            Err(Error::Refused { code: CONCURRENT_TRANSACTIONS, .. }) => true,
             Err(error) => error.retriable() || *error == Error::Interrupted,
         };
-        if again {
+        if again && may_retry {
             let at = partition_batches.queue.partition_point(|other| is_before(other, &batch));
             partition_batches.queue.insert(at, batch);
             partition_batches.muted = true;
-            self.cluster.forget(&key.0);
-            self.retry_at = Some(Instant::now() + self.cluster.options().retry_backoff);
+            let mut backoff = self.cluster.options().retry_backoff;
+            if outcome.is_err_and(|error| error.code() == CONCURRENT_TRANSACTIONS) {
+                backoff = backoff.min(CONCURRENT_BACKOFF);
+            } else {
+                self.cluster.forget(&key.0);
+            }
+            self.retry_at = Some(Instant::now() + backoff);
         } else {
             let error = outcome.as_ref().err().filter(|error| error.code() != DUPLICATE_SEQUENCE);
             let error = error.cloned().map(|error| with_batch_size(error, &batch));
@@ -486,6 +520,10 @@ impl Producer {
     /// batches get a new producer id.
     fn abandon_sequences(&mut self, key: &PartitionKey, error: &Error) {
         if !self.config.idempotent {
+            return;
+        }
+        if self.transaction.is_some() {
+            self.fail_transaction(error);
             return;
         }
         self.identity = None;

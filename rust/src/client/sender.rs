@@ -18,6 +18,7 @@
 //! Not promised: that open batches are sent if a Sender is dropped without [`Sender::flush`].
 
 mod open_batches;
+mod transactions;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -36,7 +37,9 @@ use super::options::{ClientOptions, Interrupt, Wait};
 use super::partitioner::{StickyPartitioner, by_key};
 use super::producer::{AccumulatedBatch, DeliveryReport, Producer, ProducerConfig};
 use crate::record::batch::{BatchBuilder, NewRecord};
+pub use open_batches::MetadataTimes;
 use open_batches::{OpenBatch, TopicLookup, TopicState};
+use transactions::TransactionCalls;
 
 /// How long the thread waits for the metadata of one topic before it serves the others.
 const TOPIC_LOOKUP: Duration = Duration::from_millis(500);
@@ -84,6 +87,7 @@ struct SenderState {
     flushing: bool,
     asleep: Option<Option<Instant>>,
     ending: bool,
+    transaction: TransactionCalls,
     /// The thread panicked: no batch is delivered any more.
     failed: bool,
     /// Wakes the thread; `None` after it has ended.
@@ -99,22 +103,6 @@ struct SenderShared {
     times: MetadataTimes,
     /// Ends every wait of the thread.
     abort: AtomicBool,
-}
-
-/// How long to wait for a topic's metadata, and how long to keep it.
-#[derive(Clone, Copy, Debug)]
-pub struct MetadataTimes {
-    /// How long looking up a new topic may take (`max.block.ms`).
-    pub max_block: Duration,
-    /// The age at which a topic is looked up again (`metadata.max.age.ms`).
-    pub metadata_max_age: Duration,
-}
-
-impl Default for MetadataTimes {
-    fn default() -> Self {
-        let (max_block, metadata_max_age) = (Duration::from_secs(60), Duration::from_secs(300));
-        Self { max_block, metadata_max_age }
-    }
 }
 
 /// Ends the waits of the thread when the Sender is closed or dropped.
@@ -133,6 +121,8 @@ pub struct Sender {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The thread writes to the other end when there are reports; `None` after `close`.
     news: Mutex<Option<UnixStream>>,
+    /// Held by the caller of a call on the transaction.
+    transaction_caller: Mutex<()>,
     pid: u32,
 }
 
@@ -160,6 +150,7 @@ impl Sender {
             flushing: false,
             asleep: None,
             ending: false,
+            transaction: TransactionCalls::of(&config),
             failed: false,
             wake: Some(wake),
         };
@@ -185,7 +176,8 @@ impl Sender {
             })
             .map_err(|error| Error::Invalid(format!("no thread can be started: {error}")))?;
         let (thread, news) = (Mutex::new(Some(thread)), Mutex::new(Some(read_news)));
-        Ok(Self { shared, options, thread, news, pid: std::process::id() })
+        let (transaction_caller, pid) = (Mutex::new(()), std::process::id());
+        Ok(Self { shared, options, thread, news, transaction_caller, pid })
     }
 
     /// Appends a record if that is possible without waiting. Without a partition, the key decides.
@@ -253,7 +245,7 @@ impl Sender {
         loop {
             let waits = state.topics.get(topic).is_some_and(TopicState::blocks_callers)
                 || state.held_bytes >= self.shared.buffer_bytes;
-            if !waits || state.ending {
+            if !waits || state.ending || state.transaction.refusal.is_some() {
                 return Ok(());
             }
             self.pause(&mut state, &wait)?;
@@ -374,6 +366,9 @@ impl SenderShared {
         if state.ending {
             return Err(closed());
         }
+        if let Some(refusal) = &state.transaction.refusal {
+            return Err(refusal.clone());
+        }
         let full = state.held_bytes >= self.buffer_bytes;
         match state.topics.get_key_value(topic) {
             Some((name, TopicState::Known(_))) if !full => return Ok(Some(Arc::clone(name))),
@@ -442,6 +437,7 @@ impl SenderThread {
             {
                 self.producer.fail(&error);
             }
+            self.make_transaction_call();
             let delivery_reports = self.producer.take_delivery_reports();
             let until = self.publish(delivery_reports, spare);
             if let Some(until) = until {
@@ -503,6 +499,7 @@ impl SenderThread {
         let state = &mut *guard;
         let room = SPARE_BUILDERS.saturating_sub(state.spare.len());
         state.spare.extend(spare.into_iter().take(room));
+        state.transaction.refusal = self.producer.refusal();
         let news = !delivery_reports.is_empty();
         for one in delivery_reports {
             let Some(pending) = state.pending.remove(&one.ticket) else { continue };
@@ -517,7 +514,10 @@ impl SenderThread {
         let lookups = state.topics.values().filter_map(|known| Some(known.lookup()?.at));
         let due = state.open.front().map(|(_, _, _, due)| *due);
         let until = lookups.chain(due).min();
-        let more = state.ending || state.flushing || !state.closed.is_empty();
+        let more = state.ending
+            || state.flushing
+            || !state.closed.is_empty()
+            || state.transaction.is_requested();
         state.asleep = if more { None } else { Some(until) };
         drop(guard);
         if news {

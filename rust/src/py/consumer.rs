@@ -54,8 +54,13 @@ fn position_rows(positions: NextPositions) -> Vec<PositionRow> {
 }
 
 impl ConsumerState {
-    /// The next chunk, opened. If there is none, it is fetched within `time`.
-    fn next(&mut self, time: Option<Duration>) -> client::Result<Option<Chunk>> {
+    /// The next chunk, opened. If there is none, it is fetched within `time`. `positions` gets the
+    /// ends of chunks that have no record to return: markers, and records of aborted transactions.
+    fn next(
+        &mut self,
+        time: Option<Duration>,
+        positions: &mut NextPositions,
+    ) -> client::Result<Option<Chunk>> {
         if let Some(error) = self.deferred_error.take() {
             return Err(error);
         }
@@ -68,6 +73,7 @@ impl ConsumerState {
             if chunk.open()? {
                 return Ok(Some(chunk));
             }
+            set_position(positions, &chunk);
         }
         Ok(None)
     }
@@ -108,7 +114,7 @@ impl ConsumerState {
         positions: &mut NextPositions,
         time: Option<Duration>,
     ) -> client::Result<bool> {
-        let Some(mut chunk) = self.next(time)? else { return Ok(false) };
+        let Some(mut chunk) = self.next(time, positions)? else { return Ok(false) };
         let taken = builder.take(&mut chunk);
         set_position(positions, &chunk);
         if !taken? {
@@ -342,7 +348,8 @@ impl PyConsumer {
         let mut time = Some(Duration::from_millis(timeout_ms));
         let mut next = NextPositions::new();
         while list.len() < limit {
-            let Some(mut chunk) = self.guarded.run(py, |state| state.next(time))? else { break };
+            let chunk = self.guarded.run(py, |state| state.next(time, &mut next))?;
+            let Some(mut chunk) = chunk else { break };
             time = None;
             append_records(&list, &mut chunk, limit)?;
             set_position(&mut next, &chunk);

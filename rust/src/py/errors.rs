@@ -22,6 +22,9 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
         Error::Invalid(_) => "ConfigError",
         Error::Connect { .. } | Error::Closed { .. } | Error::Timeout { .. } => "UnreachableError",
+        Error::Transaction { is_fatal: false, .. } => "AbortableTransactionError",
+        Error::Transaction { .. } if matches!(error.code(), 47 | 90) => "ProducerFencedError",
+        Error::Transaction { .. } => "FatalTransactionError",
         _ => "KafkaError",
     };
     let hint = match error {
@@ -36,12 +39,22 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
         Error::Refused { code: 10, .. } => {
             Some("krust topic alter TOPIC -c max.message.bytes=N raises the limit")
         }
+        Error::Transaction { is_fatal: false, .. } => {
+            Some("abort the transaction, then do its work again in a new one")
+        }
+        Error::Transaction { .. } if matches!(error.code(), 47 | 90) => Some(
+            "close this producer; one process at a time may use a transactional.id, so check that \
+             no other one does before you make a new producer",
+        ),
+        Error::Transaction { .. } => {
+            Some("close this producer; the coordinator aborts the transaction that is open")
+        }
         _ => None,
     };
     let raise = || -> PyResult<PyErr> {
         let details = PyDict::new(py);
         details.set_item("hint", hint)?;
-        if class == "KafkaError" {
+        if !matches!(class, "ConfigError" | "UnreachableError") {
             details.set_item("code", error.code())?;
             details.set_item("name", ErrorCode::from(error.code()).name())?;
             details.set_item("retriable", error.retriable())?;

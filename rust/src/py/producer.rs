@@ -181,6 +181,18 @@ impl PyProducer {
         self.guarded.run(py, Core::flush)
     }
 
+    fn begin_transaction(&self, py: Python<'_>) -> PyResult<()> {
+        self.guarded.run(py, |core| core.begin_transaction(&core.transaction_wait()))
+    }
+
+    fn commit_transaction(&self, py: Python<'_>) -> PyResult<()> {
+        self.guarded.run(py, |core| core.commit_transaction(&core.transaction_wait()))
+    }
+
+    fn abort_transaction(&self, py: Python<'_>) -> PyResult<()> {
+        self.guarded.run(py, |core| core.abort_transaction(&core.transaction_wait()))
+    }
+
     fn delivered<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let delivered = self.guarded.run(py, |core| Ok(core.take_delivery_reports()))?;
         let list = PyList::empty(py);
@@ -220,6 +232,10 @@ pub(super) fn config(properties: &mut ClientProperties<'_>) -> client::Result<Pr
             .unwrap_or(default.delivery_timeout)
             .max(Duration::from_millis(1)),
         idempotent: properties.boolean("enable.idempotence")?.unwrap_or(default.idempotent),
+        transactional_id: properties.take("transactional.id")?,
+        transaction_timeout: properties
+            .duration("transaction.timeout.ms")?
+            .unwrap_or(default.transaction_timeout),
         create_topics: properties.boolean("allow.auto.create.topics")?.unwrap_or(true),
     })
 }

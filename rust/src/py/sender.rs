@@ -18,7 +18,7 @@ use super::arrow;
 use super::client::{ClientProperties, cluster_options, forked_error};
 use super::errors::{Signals, of_client};
 use super::producer::config;
-use crate::client::producer::DeliveryReport;
+use crate::client::producer::{DeliveryReport, GroupOffsets};
 use crate::client::sender::{AppendResult, MetadataTimes, Sender as Core};
 use crate::client::{self, Error};
 use crate::clock::{Clock, SystemClock};
@@ -69,6 +69,9 @@ pub(super) struct PySender {
     forks: u32,
 }
 
+/// Group, generation, member id and instance id of the member whose offsets are committed.
+type GroupMetadata = (String, i32, String, Option<String>);
+
 /// One record's arguments.
 struct OutgoingRecord<'a, 'py> {
     topic: &'a str,
@@ -83,6 +86,16 @@ struct OutgoingRecord<'a, 'py> {
 impl PySender {
     fn check_fork(&self, py: Python<'_>) -> PyResult<()> {
         if FORKS.load(Ordering::Relaxed) == self.forks { Ok(()) } else { Err(forked_error(py)) }
+    }
+
+    /// Runs a call that waits, detached.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Core) -> client::Result<T> + Send,
+    ) -> PyResult<T> {
+        self.check_fork(py)?;
+        py.detach(|| call(&self.core)).map_err(|error| self.signals.exception(py, &error))
     }
 
     fn try_append(&self, py: Python<'_>, record: &OutgoingRecord<'_, '_>) -> PyResult<bool> {
@@ -277,6 +290,33 @@ impl PySender {
             .map_err(|error| self.signals.exception(py, &error))?;
         self.serve(py)?;
         Ok(left)
+    }
+
+    fn init_transactions(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, Core::init_transactions)
+    }
+
+    fn begin_transaction(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, Core::begin_transaction)
+    }
+
+    fn add_offsets(
+        &self,
+        py: Python<'_>,
+        group: GroupMetadata,
+        offsets: Vec<(String, i32, i64)>,
+    ) -> PyResult<()> {
+        let (group_id, generation, member_id, instance_id) = group;
+        let group = GroupOffsets { group_id, generation, member_id, instance_id, offsets };
+        self.run(py, |core| core.send_offsets(group))
+    }
+
+    fn end_transaction(&self, py: Python<'_>, commit: bool, timeout_ms: u64) -> PyResult<()> {
+        self.run(py, |core| core.end_transaction(commit, Duration::from_millis(timeout_ms)))
+    }
+
+    fn in_transaction(&self) -> bool {
+        self.core.in_transaction()
     }
 
     fn take_failures(&self, py: Python<'_>) -> Option<(PyErr, usize)> {

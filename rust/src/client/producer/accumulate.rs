@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Producer;
 use super::batches::{AccumulatedBatch, DeliveryReport, ProducerBatch};
 use crate::client::metadata::PartitionKey;
+use crate::client::options::Wait;
 use crate::client::{Error, Result};
 use crate::record::batch::{BatchBuilder, BatchFields};
 
@@ -56,6 +57,7 @@ impl Producer {
             producer_id: identity.0,
             producer_epoch: identity.1,
             base_sequence,
+            transactional: self.transaction.is_some(),
             ..BatchFields::default()
         };
         let bytes = builder.to_bytes(&fields);
@@ -84,6 +86,11 @@ impl Producer {
         Ok(i32::try_from(known.partitions.len()).unwrap_or(i32::MAX))
     }
 
+    /// A wait that ends `time` from now, or when the producer is interrupted.
+    pub fn wait(&self, time: Duration) -> Wait {
+        self.cluster.options().wait(time)
+    }
+
     /// Reports every queued batch as failed.
     pub fn fail(&mut self, error: &Error) {
         let keys: Vec<_> = self.accumulator.keys().cloned().collect();
@@ -102,6 +109,7 @@ impl Producer {
     /// Sleeps until a response comes, `wake` is readable, `until` has passed or a batch may expire.
     pub fn sleep(&self, wake: BorrowedFd<'_>, until: Option<Instant>) {
         let now = Instant::now();
+        let until = [until, self.retry_at].into_iter().flatten().min();
         let mut time = until.map(|at| at.saturating_duration_since(now));
         if self.held_bytes > 0 {
             time = Some(time.map_or(NAP, |time| time.min(NAP)));

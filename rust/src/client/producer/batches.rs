@@ -31,6 +31,10 @@ pub struct ProducerConfig {
     pub delivery_timeout: Duration,
     /// Retries write no record twice (`enable.idempotence`); needs acks -1.
     pub idempotent: bool,
+    /// The name of its transactions (`transactional.id`): one producer uses it at a time.
+    pub transactional_id: Option<String>,
+    /// After this time the coordinator aborts an open transaction (`transaction.timeout.ms`).
+    pub transaction_timeout: Duration,
     /// Whether the broker may create a topic that does not exist.
     pub create_topics: bool,
 }
@@ -47,6 +51,8 @@ impl Default for ProducerConfig {
             buffer_bytes: 32 << 20,
             delivery_timeout: Duration::from_secs(120),
             idempotent: false,
+            transactional_id: None,
+            transaction_timeout: Duration::from_secs(60),
             create_topics: true,
         }
     }

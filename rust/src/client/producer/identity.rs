@@ -18,6 +18,9 @@ impl Producer {
         if !self.config.idempotent {
             return Ok((-1, -1));
         }
+        if self.transaction.is_some() {
+            return self.transaction_identity();
+        }
         if let Some(identity) = self.identity {
             return Ok(identity);
         }

@@ -10,6 +10,22 @@ use std::time::{Duration, Instant};
 use crate::client::{Error, Result};
 use crate::record::batch::BatchBuilder;
 
+/// How long to wait for a topic's metadata, and how long to keep it.
+#[derive(Clone, Copy, Debug)]
+pub struct MetadataTimes {
+    /// How long looking up a new topic may take (`max.block.ms`).
+    pub max_block: Duration,
+    /// The age at which a topic is looked up again (`metadata.max.age.ms`).
+    pub metadata_max_age: Duration,
+}
+
+impl Default for MetadataTimes {
+    fn default() -> Self {
+        let (max_block, metadata_max_age) = (Duration::from_secs(60), Duration::from_secs(300));
+        Self { max_block, metadata_max_age }
+    }
+}
+
 /// The open batch of one partition.
 #[derive(Default)]
 pub(super) struct OpenBatch {

@@ -1,0 +1,152 @@
+//! Calls of a `Sender` on its transaction. The caller leaves the call in the shared state and
+//! waits; the sender's thread makes it and leaves the answer.
+//!
+//! Commit and abort have three steps: no more records are accepted, all batches are delivered or
+//! dropped, the coordinator ends the transaction.
+//! Threads: any caller, one call at a time; others wait. A caller that is interrupted leaves its
+//! call to the thread.
+
+use std::time::Duration;
+
+use super::{Sender, SenderThread, closed};
+use crate::client::options::Wait;
+use crate::client::producer::{GroupOffsets, Producer, ProducerConfig};
+use crate::client::{Error, Result};
+
+/// A call on the transaction.
+#[derive(Debug)]
+enum TransactionCall {
+    Init,
+    Begin,
+    SendOffsets(GroupOffsets),
+    PrepareEnd { commit: bool },
+    End,
+}
+
+/// The call of a caller, from the request to the answer.
+#[derive(Debug, Default)]
+enum CallState {
+    #[default]
+    None,
+    Requested(TransactionCall, Duration),
+    Running,
+    Answered(Result<()>),
+}
+
+/// The part of the shared state that concerns transactions.
+#[derive(Debug, Default)]
+pub(super) struct TransactionCalls {
+    /// Why no record is accepted now.
+    pub(super) refusal: Option<Error>,
+    call: CallState,
+    /// A transaction is open, or its end is unfinished.
+    is_open: bool,
+}
+
+impl TransactionCalls {
+    pub(super) fn of(config: &ProducerConfig) -> Self {
+        let refusal = config.transactional_id.as_ref().map(|_| {
+            Error::Invalid(
+                "no transaction is open: a producer with a transactional.id writes in transactions"
+                    .to_owned(),
+            )
+        });
+        Self { refusal, ..Self::default() }
+    }
+
+    pub(super) fn is_requested(&self) -> bool {
+        matches!(self.call, CallState::Requested(..))
+    }
+}
+
+impl Sender {
+    /// Claims the transactional id, if that is not done. Waits for `max_block` at most.
+    pub fn init_transactions(&self) -> Result<()> {
+        self.call(TransactionCall::Init)
+    }
+
+    /// Begins a transaction.
+    pub fn begin_transaction(&self) -> Result<()> {
+        self.call(TransactionCall::Begin)
+    }
+
+    /// Commits offsets of a group when the transaction commits.
+    pub fn send_offsets(&self, group: GroupOffsets) -> Result<()> {
+        self.call(TransactionCall::SendOffsets(group))
+    }
+
+    /// Sends all records and commits, or drops them and aborts. The records may take `delivery`.
+    pub fn end_transaction(&self, commit: bool, delivery: Duration) -> Result<()> {
+        self.call(TransactionCall::PrepareEnd { commit })?;
+        if self.flush(delivery)? > 0 {
+            return Err(Error::Timeout { subject: "the records of the transaction".to_owned() });
+        }
+        self.call(TransactionCall::End)
+    }
+
+    /// Whether a transaction is open or its end is unfinished.
+    pub fn in_transaction(&self) -> bool {
+        self.shared.state.lock().transaction.is_open
+    }
+
+    fn call(&self, call: TransactionCall) -> Result<()> {
+        let max_block = self.shared.times.max_block;
+        let mut call = Some(call);
+        // The thread ends each call after `max_block`; there may be one before this.
+        let wait = self.options.wait(max_block * 2 + Duration::from_secs(1));
+        let _one_at_a_time = self.transaction_caller.lock();
+        let mut state = self.shared.state.lock();
+        loop {
+            if state.ending {
+                return Err(closed());
+            }
+            match std::mem::take(&mut state.transaction.call) {
+                CallState::Answered(answer) if call.is_none() => return answer,
+                CallState::None | CallState::Answered(_) => {
+                    let Some(call) = call.take() else { return Err(closed()) };
+                    state.transaction.call = CallState::Requested(call, max_block);
+                    self.shared.wake(&mut state);
+                }
+                other => state.transaction.call = other,
+            }
+            self.pause(&mut state, &wait)?;
+        }
+    }
+}
+
+impl SenderThread {
+    /// Makes the call that a caller has left, if there is one.
+    pub(super) fn make_transaction_call(&mut self) {
+        let (call, time) = {
+            let mut state = self.shared.state.lock();
+            match std::mem::take(&mut state.transaction.call) {
+                CallState::Requested(call, time) => {
+                    state.transaction.call = CallState::Running;
+                    (call, time)
+                }
+                other => {
+                    state.transaction.call = other;
+                    return;
+                }
+            }
+        };
+        let wait = self.producer.wait(time);
+        let answer = make_call(&mut self.producer, call, &wait);
+        let mut state = self.shared.state.lock();
+        state.transaction.call = CallState::Answered(answer);
+        state.transaction.refusal = self.producer.refusal();
+        state.transaction.is_open = self.producer.in_transaction();
+        drop(state);
+        self.notify();
+    }
+}
+
+fn make_call(producer: &mut Producer, call: TransactionCall, wait: &Wait) -> Result<()> {
+    match call {
+        TransactionCall::Init => producer.init_transactions(wait),
+        TransactionCall::Begin => producer.begin_transaction(wait),
+        TransactionCall::SendOffsets(group) => producer.send_offsets(&group, wait),
+        TransactionCall::PrepareEnd { commit } => producer.prepare_end(commit),
+        TransactionCall::End => producer.end_transaction(wait),
+    }
+}

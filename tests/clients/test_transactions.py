@@ -1,0 +1,227 @@
+"""Transactions of krust.Producer on krust and on Kafka alike: version 1 on 3.9, 2 on 4.3."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import krust
+from krust.errors import (
+    AbortableTransactionError,
+    ConfigError,
+    KafkaError,
+    ProducerFencedError,
+)
+from tests.clients.conftest import create
+from tests.waiting import until
+
+
+def committed(bootstrap: str, topic: str) -> list[bytes | None]:
+    """The values that read_committed readers of a topic see, in order of partition and offset."""
+    with krust.Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
+        partitions = [krust.TopicPartition(topic, n) for n in range(consumer.topics()[topic])]
+        ends = consumer.end_offsets(partitions)
+        consumer.assign([(*place, 0) for place in partitions])
+        found = []
+        while any(consumer.position(*place) < ends[place] for place in partitions):
+            found += consumer.poll(1000)
+    return [r.value for r in sorted(found, key=lambda r: (r.partition, r.offset))]
+
+
+def producer(bootstrap: str, name: str, settings: dict[str, int] | None = None) -> krust.Producer:
+    """A producer with a transactional.id of this test."""
+    given: dict[str, object] = {"bootstrap.servers": bootstrap, "transactional.id": f"tx-{name}"}
+    return krust.Producer(given | dict(settings or {}))
+
+
+class GaveUpError(Exception):
+    """What the caller of a transaction raises in it."""
+
+
+def give_up(
+    writer: krust.Producer, topic: str, value: bytes | None, consumer: krust.Consumer | None = None
+) -> None:
+    """A transaction of a sent record, a record in the buffer, and a consumer's offsets; aborted."""
+    with writer.transaction():
+        writer.send(topic, value).result()
+        writer.produce(topic, b"not even sent")
+        if consumer is not None:
+            writer.send_offsets(consumer)
+        raise GaveUpError
+
+
+def test_a_transaction_commits_its_records_at_the_end_of_the_block(
+    bootstrap: str, topic: str
+) -> None:
+    with producer(bootstrap, topic) as writer:
+        for number in range(3):
+            with writer.transaction():
+                for partition in range(3):
+                    writer.produce(topic, b"%d" % number, partition=partition)
+    assert committed(bootstrap, topic) == [b"0", b"1", b"2"] * 3
+
+
+def test_an_exception_aborts_the_transaction_and_the_next_one_commits(
+    bootstrap: str, single: str
+) -> None:
+    with producer(bootstrap, single) as writer:
+        for word in (b"one", b"two"):
+            with pytest.raises(GaveUpError):
+                give_up(writer, single, b"lost")
+            with writer.transaction():
+                writer.produce(single, word)
+    assert committed(bootstrap, single) == [b"one", b"two"]
+
+
+def test_open_records_are_invisible_and_an_empty_transaction_ends(
+    bootstrap: str, single: str
+) -> None:
+    with producer(bootstrap, single) as writer:
+        with writer.transaction():
+            pass
+        with writer.transaction():
+            writer.send(single, b"open").result()
+            assert committed(bootstrap, single) == []
+        until(lambda: committed(bootstrap, single) == [b"open"])
+
+
+def test_records_outside_of_a_transaction_are_refused(bootstrap: str, single: str) -> None:
+    with producer(bootstrap, single) as writer:
+        with pytest.raises(ConfigError, match="no transaction is open"):
+            writer.produce(single, b"x")
+        with pytest.raises(ConfigError, match="no transaction is open"):
+            writer.commit_transaction()
+        writer.begin_transaction()
+        with pytest.raises(ConfigError, match="open already"):
+            writer.begin_transaction()
+    with (
+        krust.Producer(bootstrap_servers=bootstrap) as plain,
+        pytest.raises(ConfigError, match=r"transactional\.id"),
+    ):
+        plain.begin_transaction()
+
+
+def test_a_new_producer_fences_the_earlier_one_and_aborts_its_transaction(
+    bootstrap: str, single: str
+) -> None:
+    old = producer(bootstrap, single)
+    old.begin_transaction()
+    old.send(single, b"of the old one").result()
+    with producer(bootstrap, single) as new, new.transaction():
+        new.produce(single, b"of the new one")
+    with pytest.raises(ProducerFencedError, match="another producer uses it") as raised:
+        old.commit_transaction()
+    assert raised.value.hint is not None
+    with pytest.raises(ProducerFencedError):
+        old.begin_transaction()
+    old.close()
+    until(lambda: committed(bootstrap, single) == [b"of the new one"])
+
+
+def test_a_refused_record_makes_the_transaction_abortable(bootstrap: str, single: str) -> None:
+    with producer(bootstrap, single, {"max.request.size": 10 << 20}) as writer:
+        writer.begin_transaction()
+        writer.send(single, b"fits").result()
+        writer.produce(single, bytes(2 << 20))
+        with pytest.raises(AbortableTransactionError, match="cannot be committed") as raised:
+            writer.commit_transaction()
+        writer.abort_transaction()
+        assert raised.value.hint == "abort the transaction, then do its work again in a new one"
+        with writer.transaction():
+            writer.produce(single, b"the work again")
+    assert committed(bootstrap, single) == [b"the work again"]
+
+
+def test_offsets_of_a_group_are_committed_with_the_records(
+    bootstrap: str, single: str, name: str
+) -> None:
+    target, group = f"{single}-copy", f"group-{single}"
+    create(bootstrap, target, 1)
+    with krust.Producer(bootstrap_servers=bootstrap) as plain:
+        for number in range(10):
+            plain.produce(single, b"%d" % number)
+    settings = {
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+    }
+    with (
+        krust.Consumer(single, {"bootstrap.servers": bootstrap, **settings}) as consumer,
+        producer(bootstrap, single) as writer,
+    ):
+        got: list[krust.Record] = []
+        while len(got) < 10:
+            got += consumer.poll(1000)
+        with pytest.raises(GaveUpError):
+            give_up(writer, target, got[0].value, consumer)
+        assert consumer.committed([(single, 0)]) == {}
+        with writer.transaction():
+            for record in got:
+                writer.produce(target, record.value)
+            writer.send_offsets(consumer)
+        until(lambda: consumer.committed([(single, 0)]) == {(single, 0): 10})
+        zombie = consumer.group_metadata()._replace(generation=99)
+        with pytest.raises(AbortableTransactionError), writer.transaction():
+            writer.send_offsets({(single, 0): 3}, zombie)
+        with writer.transaction():
+            writer.send_offsets({(single, 0): 7}, consumer.group_metadata())
+        until(lambda: consumer.committed([(single, 0)]) == {(single, 0): 7})
+    assert len(committed(bootstrap, target)) == 10
+    with pytest.raises(ConfigError), krust.Consumer(bootstrap_servers=bootstrap) as alone:
+        alone.group_metadata()
+
+
+def test_offsets_need_no_consumer(bootstrap: str, single: str) -> None:
+    with producer(bootstrap, single) as writer:
+        with writer.transaction(), pytest.raises(ConfigError, match="belong to a group"):
+            writer.send_offsets({(single, 0): 3})
+        with writer.transaction():
+            writer.send_offsets({(single, 0): 3}, krust.GroupMetadata(f"alone-{single}"))
+    reader = krust.Consumer(bootstrap_servers=bootstrap, group_id=f"alone-{single}")
+    with reader:
+        until(lambda: reader.committed([(single, 0)]) == {(single, 0): 3})
+
+
+def test_close_aborts_an_open_transaction(bootstrap: str, single: str) -> None:
+    with producer(bootstrap, single) as writer:
+        writer.begin_transaction()
+        writer.send(single, b"open").result()
+    with producer(bootstrap, single) as writer, writer.transaction():
+        writer.produce(single, b"kept")
+    until(lambda: committed(bootstrap, single) == [b"kept"])
+
+
+def test_a_transactional_producer_without_idempotence_is_refused(bootstrap: str) -> None:
+    for key, value in (("acks", 1), ("enable.idempotence", False)):
+        given = {"bootstrap.servers": bootstrap, "transactional.id": "x", key: value}
+        with pytest.raises(ConfigError, match="idempotent"):
+            krust.Producer(given)
+
+
+def test_a_timeout_above_the_brokers_is_refused(bootstrap: str, single: str) -> None:
+    with producer(bootstrap, single, {"transaction.timeout.ms": 1 << 30}) as writer:
+        with pytest.raises(KafkaError) as raised:
+            writer.init_transactions()
+        assert raised.value.code == 50
+
+
+def test_the_awaitable_producer_has_transactions(bootstrap: str, single: str) -> None:
+    async def give_up(writer: krust.AsyncProducer) -> None:
+        async with writer.transaction():
+            await writer.send(single, b"lost")
+            raise GaveUpError
+
+    async def run() -> None:
+        writer = krust.AsyncProducer(bootstrap_servers=bootstrap, transactional_id=f"a-{single}")
+        async with writer:
+            with pytest.raises(GaveUpError):
+                await give_up(writer)
+            async with writer.transaction():
+                delivery = await writer.enqueue(single, b"kept")
+                await writer.send_offsets({(single, 0): 1}, f"a-{single}")
+            assert (await delivery).topic == single
+
+    asyncio.run(run())
+    until(lambda: committed(bootstrap, single) == [b"kept"])
