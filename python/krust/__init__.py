@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from krust._krust import Record
     from krust.clients.admin import Admin
-    from krust.clients.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+    from krust.clients.aio import AsyncConsumer, AsyncProducer
+    from krust.clients.aio_admin import AsyncAdmin
     from krust.clients.consumer import Consumer
     from krust.clients.coordinator_client import GroupMetadata
     from krust.clients.producer import Producer
@@ -81,7 +82,7 @@ _HOME = {
     "AbortableTransactionError": "krust.errors",
     "Admin": "krust.clients.admin",
     "Assignor": "krust.coordinator.assignors.assignor",
-    "AsyncAdmin": "krust.clients.aio",
+    "AsyncAdmin": "krust.clients.aio_admin",
     "AsyncConsumer": "krust.clients.aio",
     "AsyncProducer": "krust.clients.aio",
     "Broker": "krust.server",

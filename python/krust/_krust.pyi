@@ -673,7 +673,7 @@ def served_apis() -> list[
         str,
         int,
         int,
-        Literal["client", "broker", "controller"],
+        Literal["client", "broker", "controller", "administrator"],
         Literal["network", "policy"],
     ]
 ]:

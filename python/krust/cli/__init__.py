@@ -36,6 +36,7 @@ COMMANDS = {
     "group": CommandEntry(
         "krust.cli.group", "Show consumer groups, move their offsets; try assignors."
     ),
+    "txn": CommandEntry("krust.cli.txn", "Show transactions; find and abort those that hang."),
     "config": CommandEntry(
         "krust.cli.config", "Show and change settings of brokers, topics and groups."
     ),

@@ -21,7 +21,7 @@ class Exit(IntEnum):
     UNREACHABLE = 4
     """no connection, or no answer in time"""
     NOT_FOUND = 5
-    """no such topic, group or key"""
+    """no such topic, group, transaction or key"""
     EXISTS = 6
     """the thing to create exists already"""
     REFUSED = 7
@@ -40,6 +40,7 @@ BY_ERROR_NAME = {
     "UNKNOWN_TOPIC_OR_PARTITION": Exit.NOT_FOUND,
     "UNKNOWN_TOPIC_ID": Exit.NOT_FOUND,
     "GROUP_ID_NOT_FOUND": Exit.NOT_FOUND,
+    "TRANSACTIONAL_ID_NOT_FOUND": Exit.NOT_FOUND,
     "TOPIC_ALREADY_EXISTS": Exit.EXISTS,
     "LEADER_NOT_AVAILABLE": Exit.UNREACHABLE,
     "REQUEST_TIMED_OUT": Exit.UNREACHABLE,

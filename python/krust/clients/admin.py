@@ -1,4 +1,4 @@
-"""`krust.Admin`: topics, settings, groups and records of any Kafka.
+"""`krust.Admin`: topics, settings, groups, transactions and records of any Kafka.
 
     with krust.Admin(bootstrap_servers="localhost:9092") as admin:
         admin.create_topic("orders", partitions=6, config={"retention.ms": "3600000"})
@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from krust import _krust
 from krust.clients import options
+from krust.clients.admin_transactions import (
+    HANGING_AFTER_MS,
+    OpenTransaction,
+    ProducerState,
+    TransactionFilter,
+    TransactionsClient,
+)
 from krust.clients.coordinator_client import CoordinatorClient, refused
 from krust.clients.leaders import leaders, wait_for_leaders
 from krust.clients.member_descriptions import classic_member, consumer_member
@@ -27,6 +34,11 @@ from krust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from krust.clients.admin_transactions import (
+        HangingTransaction,
+        TransactionDescription,
+        TransactionListing,
+    )
     from krust.clients.consumer import TopicPartitionLike
     from krust.clients.keywords import CommonSettings
 
@@ -78,6 +90,7 @@ class Admin(Closing):
         bootstrap = str(self._given[options.BOOTSTRAP])
         self._client = _krust.Client(bootstrap, options.core(self._given, SETTINGS))
         self._timeout_ms = options.number(self._given, "request.timeout.ms", 30_000)
+        self._transactions = TransactionsClient(self._client, self._timeout_ms / 1000)
 
     def request(self, api: str, body: dict[str, Any], version: int | None = None) -> dict[str, Any]:
         """Call any API by name. Returns its response, without a check for errors."""
@@ -257,6 +270,86 @@ class Admin(Closing):
         [[found]] = [one["partitions"] for one in answer["topics"]]
         _check(found, f"{topic}:{partition}")
         return int(found["low_watermark"])
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        open_longer_than_ms: int | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids of all coordinators, with their states.
+
+        states               only these: Ongoing, PrepareCommit, CompleteAbort ...
+        producer_ids         only these
+        open_longer_than_ms  only those whose transaction began longer ago
+        """
+        chosen = TransactionFilter(list(states), list(producer_ids), open_longer_than_ms)
+        return self._transactions.listings(chosen)
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription]:
+        """Transactional ids with the partitions of their transactions.
+
+        raises  KafkaError: TRANSACTIONAL_ID_NOT_FOUND ...
+        """
+        return {each: self._transactions.describe(each) for each in transactional_ids}
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartitionLike], broker: int | None = None
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """The producers of partitions, and where their open transactions begin.
+
+        broker  the replica that is asked; None: the leaders
+        raises  KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+        """
+        places = {TopicPartition(*place) for place in partitions}
+        return self._transactions.producers(places, broker)
+
+    def find_hanging_transactions(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        broker: int | None = None,
+        older_than_ms: int = HANGING_AFTER_MS,
+    ) -> list[HangingTransaction]:
+        """Transactions that a partition holds open and that no coordinator will end.
+
+        topics         None: all, with internal ones
+        broker         only partitions that it has, as it has them; None: as their leaders have them
+        older_than_ms  only transactions whose last record is older; at least
+                       transaction.max.timeout.ms
+        """
+        names = None if topics is None else list(topics)
+        places = self._transactions.partitions(names, broker)
+        return self._transactions.hanging(places, broker, older_than_ms)
+
+    def abort_transaction(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int | None = None,
+        *,
+        producer: ProducerState | None = None,
+    ) -> None:
+        """Write an abort marker in a partition, for a transaction that hangs there.
+
+        If its coordinator still has the transaction, its other partitions may commit.
+
+        start_offset  where the transaction begins: its producer is looked up
+        producer      whose transaction, for brokers before Kafka 3.0
+        raises        KrustError: no open transaction begins there; KafkaError:
+                      INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED ...
+        """
+        place = TopicPartition(topic, partition)
+        if start_offset is not None and producer is None:
+            opened = self._transactions.beginning_at(place, start_offset)
+        elif start_offset is None and producer is not None:
+            opened = OpenTransaction(place, producer)
+        else:
+            raise ConfigError("give either start_offset or producer")
+        self._transactions.abort(opened)
 
     def close(self) -> None:
         """End the connections. Idempotent."""

@@ -1,4 +1,4 @@
-"""`krust.AsyncProducer`, `krust.AsyncConsumer`, `krust.AsyncAdmin`: the same clients, awaitable.
+"""`krust.AsyncProducer` and `krust.AsyncConsumer`: the same clients, awaitable.
 
     async with krust.AsyncProducer(bootstrap_servers="localhost:9092") as producer:
         where = await producer.send("orders", b"paid")           # one await to the delivery
@@ -6,7 +6,7 @@
         async for record in consumer: ...
 
 A producer's native thread wakes the loop through a descriptor, without a task or a Python thread. A
-consumer has one thread, in which polls wait, and so has an admin. A cancelled call does not stop
+consumer has one thread, in which polls wait. A cancelled call does not stop
 its record from being sent. A cancelled poll ends within 100 ms and loses no record. Listeners: a
 coroutine function runs on the loop while the consumer's thread waits for it and does what it asks
 for meanwhile (`await consumer.commit()`); a plain function runs on that thread.
@@ -22,7 +22,6 @@ from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from krust.clients.admin import Admin
 from krust.clients.consumer import COLUMNS, Consumer
 from krust.clients.producer import Producer
 from krust.clients.transactions import group_offsets
@@ -30,14 +29,12 @@ from krust.errors import ConfigError, KrustError, TransactionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-    from datetime import datetime
     from types import TracebackType
 
     from krust._krust import ArrowBatch, Delivered, Record, _Headers
-    from krust.clients.admin import Group
     from krust.clients.consumer import Listener, TopicPartitionLike
     from krust.clients.coordinator_client import GroupMetadata
-    from krust.clients.keywords import CommonSettings, ConsumerSettings, ProducerSettings
+    from krust.clients.keywords import ConsumerSettings, ProducerSettings
     from krust.coordinator.consumer_protocol import TopicPartition
 
     Returned = TypeVar("Returned")
@@ -458,108 +455,3 @@ class _Listening:
 
 
 _LISTENING: ContextVar[_Listening | None] = ContextVar("krust_listening", default=None)
-
-
-class AsyncAdmin:
-    """Requests to the cluster. Settings and errors: those of `krust.Admin`; `core` is one."""
-
-    def __init__(
-        self, config: Mapping[str, object] | None = None, /, **more: Unpack[CommonSettings]
-    ) -> None:
-        self.core = Admin(config, **more)
-        self._thread = ThreadPoolExecutor(1, "krust-admin")
-        self._closed = False
-
-    async def request(
-        self, api: str, body: dict[str, Any], version: int | None = None
-    ) -> dict[str, Any]:
-        """As `Admin.request`."""
-        return await self._run(lambda: self.core.request(api, body, version))
-
-    async def topics(self) -> dict[str, int]:
-        """As `Admin.topics`."""
-        return await self._run(self.core.topics)
-
-    async def create_topic(
-        self,
-        topic: str,
-        partitions: int = -1,
-        *,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-    ) -> None:
-        """As `Admin.create_topic`."""
-        create = self.core.create_topic
-        await self._run(
-            lambda: create(topic, partitions, replication_factor=replication_factor, config=config)
-        )
-
-    async def delete_topic(self, topic: str) -> None:
-        """As `Admin.delete_topic`."""
-        await self._run(lambda: self.core.delete_topic(topic))
-
-    async def create_partitions(self, topic: str, total: int) -> None:
-        """As `Admin.create_partitions`."""
-        await self._run(lambda: self.core.create_partitions(topic, total))
-
-    async def config(self, topic: str) -> dict[str, str | None]:
-        """As `Admin.config`."""
-        return await self._run(lambda: self.core.config(topic))
-
-    async def alter_config(self, topic: str, changes: Mapping[str, object | None]) -> None:
-        """As `Admin.alter_config`."""
-        await self._run(lambda: self.core.alter_config(topic, changes))
-
-    async def groups(self) -> dict[str, str]:
-        """As `Admin.groups`."""
-        return await self._run(self.core.groups)
-
-    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, Group]:
-        """As `Admin.describe_groups`."""
-        return await self._run(lambda: self.core.describe_groups(group_ids))
-
-    async def committed(
-        self, group_id: str, topic: str, partitions: int
-    ) -> dict[TopicPartition, int]:
-        """As `Admin.committed`."""
-        return await self._run(lambda: self.core.committed(group_id, topic, partitions))
-
-    async def delete_group(self, group_id: str) -> None:
-        """As `Admin.delete_group`."""
-        await self._run(lambda: self.core.delete_group(group_id))
-
-    async def list_offsets(
-        self, moments: Mapping[TopicPartitionLike, int | datetime | str]
-    ) -> dict[TopicPartition, int | None]:
-        """As `Admin.list_offsets`."""
-        return await self._run(lambda: self.core.list_offsets(moments))
-
-    async def delete_records(self, topic: str, partition: int, offset: int) -> int:
-        """As `Admin.delete_records`."""
-        return await self._run(lambda: self.core.delete_records(topic, partition, offset))
-
-    async def close(self) -> None:
-        """End the connections, and the thread. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self.core.close)
-        finally:
-            self._thread.shutdown()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def _run(self, call: Callable[[], Returned]) -> Returned:
-        if self._closed:
-            raise ConfigError("this client is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -149,9 +149,11 @@ class CoordinatorClient(Closing):
         return self._node
 
 
-def find(client: _krust.Client, group_id: str) -> dict[str, Any]:
-    """The response about a group's coordinator: `error_code`, `node_id`."""
-    body = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
+def find(client: _krust.Client, key: str, key_type: int = 0) -> dict[str, Any]:
+    """The response about the coordinator of a group (key type 0) or a transactional id (1):
+    `error_code`, `node_id`.
+    """
+    body = {"key": key, "key_type": key_type, "coordinator_keys": [key]}
     answer = client.request("FindCoordinator", body)
     found: dict[str, Any]
     [found] = answer.get("coordinators") or [answer]

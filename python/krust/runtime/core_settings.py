@@ -26,7 +26,8 @@ def broker_values(config: Config, state: ControllerState | None, *, alone: bool)
     """The values of the broker's settings, with what changed since the start.
 
     state  None: the broker starts, nothing has changed yet
-    alone  there are no other brokers, and so no listener for them
+    alone  there are no other brokers. Only WriteTxnMarkers is served on the listener that would be
+           between them
     """
     text = state.broker_text if state is not None else config.text
     values: Values = {
@@ -34,5 +35,7 @@ def broker_values(config: Config, state: ControllerState | None, *, alone: bool)
         for name, setting in BROKER.items()
         if setting.support == "yes"
     }
-    values["inter.broker.listener.name"] = None if alone else inter_broker_listener(config)
+    listener = inter_broker_listener(config)
+    values["inter.broker.listener.name"] = None if alone else listener
+    values["krust.lone.listener"] = listener if alone else None
     return values

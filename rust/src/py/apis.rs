@@ -15,6 +15,7 @@ pub(super) fn served_apis() -> Vec<ServedApiRow> {
             Requester::Client => "client",
             Requester::Broker => "broker",
             Requester::Controller => "controller",
+            Requester::Administrator => "administrator",
         };
         let run = match api.run {
             HandlerKind::Staged | HandlerKind::Network => "network",

@@ -83,6 +83,7 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
     Ok(Settings {
         node_id,
         inter_broker_listener: table.maybe::<String>("inter.broker.listener.name")?.map(Into::into),
+        lone_listener: table.maybe::<String>("krust.lone.listener")?.map(Into::into),
         auto_create_topics: table.or("auto.create.topics.enable", default.auto_create_topics)?,
         fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
         fetchers: fetchers(table)?,

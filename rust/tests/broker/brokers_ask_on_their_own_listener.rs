@@ -49,9 +49,21 @@ fn apis_of_brokers_are_not_served_on_other_listeners() {
     for mut fixture in [fixture("INTERNAL"), TestBroker::new()] {
         let mut conn = fixture.connect();
         let keys = listed(&mut fixture, &mut conn);
-        assert!([4, 5, 6, 7, 56, 67].iter().all(|key| !keys.contains(key)));
+        assert!([4, 5, 6, 7, 27, 56, 67].iter().all(|key| !keys.contains(key)));
         fixture.event(&mut conn, &[shutdown().bytes]);
         assert_eq!((conn.flow, conn.sent.len()), (Flow::Close, 0));
         assert!(fixture.events().is_empty());
+    }
+}
+
+#[test]
+fn a_broker_that_is_alone_serves_only_markers_of_transactions_to_administrators() {
+    for (lone_listener, served) in [("PLAINTEXT", true), ("INTERNAL", false)] {
+        let lone_listener = Some(lone_listener.into());
+        let mut fixture = TestBroker::with(Settings { lone_listener, ..Settings::default() });
+        let mut conn = fixture.connect();
+        let keys = listed(&mut fixture, &mut conn);
+        assert_eq!(keys.contains(&27), served);
+        assert!([4, 5, 6, 7, 56, 67].iter().all(|key| !keys.contains(key)));
     }
 }

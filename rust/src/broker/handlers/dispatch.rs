@@ -75,11 +75,14 @@ impl Service for Broker {
 
     fn opened(&self, _: &mut NetworkThread, peer: Peer) -> ConnectionContext {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let own = &self.settings.load().inter_broker_listener;
-        let is_brokers_own = own.as_ref() == Some(&peer.listener);
+        let settings = self.settings.load();
+        let is_brokers_own = settings.inter_broker_listener.as_ref() == Some(&peer.listener);
+        let is_administrators =
+            is_brokers_own || settings.lone_listener.as_ref() == Some(&peer.listener);
         ConnectionContext {
             peer,
             is_brokers_own,
+            is_administrators,
             connection,
             has_group_member: false,
             account: None,

@@ -1,5 +1,6 @@
 //! WriteTxnMarkers (27), v0-2: writes the markers that end transactions into partitions that this
-//! broker leads. Transaction coordinators send it, on the brokers' own listener.
+//! broker leads. Transaction coordinators send it, and administrators who end a transaction that no
+//! coordinator ends (KIP-664), on the brokers' own listener.
 //! Behaviour: a worker writes the markers, and the reply leaves when all of them are committed. A
 //!     repeated marker writes nothing and succeeds. A partition's error: 3 if it does not exist, 6
 //!     if another broker leads it or its groups are still being loaded, 7 after [`WAIT_MS`], 19 and

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use crate::protocol::*;
 
 use HandlerKind::{Network, Policy, Staged};
-use Requester::{Broker, Client, Controller};
+use Requester::{Administrator, Broker, Client, Controller};
 
 /// One API of the table.
 #[derive(Debug)]
@@ -43,6 +43,9 @@ pub enum Requester {
     Broker,
     /// The controller sends it to a broker, on the brokers' own listener only.
     Controller,
+    /// Brokers and administrators send it, on the brokers' own listener; a broker that is alone
+    /// serves it on the listener that would be between brokers.
+    Administrator,
 }
 
 /// Which thread handles the requests of an API.
@@ -89,7 +92,7 @@ const SERVED: &[ApiRow] = &[
     (add_partitions_to_txn::KEY, 0..=5, Client, Network),
     (add_offsets_to_txn::KEY, 0..=4, Client, Network),
     (end_txn::KEY, 0..=5, Client, Network),
-    (write_txn_markers::KEY, 0..=2, Broker, Network),
+    (write_txn_markers::KEY, 0..=2, Administrator, Network),
     (txn_offset_commit::KEY, 0..=5, Client, Network),
     (describe_acls::KEY, 0..=3, Client, Network),
     (describe_configs::KEY, 0..=4, Client, Policy),
@@ -145,7 +148,7 @@ pub(crate) fn find(key: i16) -> Option<&'static Api> {
 }
 
 impl Api {
-    /// Whether it is served on the brokers' own listener only.
+    /// Whether it is no API of clients.
     #[inline]
     pub fn is_between_brokers(&self) -> bool {
         self.requester != Client

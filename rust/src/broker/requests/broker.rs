@@ -44,6 +44,8 @@ pub struct Settings {
     pub node_id: i32,
     /// The listener between brokers; `None`: there is no other broker.
     pub inter_broker_listener: Option<Arc<str>>,
+    /// The listener that would be between brokers; `None`: there are other brokers.
+    pub lone_listener: Option<Arc<str>>,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
@@ -109,6 +111,7 @@ impl Default for Settings {
         Self {
             node_id: 0,
             inter_broker_listener: None,
+            lone_listener: None,
             auto_create_topics: true,
             fetch_max_bytes: 57_671_680,
             fetchers: FetcherSettings::default(),

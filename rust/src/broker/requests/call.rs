@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::broker::policy::{Event, RequestClient, Ticket};
-use crate::broker::requests::apis::Api;
+use crate::broker::requests::apis::{Api, Requester};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
 use crate::broker::requests::decisions::{self, PolicyRequest, RequestSlices, TicketHolder};
@@ -51,7 +51,11 @@ impl<'f> Call<'_, 'f> {
 
     /// Whether an API is served on the listener of this connection.
     pub(crate) fn may_ask(&self, api: &Api) -> bool {
-        !api.is_between_brokers() || self.session.is_brokers_own
+        match api.requester {
+            Requester::Client => true,
+            Requester::Broker | Requester::Controller => self.session.is_brokers_own,
+            Requester::Administrator => self.session.is_administrators,
+        }
     }
 
     /// Throttles the client: the reply has this throttle time, and the connection is not read for

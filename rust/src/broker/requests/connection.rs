@@ -15,6 +15,9 @@ pub struct ConnectionContext {
     pub(crate) peer: Peer,
     /// Whether it came through the listener between brokers.
     pub(crate) is_brokers_own: bool,
+    /// Whether it came through the listener between brokers, or the one that would be, if this
+    /// broker is alone.
+    pub(crate) is_administrators: bool,
     /// The connection's number in the whole broker, from 1; never used twice.
     pub(crate) connection: u64,
     /// Whether a group member uses it.
