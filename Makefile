@@ -23,7 +23,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
-	release fuzz attack crash crash-images corruption simulation interleavings planted planted-replication \
+	release fuzz attack crash crash-transactions crash-images corruption simulation interleavings planted planted-replication \
 	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -179,6 +179,9 @@ attack: release ## attack every API and version, beside normal clients (ARGS="Me
 
 crash: $(DEV) ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600
+
+crash-transactions: $(DEV) ## kill -9 as transactions end, KRUST_TXN_KILLS times (2,000)
+	KRUST_TXN_KILLS=$${KRUST_TXN_KILLS:-2000} $(BIN)/python -m pytest -q -s tests/faults/test_kill_transactions.py $(ARGS)
 
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- every_crash_image_of_a_random_run --nocapture

@@ -46,6 +46,7 @@ OURS = {  # no settings of the broker
     "KRUST_TEST_KAFKA39",
     "KRUST_TEST_KAFKA43",
     "KRUST_TURNS",
+    "KRUST_TXN_KILLS",
 }
 STOP_S = 60
 
