@@ -77,6 +77,7 @@ def read_live_brokers(
 ) -> Generator[Transactions, list[ListResult], ReturnedBrokers]:
     """Read the live brokers. Returns those that were registered again since the last call.
 
+    That may be a broker that was dead in between: the elections for its death may not be written.
     This broker counts as alive in any case.
     """
     (read,) = yield [[Children(znodes.BROKERS, watch=True)]]
@@ -98,7 +99,8 @@ def read_live_brokers(
     is_first = not state.registrations
     for broker, live in found.items():
         before = state.brokers.get(broker, live).epoch
-        if live is not own and before not in (-1, live.epoch):
+        is_unknown = not is_first and state.registrations.get(broker) != live.epoch
+        if live is not own and (is_unknown or before not in (-1, live.epoch)):
             returned.restarted.add(broker)
         known = state.registrations.get(broker, live.kept_epoch or 0)
         if not is_first and not live.kept_since(known):

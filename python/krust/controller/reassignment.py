@@ -199,12 +199,13 @@ def continue_moves(state: ControllerState, announced: set[AnnouncedPartition]) -
         epochs: dict[int, Partition] = {}
         ended: dict[int, Partition] = {}
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
-            if topic is not None and partition.is_moving and partition.version >= 0:
+            if topic is not None and partition.is_moving:
                 place = AnnouncedPartition(topic.id, index, partition.replicas)
-                done = _ended(state, topic, index)
+                has_state = partition.version >= 0  # its first leader learns all replicas
+                done = _ended(state, topic, index) if has_state else None
                 if done is not None:
                     ended[index] = done
-                elif place not in announced:
+                elif has_state and place not in announced:
                     epochs[index] = in_new_epoch(partition)
                 ongoing.add(place)
             if topic is not None and len(epochs) + len(ended) >= _PARTITIONS_PER_WRITE:

@@ -485,14 +485,17 @@ class ControllerState:
         self.changes.strays |= {(name, index) for index in range(len(topic.partitions))}
 
     def update_partitions(self, topic: Topic, moved: Mapping[int, Partition]) -> None:
-        """Apply written partitions of a topic. Newer partitions in the state stay."""
+        """Apply written partitions of a topic. Newer partitions in the state stay.
+
+        The replicas stay too: a reassignment may have been written since these were decided.
+        """
         now = self.current_topic(topic.name, topic.id)
         if now is None:
             return
         partitions = list(now.partitions)
         for index, partition in moved.items():
             if index < len(partitions) and partitions[index].version < partition.version:
-                partitions[index] = partition
+                partitions[index] = partition.assigned_as(partitions[index])
         self.put(now._replace(partitions=tuple(partitions)))
 
     def add_broker(self, broker: int, live: LiveBroker) -> None:

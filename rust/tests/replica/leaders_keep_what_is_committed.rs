@@ -196,6 +196,20 @@ fn progress_of_a_new_registration_does_not_count_for_the_membership_of_the_old_o
 }
 
 #[test]
+fn a_member_of_unknown_registration_is_named_by_its_first_fetch() {
+    let unnamed = |replica| IsrMember { replica, broker_epoch: -1 };
+    let chosen = Leadership { isr: vec![unnamed(0), unnamed(1)], ..leadership(1, &[]) };
+    let settings = ReplicationSettings { lag_time_max_ms: LAG_MS, min_insync_replicas: 2 };
+    let (mut leader, _) = LeaderReplica::new(0, chosen, settings, Offset(0), at(100, 0));
+    let first = leader.follower_fetched(&fetch(1, 90), at(100, 1)).unwrap();
+    assert_eq!(first.high_watermark, Some(Offset(90)));
+    let again = FollowerFetch { broker_epoch: 11, ..fetch(1, 100) };
+    let effects = leader.follower_fetched(&again, at(100, 2)).unwrap();
+    assert_eq!(effects.high_watermark, None, "records that it lost are copied again, not kept");
+    assert_eq!(leader.tick(at(100, 3)).propose.unwrap().isr, [unnamed(0)]);
+}
+
+#[test]
 fn an_older_state_of_the_partition_changes_nothing() {
     let mut leader = leader(&[0, 1, 2]);
     leader.assigned(leadership(7, &[0, 1]), at(100, 1));

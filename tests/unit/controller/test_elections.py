@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from krust.controller import brokers
 from krust.controller.leaders import Risk
 from krust.controller.state import Partition
 from krust.metadata import znodes
@@ -77,6 +78,21 @@ def test_a_dead_follower_leaves_the_isr_at_once_and_the_leader_is_notified() -> 
     (message,) = nodes.requests_to(2, "LeaderAndIsr")
     (state,) = message["topic_states"][0]["partition_states"]
     assert (state["leader"], state["isr"], state["leader_epoch"]) == (1, [1, 2], 1)
+
+
+def test_a_broker_returns_restarted_although_its_death_was_seen_before() -> None:
+    """The elections for its death may have been refused: it must not lead in its old epoch."""
+    nodes = Nodes(1, 2, 3)
+    state = nodes.leader.state
+    state.registrations[2] -= 1
+    state.remove_broker(2)
+    found = []
+
+    def read() -> Any:
+        found.append((yield from brokers.read_live_brokers(state)))
+
+    nodes.leader.run(read())
+    assert found[0].restarted == {2}
 
 
 def test_a_broker_that_returns_is_in_sync_when_its_leader_says_so_with_its_epoch() -> None:

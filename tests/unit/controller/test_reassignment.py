@@ -347,6 +347,28 @@ def test_a_reassignment_waits_for_a_dead_broker_and_goes_on_when_it_is_back() ->
     assert first(nodes).replicas == (3, 4)
 
 
+def test_a_reassignment_that_no_leader_knows_ends_once_a_replica_is_alive() -> None:
+    nodes = Nodes(1, 2)
+    assignment = {"partitions": {"0": [3, 4]}, "topic_id": "PctXnh4jScWzv_Ab2ih1zQ", "version": 3}
+    nodes.write(Create(TOPIC, json.dumps(assignment).encode()))
+    assert altered(nodes, (0, [3])) == [0]
+    assert ongoing(nodes)
+    Member(nodes, 3)
+    nodes.rest()
+    assert not ongoing(nodes)
+    assert (first(nodes).leader, first(nodes).replicas) == (3, (3,))
+
+
+def test_a_state_that_was_decided_before_a_reassignment_does_not_erase_it() -> None:
+    nodes = copied()
+    before = nodes.leader.state.topics["t"]
+    altered(nodes, (0, [3, 4]))
+    decided = before.partitions[0]._replace(isr=(1,), version=first(nodes).version + 1)
+    nodes.leader.state.update_partitions(before, {0: decided})
+    assert (first(nodes).isr, first(nodes).replicas) == ((1,), (3, 4, 1, 2))
+    assert first(nodes).adding == (3, 4)
+
+
 # Through the znode of old tools.
 
 

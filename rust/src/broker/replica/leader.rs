@@ -314,6 +314,7 @@ impl LeaderReplica {
         }
         follower.note(fetch, moment);
         let follower = *follower;
+        self.name_registration(fetch);
         let mut effects = self.raise_high_watermark(moment);
         if self.may_join(&follower, moment) {
             let joins = IsrMember { replica: fetch.replica, broker_epoch: follower.broker_epoch };
@@ -492,6 +493,15 @@ impl LeaderReplica {
     /// again does not make the membership of its earlier registration good.
     fn in_sync_end(&self, follower: &FollowerProgress) -> Offset {
         if self.is_registered_again(follower) { Offset::NONE } else { follower.log_end }
+    }
+
+    /// A member that the controller chose is named by its first Fetch: the tree has no registrations.
+    fn name_registration(&mut self, fetch: &FollowerFetch) {
+        let mut isr = self.leadership.isr.iter_mut();
+        let member = isr.find(|member| member.replica == fetch.replica);
+        if let Some(unnamed) = member.filter(|member| member.broker_epoch < 0) {
+            unnamed.broker_epoch = fetch.broker_epoch;
+        }
     }
 
     /// Whether the broker fetches under another registration than the ISR names.

@@ -4,7 +4,9 @@ It does not model the replication protocol, which a simulator in Rust tests: her
 leader's whole log at once. It models what the controller decides about, with the rules of a leader:
 the high watermark is the end of the shortest log in the maximal ISR; it does not rise while the ISR
 is smaller than min.insync.replicas; after a lost answer the leader repeats its proposal.
-Records are numbers. A record is acknowledged (acks=all) when it is below the high watermark.
+A broker that registered again is another member: what it fetches does not count (KIP-903).
+Records are numbers. A record is acknowledged (acks=all) when it is below the high watermark. It
+counts once the leader knows a raised min.insync.replicas (see the note in `leaders.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,21 @@ class Leadership:
         """the ISR that is proposed and not answered"""
         self.ends: dict[int, tuple[int, int]] = {}
         """follower -> its broker epoch, and how much of the log it has"""
+        self.members: dict[int, int] = {}
+        """member of the ISR -> the broker epoch of its first fetch, or with which it joined"""
         self.high_watermark = 0
+
+    def changed(self, isr: set[int], version: int) -> None:
+        """The controller wrote another ISR."""
+        for broker in isr - self.isr & self.ends.keys():
+            self.members[broker] = self.ends[broker][0]
+        self.members = {each: epoch for each, epoch in self.members.items() if each in isr}
+        self.isr, self.version = isr, version
+
+    def end(self, broker: int) -> int:
+        """How much of the log counts as a follower's: nothing if it registered again."""
+        epoch, end = self.ends.get(broker, (-1, 0))
+        return end if self.members.get(broker, epoch) == epoch else 0
 
 
 class Replicas:
@@ -88,7 +104,8 @@ class Replicas:
             self._simulation.checks.leads(key, topic.id, self._id, led.epoch)
             self._at(LAG_MS, lambda: self._look(key))
         elif led.version < partition.version:
-            led.isr, led.version, led.asked = set(partition.isr), partition.version, None
+            led.changed(set(partition.isr), partition.version)
+            led.asked = None
             self._at(RETRY_MS, lambda: self._look(key))
         self._advance(key, led)
 
@@ -99,17 +116,22 @@ class Replicas:
         if len(led.isr) < needed:
             return
         others = (led.isr | (led.asked or set())) - {self._id}
-        ends = [len(log), *(led.ends.get(each, (-1, 0))[1] for each in others)]
+        ends = [len(log), *(led.end(each) for each in others)]
+        written = self._simulation.min_isr(key[0])
         for place in range(led.high_watermark, min(ends)):
-            self._simulation.checks.acknowledged(led.topic_id, key[1], log[place], needed)
+            if needed >= min(written, len(self._partition(key).replicas)):
+                fewest = min(needed, written)
+                self._simulation.checks.acknowledged(led.topic_id, key[1], log[place], fewest)
         led.high_watermark = max(led.high_watermark, min(ends))
 
     def fetched(self, key: Key, broker: int, broker_epoch: int) -> None:
         """A follower has the whole log."""
         led = self.led[key]
         led.ends[broker] = (broker_epoch, len(self.logs.get(key, [])))
+        if broker in led.isr:
+            led.members.setdefault(broker, broker_epoch)
         self._advance(key, led)
-        if broker not in led.isr:
+        if broker not in led.isr or led.members[broker] != broker_epoch:
             self._look(key)
 
     def _look(self, key: Key) -> None:
@@ -119,6 +141,7 @@ class Replicas:
             return
         replicas = set(self._partition(key).replicas)
         whole = {each for each, (_, end) in led.ends.items() if end == len(log)}
+        whole -= {each for each in led.members if led.end(each) < len(log)}
         wanted = (whole & replicas) | {self._id}
         if wanted != led.isr:
             led.asked = wanted
@@ -166,7 +189,7 @@ class Replicas:
             return
         led.asked = None
         if code == 0 and rows[0]["partition_epoch"] > led.version:
-            led.isr, led.version = set(rows[0]["isr"]), rows[0]["partition_epoch"]
+            led.changed(set(rows[0]["isr"]), rows[0]["partition_epoch"])
             self._advance(key, led)
         if code:
             self._at(RETRY_MS, lambda: self._look(key))
