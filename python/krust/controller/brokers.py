@@ -193,9 +193,10 @@ def without_stale_leaders(
         zxid = written.get(place)
         if zxid is None or (was_controller and each.replicas == (state.node_id,)):
             continue
-        for broker in {each.leader, *each.isr, *each.elr}:
+        for broker in {each.leader, *each.isr, *each.elr}.difference((-1,)):
             live = state.brokers.get(broker)
             if live is None:
+                state.must_have_kept_since(broker, zxid)
                 continue
             epoch = since if broker == state.node_id else live.epoch
             if epoch > zxid:

@@ -94,10 +94,11 @@ def elect(
         return partition._replace(leader=first, leader_epoch=0, isr=alive, version=0)
     if mode is ElectionMode.OFFLINE:
         return _elect_offline(partition, live, rules)
+    unable = _lossy_members(partition, live).union(live.leaving)
     able = [
         each
         for each in partition.replicas
-        if each in partition.isr and each in live.alive and each not in live.leaving
+        if each in partition.isr and each in live.alive and each not in unable
     ]
     if mode is ElectionMode.PREFERRED:
         first = partition.replicas[0]

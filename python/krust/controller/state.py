@@ -343,7 +343,8 @@ class ControllerState:
         self.holding: set[int] = set()
         """those among them that hold the high watermark while an ISR is too small"""
         self.registrations: dict[int, int] = {}
-        """the epoch of each broker's last registration that this term has seen, dead ones' too"""
+        """the epoch of each broker's last registration that this term has seen, dead ones' too; of
+        a broker that was dead before, the zxid since which it must have kept its records"""
         self.for_jobs = JobRequests()
         """what policies leave to the controller's jobs"""
         self.risks: Counter[str] = Counter()
@@ -504,6 +505,10 @@ class ControllerState:
             self.brokers[broker] = live
             self.changes.live = True
         (self.holding.discard if live.kept_epoch is None else self.holding.add)(broker)
+
+    def must_have_kept_since(self, broker: int, zxid: int) -> None:
+        """A dead broker was in an ISR of that time: it may lead if it lost nothing since."""
+        self.registrations[broker] = min(self.registrations.get(broker, zxid), zxid)
 
     def remove_broker(self, broker: int) -> None:
         """Remove a broker that is no longer alive."""

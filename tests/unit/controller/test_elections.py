@@ -9,7 +9,7 @@ import pytest
 
 from krust.controller import brokers
 from krust.controller.leaders import Risk
-from krust.controller.state import Partition
+from krust.controller.state import LiveBroker, Partition
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, SetData, WatchFired
@@ -209,6 +209,19 @@ def test_a_lone_survivor_that_may_have_lost_records_leads_and_that_is_logged(
     assert (partition(nodes).leader, partition(nodes).isr) == (3, (3,))
     assert nodes.leader.state.risks == {Risk.LOSSY: 1}
     assert any("after an unclean stop" in line and "t-0" in line for line in nodes.leader.lines)
+
+
+def test_a_new_controller_asks_a_dead_member_for_all_since_it_was_in_the_isr() -> None:
+    nodes = Nodes(1, 2, 3)
+    led_by_three_alone(nodes)
+    state = nodes.leader.state
+    state.registrations.clear()
+    found = state.topics["t"]
+    returned = brokers.ReturnedBrokers()
+    brokers.without_stale_leaders(state, found, {("t", 0): 77}, 1, returned, was_controller=False)
+    assert state.registrations == {3: 77}
+    assert not LiveBroker(epoch=90, kept_epoch=80).kept_since(77)
+    assert LiveBroker(epoch=90, kept_epoch=70).kept_since(77)
 
 
 def test_a_partition_waits_for_its_other_members_before_a_lossy_one_leads() -> None:

@@ -60,6 +60,13 @@ def test_the_preferred_replica_leads_only_if_it_is_in_sync_alive_and_staying() -
     assert elect(behind, LiveBrokers({1, 2, 3}), ElectionMode.PREFERRED) is behind
 
 
+def test_the_first_replica_does_not_lead_while_it_may_have_lost_records() -> None:
+    waits = Partition((1, 2), -1, 5, (1, 2), 7, lossy=(1,))
+    assert elect(waits, LiveBrokers({1, 3}), ElectionMode.PREFERRED) is waits
+    led = Partition((1, 2), 2, 5, (1, 2), 7)
+    assert elect(led, LiveBrokers({1, 2}, lossy={1}), ElectionMode.PREFERRED) is led
+
+
 def test_a_leader_that_shuts_down_leaves_the_isr_if_another_can_lead() -> None:
     led = elect(LED_BY_TWO, LiveBrokers({1, 2, 3}, leaving={2}), ElectionMode.SHUTDOWN)
     assert led == Partition((1, 2, 3), 1, 6, (3, 1), 8)

@@ -8,7 +8,8 @@ C4  epochs and versions never go back, in the tree and in any broker's state; a 
     partition belongs to one leader, in one life
 C5  no work is half done when all faults are over: see `ControllerChecks.at_rest`
 D1  a leader has every acknowledged record, unless an unclean election was allowed, or as many
-    replicas went through a power cut since they were whole as min.insync.replicas was
+    replicas went through a power cut since they were whole as min.insync.replicas was, at the
+    lowest since
 R3  a state is written by compare-and-set
 R8  a replica that joins the ISR has every acknowledged record, as its present registration
 R9  a leader was in the ISR or ELR, unless an unclean election was allowed
@@ -84,6 +85,8 @@ class ControllerChecks:
                 self._write(session, each, operations[0], epoch)
             if isinstance(each, Create | SetData) and each.path.startswith("/brokers/topics/"):
                 self._content(each)
+            if isinstance(each, SetData) and each.path.startswith("/config/topics/"):
+                self._configured(each.path.rpartition("/")[2])
 
     def _write(self, session: int, each: Any, first: Operation, epoch: int) -> None:
         if each.path.startswith(OF_THE_CONTROLLER) and each not in SHARED_WITH_BROKERS:
@@ -106,6 +109,13 @@ class ControllerChecks:
             self._state(each, partition_state)
         elif each.path.count("/") == 3:
             self._assigned(each.path.rpartition("/")[2], TopicAssignment.decode(each.data))
+
+    def _configured(self, name: str) -> None:
+        """A lower min.insync.replicas clears the ELR: earlier records are less safe, too."""
+        lowest = self.simulation.min_isr(name)
+        for (topic_id, _), records in self.acked.items():
+            if self.names[topic_id] == name:
+                records.update({each: min(needed, lowest) for each, needed in records.items()})
 
     def _state(self, write: Create | SetData, after: PartitionState) -> None:
         """A partition's state is written."""
@@ -205,8 +215,16 @@ class ControllerChecks:
         for line in outcome.changes.lines:
             assert "Error" not in line[1] or "RetryLaterError" in line[1], line
         for name, topic in outcome.changes.topics.items():
-            if topic is not None and state.topics.get(name) is topic:
+            if topic is None:
+                self._forget(process, name)
+            elif state.topics.get(name) is topic:
                 self.topic(process, name)
+
+    def _forget(self, process: BrokerProcess, name: str) -> None:
+        """A broker dropped a topic: a full UpdateMetadata may have left before it was created."""
+        for seen in list(self.control_requests):
+            if seen[0] == process.key and self.names.get(seen[1]) == name:
+                del self.control_requests[seen]
 
     def topic(self, process: BrokerProcess, name: str) -> None:
         """A broker has learned of a topic, or serves it."""
