@@ -173,13 +173,16 @@ impl Run {
         let Some(silent) = state.replicas.iter().find(is_other).copied() else { return Ok(()) };
         self.note(|| format!("broker {silent} falls silent"));
         let end = self.now_ms + 2 * SILENT_MS;
-        self.brokers[usize::try_from(silent).unwrap()].paused_until_ms = end;
+        let follower = usize::try_from(silent).unwrap();
+        let run = self.brokers[follower].run;
+        self.brokers[follower].paused_until_ms = end;
         self.is_silent = true;
         self.until(self.now_ms + SILENT_MS)?;
         self.is_silent = false;
         let state = &self.zookeeper.state;
         let is_same_term = |it: &ZooKeeper| (it.state.leader_epoch, it.controller_epoch) == terms;
-        if is_same_term(&self.zookeeper) && state.is_in_sync(silent) {
+        let was_silent = self.brokers[follower].run == run;
+        if was_silent && is_same_term(&self.zookeeper) && state.is_in_sync(silent) {
             return Err(format!("liveness: {silent} is silent and in sync: {state:?}"));
         }
         let leader = usize::try_from(leader).unwrap();
