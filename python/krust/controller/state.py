@@ -212,8 +212,9 @@ class LiveBroker(NamedTuple):
     None: it is no krust, and does not say"""
 
     def kept_since(self, epoch: int) -> bool:
-        """Whether it still has all records that it had in the registration with this epoch."""
-        return self.kept_epoch is None or 0 <= self.kept_epoch <= epoch or self.epoch == epoch
+        """Whether it still has all records that it had at this zxid, such as its earlier epoch."""
+        kept = self.kept_epoch
+        return kept is None or 0 <= kept <= epoch or 0 <= self.epoch <= epoch
 
     def at(self, listener: str) -> Endpoint | None:
         """The endpoint of that listener; None: it has no listener of that name."""
@@ -343,8 +344,7 @@ class ControllerState:
         self.holding: set[int] = set()
         """those among them that hold the high watermark while an ISR is too small"""
         self.registrations: dict[int, int] = {}
-        """the epoch of each broker's last registration that this term has seen, dead ones' too; of
-        a broker that was dead before, the zxid since which it must have kept its records"""
+        """each broker's last epoch in this term, or the zxid since which it must have kept all"""
         self.for_jobs = JobRequests()
         """what policies leave to the controller's jobs"""
         self.risks: Counter[str] = Counter()

@@ -495,7 +495,7 @@ impl LeaderReplica {
         if self.is_registered_again(follower) { Offset::NONE } else { follower.log_end }
     }
 
-    /// A member that the controller chose is named by its first Fetch: the tree has no registrations.
+    /// A member that the controller chose gets its first Fetch's registration: the tree has none.
     fn name_registration(&mut self, fetch: &FollowerFetch) {
         let mut isr = self.leadership.isr.iter_mut();
         let member = isr.find(|member| member.replica == fetch.replica);
