@@ -76,8 +76,12 @@ def test_an_open_transaction_is_listed_and_described(
     assert open_producer["CurrentTransactionStartOffset"] == "0"
     assert transactions("find-hanging", *place, "--max-transaction-timeout", "0") == []
     producer.commit_transaction(WAIT_S)
-    [described] = transactions("describe", "--transactional-id", name)
-    assert described["TransactionState"] == "CompleteCommit"
+
+    def is_complete() -> bool:
+        [described] = transactions("describe", "--transactional-id", name)
+        return described["TransactionState"] == "CompleteCommit"
+
+    until(is_complete)
     [ended] = transactions("describe-producers", *place)
     assert ended["CurrentTransactionStartOffset"] == "None"
 

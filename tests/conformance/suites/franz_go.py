@@ -1,6 +1,6 @@
 """franz-go's client tests (`pkg/kgo`), built out of Go's module cache.
 
-Left out: `TestTxnEtl` (transactions) and the tests of share groups, until krust serves those.
+Left out: the tests of share groups, until krust serves those.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ TESTS = (
     "TestPauseIssueOct2023",
     "TestPing",
     "TestPooling",
+    "TestTxnEtl",
     "TestUnknownGroupOffsetFetchPinned",
 )
 
@@ -74,7 +75,7 @@ def prepare(cache: Path) -> None:
 
 
 def run(cache: Path, bootstrap: str) -> dict[str, bool]:
-    """Run the tests that need no transactions; their topics have a replica on each broker."""
+    """Run the tests; their topics have a replica on each broker."""
     brokers = len(Client(bootstrap).request("Metadata", {"topics": []})["brokers"])
     environment = {
         **os.environ,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "3.0.12"
-SETTINGS = {"group.min.session.timeout.ms": "1000"}
+SETTINGS = {"group.min.session.timeout.ms": "1000", "num.partitions": "4"}
 NEEDS: tuple[str, ...] = ()
 REQUIREMENTS = (
     f"kafka-python=={VERSION}",

@@ -1,7 +1,7 @@
 """The tests of the `rdkafka` crate (librdkafka from Rust), built out of cargo's registry.
 
-Left out: `test_transactions`, until krust serves those; `test_base_producer_timeout`, which fails
-now and then with Kafka too; `test_populate_topic`, a helper that is compiled into every binary.
+Left out: `test_base_producer_timeout`, which fails now and then with Kafka too;
+`test_populate_topic`, a helper that is compiled into every binary.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ TESTS = (
     "test_subscription",
     "test_threaded_producer_send",
     "test_topics",
+    "test_transaction_abort",
+    "test_transaction_commit",
 )
 _WANTING = f"""[package]
 name = "wants-rdkafka"
@@ -85,7 +87,7 @@ def prepare(cache: Path) -> None:
 
 
 def run(cache: Path, bootstrap: str) -> dict[str, bool]:
-    """Run the tests that need no transactions."""
+    """Run the tests."""
     environment = {"KAFKA_HOST": bootstrap, "KAFKA_VERSION": "3.9.1"}
     tail = ("--no-fail-fast", "--", "--test-threads=2", "--exact", *TESTS)
     done = _cargo(cache / "source", *tail, environment=environment)
