@@ -399,6 +399,7 @@ class Broker:
         *,
         partitions: Iterable[int] | None = None,
         columns: Iterable[str] | None = None,
+        isolation_level: str = "read_uncommitted",
         **settings: Unpack[ScanSettings],
     ) -> Scan:
         """A topic of this broker as a table: `krust.scan` with this `bootstrap`."""
@@ -411,14 +412,16 @@ class Broker:
             until,
             partitions=partitions,
             bootstrap=self.bootstrap,
+            isolation_level=isolation_level,
             **chosen,
             **settings,
         )
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[Record]:
         """All records of a topic, by partition and offset, in memory.
 
-        raises  KafkaError: there is no such topic
+        isolation_level  "read_committed": no records of open and aborted transactions
+        raises           KafkaError: there is no such topic; ConfigError: another isolation level
         """
         from krust._krust import EARLIEST, LATEST, Client, Consumer
 
@@ -428,13 +431,14 @@ class Broker:
             what = f"there is no topic {topic!r}"
             raise KafkaError(what, code=code, name=code.name, retriable=True)
         numbers = range(len(found.partitions))
-        client, consumer = Client(self.bootstrap), Consumer(self.bootstrap)
+        consumer = Consumer(self.bootstrap, {"isolation.level": isolation_level})
+        client, committed = Client(self.bootstrap), isolation_level.lower() == "read_committed"
         try:
             starts, ends = (
                 {
                     partition: offset
                     for _, partition, _, offset, _ in client.list_offsets(
-                        [(topic, number, when) for number in numbers]
+                        [(topic, number, when) for number in numbers], read_committed=committed
                     )
                 }
                 for when in (EARLIEST, LATEST)

@@ -161,13 +161,13 @@ def test_offsets_of_a_group_are_committed_with_the_records(
             for record in got:
                 writer.produce(target, record.value)
             writer.send_offsets(consumer)
-        until(lambda: consumer.committed([(single, 0)]) == {(single, 0): 10})
+        assert consumer.committed([(single, 0)]) == {(single, 0): 10}
         zombie = consumer.group_metadata()._replace(generation=99)
         with pytest.raises(AbortableTransactionError), writer.transaction():
             writer.send_offsets({(single, 0): 3}, zombie)
         with writer.transaction():
             writer.send_offsets({(single, 0): 7}, consumer.group_metadata())
-        until(lambda: consumer.committed([(single, 0)]) == {(single, 0): 7})
+        assert consumer.committed([(single, 0)]) == {(single, 0): 7}
     assert len(committed(bootstrap, target)) == 10
     with pytest.raises(ConfigError), krust.Consumer(bootstrap_servers=bootstrap) as alone:
         alone.group_metadata()
@@ -181,7 +181,7 @@ def test_offsets_need_no_consumer(bootstrap: str, single: str) -> None:
             writer.send_offsets({(single, 0): 3}, krust.GroupMetadata(f"alone-{single}"))
     reader = krust.Consumer(bootstrap_servers=bootstrap, group_id=f"alone-{single}")
     with reader:
-        until(lambda: reader.committed([(single, 0)]) == {(single, 0): 3})
+        assert reader.committed([(single, 0)]) == {(single, 0): 3}
 
 
 def test_close_aborts_an_open_transaction(bootstrap: str, single: str) -> None:
@@ -225,3 +225,47 @@ def test_the_awaitable_producer_has_transactions(bootstrap: str, single: str) ->
 
     asyncio.run(run())
     until(lambda: committed(bootstrap, single) == [b"kept"])
+
+
+def test_a_consumer_does_not_begin_before_a_transaction_with_its_offsets_has_ended(
+    bootstrap: str, single: str
+) -> None:
+    where: dict[str, object] = {"bootstrap.servers": bootstrap, "group.id": f"group-{single}"}
+    with producer(bootstrap, single) as writer:
+        with writer.transaction():
+            for number in range(5):
+                writer.produce(single, b"%d" % number)
+        writer.begin_transaction()
+        writer.send_offsets({(single, 0): 3}, f"group-{single}")
+        short = krust.Consumer(where | {"default.api.timeout.ms": 1000})
+        with short, pytest.raises(KafkaError, match="unstable offset commit"):
+            short.committed([(single, 0)])
+        with krust.Consumer(single, where | {"auto.offset.reset": "earliest"}) as consumer:
+            while not consumer.group_metadata().member_id:
+                assert consumer.poll(100) == []
+            assert consumer.poll(500) == []
+            writer.commit_transaction()
+            got: list[krust.Record] = []
+            while not got:
+                got += consumer.poll(1000)
+    assert got[0].offset == 3
+
+
+def test_an_isolation_level_is_checked_and_its_case_does_not_matter(
+    bootstrap: str, single: str
+) -> None:
+    with pytest.raises(ConfigError, match="isolation"):
+        krust.Consumer(bootstrap_servers=bootstrap, isolation_level="read_commited")
+    where: dict[str, object] = {"bootstrap.servers": bootstrap}
+    with producer(bootstrap, single) as writer:
+        with writer.transaction():
+            writer.produce(single, b"committed")
+        writer.begin_transaction()
+        writer.send(single, b"open").result()
+        with krust.Consumer(where | {"isolation.level": "READ_COMMITTED"}) as consumer:
+            consumer.assign([(single, 0, 0)])
+            until(lambda: consumer.end_offsets([(single, 0)]) == {(single, 0): 2})
+            got: list[krust.Record] = []
+            while consumer.position(single, 0) < 2:
+                got += consumer.poll(1000)
+    assert [record.value for record in got] == [b"committed"]

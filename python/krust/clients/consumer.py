@@ -30,6 +30,7 @@ from krust.clients import membership, options
 from krust.clients.classic_member import ClassicMembership
 from krust.clients.consumer_member import STALE_EPOCH, UNKNOWN_MEMBER, ConsumerMembership
 from krust.clients.coordinator_client import (
+    UNSTABLE,
     CoordinatorClient,
     GroupMetadata,
     MemberIdentity,
@@ -253,11 +254,14 @@ class Consumer(Closing):
         return GroupMetadata(str(group_id), *identity)
 
     def committed(self, partitions: Iterable[TopicPartitionLike]) -> dict[TopicPartition, int]:
-        """The group's committed offsets. Partitions without a commit are left out."""
+        """The group's committed offsets. Partitions without a commit are left out.
+
+        Waits for the end of a transaction that has offsets of them, default.api.timeout.ms at most.
+        """
         self._usable()
         if self._committer is None:
             raise ConfigError("committed needs a group", hint='give group_id="..."')
-        return self._committer.committed(TopicPartition(*one) for one in partitions)
+        return self._committer.stable(TopicPartition(*one) for one in partitions)
 
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that `poll` returns. KafkaError: not assigned."""
@@ -447,7 +451,12 @@ class Consumer(Closing):
             self._on_partitions_revoked(revoked)
             self._unassign(revoked)
         added = [place for place in assignment if place not in self._positions]
-        self._start(dict.fromkeys(added))
+        try:
+            self._start(dict.fromkeys(added), patience_s=0)
+        except KafkaError as error:
+            if error.code == UNSTABLE:  # a transaction has offsets of the group: it ends soon
+                return
+            raise
         member.on_assignment_applied(assignment)
         self._call_listener("assign", added)
         if self._rejoin_after_revoke:
@@ -477,11 +486,13 @@ class Consumer(Closing):
                 raise
             self._commit_at = time.monotonic() + self._commit_s
 
-    def _start(self, places: Mapping[TopicPartition, int | None]) -> None:
+    def _start(
+        self, places: Mapping[TopicPartition, int | None], patience_s: float | None = None
+    ) -> None:
         open_ones = [place for place, offset in places.items() if offset is None]
         found: dict[TopicPartition, int] = {}
         if open_ones and self._committer is not None:
-            found = self._committer.committed(open_ones)
+            found = self._committer.stable(open_ones, patience_s)
         fresh = [place for place in open_ones if place not in found]
         if fresh and self._reset is None:
             raise refused(OUT_OF_RANGE, f"no offset is committed of {fresh[0]}")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOVING = frozenset({14, 15, 16})
 """Loading, not available, not the coordinator: another broker answers, or this one later."""
+UNSTABLE = 88
+"""An open transaction has an offset of this partition; its end decides which one holds."""
 OFFSET_COMMIT, OFFSET_FETCH, BY_NAME = 8, 9, 9
 PAUSE_S = 0.1
 
@@ -93,8 +95,33 @@ class CoordinatorClient(Closing):
         """The committed offsets of these partitions. Those without a commit are left out."""
         return {place: commit.offset for place, commit in self.commits(places).items()}
 
-    def commits(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """The commits of these partitions. Those without a commit are left out."""
+    def stable(
+        self, places: Iterable[TopicPartition], patience_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As `committed`, once no open transaction has an offset of these partitions.
+
+        patience_s  how long to wait for that; default: that of this client
+        raises      KafkaError UNSTABLE_OFFSET_COMMIT: the transaction is still open
+        """
+        until = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
+        wanted = list(places)
+        while True:
+            try:
+                found = self.commits(wanted, stable=True)
+            except KafkaError as error:
+                if error.code != UNSTABLE or time.monotonic() >= until:
+                    raise
+                self.pause()
+            else:
+                return {place: commit.offset for place, commit in found.items()}
+
+    def commits(
+        self, places: Iterable[TopicPartition], *, stable: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The commits of these partitions. Those without a commit are left out.
+
+        stable  refuse offsets that an open transaction may replace
+        """
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(partition)
@@ -102,7 +129,8 @@ class CoordinatorClient(Closing):
             return {}
         wanted = [{"name": name, "partition_indexes": ps} for name, ps in topics.items()]
         one = {"group_id": self._group_id, "topics": wanted}
-        answer = self.ask("OffsetFetch", {**one, "groups": [one]}, (OFFSET_FETCH, BY_NAME))
+        body = {**one, "groups": [one], "require_stable": stable}
+        answer = self.ask("OffsetFetch", body, (OFFSET_FETCH, BY_NAME))
         group = answer["groups"][0] if answer.get("groups") else answer
         check(group.get("error_code", 0), f"offsets of group {self._group_id!r}")
         found = {}

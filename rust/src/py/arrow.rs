@@ -235,10 +235,9 @@ pub(super) fn scan(
                 remote::scan(Cluster::new(options), scan_options, ranges.collect(), builder)?
             }
             (None, Some(directories)) => {
-                let isolation = properties.take("isolation.level")?;
                 let scan_options = local::LocalOptions {
                     directories,
-                    read_committed: isolation.as_deref() == Some("read_committed"),
+                    read_committed: properties.read_committed()?,
                     missing,
                 };
                 local::scan(

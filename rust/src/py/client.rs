@@ -108,6 +108,18 @@ impl<'py> ClientProperties<'py> {
         text.map(|text| text.parse().map_err(|_| bad(&text))).transpose()
     }
 
+    /// Takes `isolation.level`: whether it is `read_committed`.
+    pub(super) fn read_committed(&mut self) -> client::Result<bool> {
+        let text = self.take("isolation.level")?.map(|text| text.to_ascii_lowercase());
+        match text.as_deref() {
+            None | Some("read_uncommitted") => Ok(false),
+            Some("read_committed") => Ok(true),
+            Some(other) => Err(Error::Invalid(format!(
+                "isolation.level must be read_uncommitted or read_committed, not {other:?}"
+            ))),
+        }
+    }
+
     /// An unknown property is an error.
     pub(super) fn finish(&self) -> client::Result<()> {
         let Some(unread) = &self.unread else { return Ok(()) };

@@ -410,7 +410,6 @@ pub(super) fn config(
     properties: &mut ClientProperties<'_>,
     default: ConsumerConfig,
 ) -> client::Result<ConsumerConfig> {
-    let isolation = properties.take("isolation.level")?;
     Ok(ConsumerConfig {
         min_bytes: properties.parse("fetch.min.bytes")?.unwrap_or(default.min_bytes),
         max_wait: properties.duration("fetch.max.wait.ms")?.unwrap_or(default.max_wait),
@@ -422,7 +421,7 @@ pub(super) fn config(
         metadata_max_age: properties
             .duration("metadata.max.age.ms")?
             .unwrap_or(default.metadata_max_age),
-        read_committed: isolation.as_deref() == Some("read_committed"),
+        read_committed: properties.read_committed()?,
         report_out_of_range: properties
             .boolean("krust.report.out.of.range")?
             .unwrap_or(default.report_out_of_range),
