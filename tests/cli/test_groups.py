@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import krust as krust_client
 from krust._krust import Client
 from tests.three_brokers import Command
 from tests.waiting import WAIT_S, until
@@ -80,6 +81,29 @@ def test_a_member_that_is_terminated_commits_and_leaves(krust: Command, filled: 
     assert run.returncode == 143, errors
     group = described(krust, filled)
     assert (group["state"], group["lag"], group["members"]) == ("Empty", 0, [])
+
+
+def test_lag_ends_at_the_high_watermark_or_at_the_last_stable_offset(
+    krust: Command, filled: str
+) -> None:
+    krust.ok("consume", filled, "-g", filled, "-e")
+    writer = krust_client.Producer(bootstrap_servers=krust.bootstrap, transactional_id=filled)
+    with writer:
+        writer.begin_transaction()
+        writer.send(filled, b"open", partition=1).result()
+        assert described(krust, filled)["lag"] == 1
+        [group] = krust.ok("group", "describe", filled, "--read-committed", "--json").json()
+        assert group["lag"] == 0
+        place = group["partitions"][1]
+        assert (place["committed"], place["last_stable"], place["end"]) == (10, 10, 11)
+        text = krust.ok("group", "describe", filled, "--read-committed").text
+        assert "LAST STABLE" in text
+        offsets = krust_client.Admin(bootstrap_servers=krust.bootstrap)
+        with offsets:
+            latest = {(filled, 1): "latest"}
+            assert offsets.list_offsets(latest) == {(filled, 1): 11}
+            stable = offsets.list_offsets(latest, isolation_level="read_committed")
+            assert stable == {(filled, 1): 10}
 
 
 def test_members_share_partitions_and_are_described(krust: Command, filled: str) -> None:

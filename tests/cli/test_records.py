@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.three_brokers import Command
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, until
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -159,6 +160,61 @@ def test_a_waiting_consumer_gets_new_records_and_leaves_on_ctrl_c(
         assert waiting.stdout.readline() == b"now\n"
         waiting.send_signal(2)
         assert waiting.wait(WAIT_S) == 130
+
+
+def committed(krust: Command, topic: str) -> list[bytes]:
+    """The values that read_committed readers see."""
+    return krust.ok("consume", topic, "-e", "--read-committed").out.splitlines()
+
+
+def test_a_transaction_commits_all_lines_at_the_end_of_the_input(
+    krust: Command, topic: str
+) -> None:
+    done = krust.ok("produce", topic, "--transaction", "-p", "0", "--json", given=b"a\nb\n")
+    assert done.json()[0] | {"topic": ""} == {
+        "topic": "",
+        "partition": 0,
+        "base_offset": 0,
+        "records": 2,
+    }
+    krust.ok("produce", topic, "--transactional-id", f"id-{topic}", "-p", "0", given=b"c\n")
+    until(lambda: committed(krust, topic) == [b"a", b"b", b"c"])
+    refused = krust("produce", topic, "--transaction", "--acks", "1", given=b"d\n")
+    assert (refused.code, "acks=all" in refused.err) == (2, True)
+
+
+def test_invalid_input_and_refused_records_abort_the_transaction(
+    krust: Command, topic: str
+) -> None:
+    form = ("-f", r"%k\t%v\n")
+    failed = krust("produce", topic, "--transaction", *form, given=b"a\tb\nc\td\nonly\n")
+    assert failed.code == 2
+    assert "line 3" in failed.err
+    assert "the transaction was aborted: none of its records takes effect" in failed.err
+    failed = krust("produce", topic, "--transaction", given=b"fits\n" + b"x" * (2 << 20))
+    assert failed.code != 0
+    assert "the transaction was aborted" in failed.err
+    krust.ok("produce", topic, "--transaction", given=b"kept\n")
+    until(lambda: committed(krust, topic) == [b"kept"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_aborts_the_transaction(
+    krust: Command, topic: str, number: signal.Signals
+) -> None:
+    argv = krust.argv("produce", topic, "--transaction")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as waiting:
+        assert waiting.stdin is not None
+        assert waiting.stderr is not None
+        waiting.stdin.write(b"lost\n")
+        waiting.stdin.flush()
+        until(lambda: krust.ok("consume", topic, "-e").out == b"lost\n")
+        waiting.send_signal(number)
+        assert waiting.wait(WAIT_S) == 128 + number
+        assert b"the transaction was aborted" in waiting.stderr.read()
+    krust.ok("produce", topic, "--transaction", given=b"kept\n")
+    until(lambda: committed(krust, topic) == [b"kept"])
 
 
 def test_a_closed_pipe_is_not_an_error(krust: Command, topic: str) -> None:

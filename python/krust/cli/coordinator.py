@@ -181,10 +181,17 @@ class Coordinators:
         }
         return [place for place in wanted if place in there]
 
-    def offsets(self, places: Sequence[PartitionKey], timestamp: int) -> dict[PartitionKey, int]:
-        """The offsets of existing partitions at a time: LATEST, EARLIEST, milliseconds."""
+    def offsets(
+        self, places: Sequence[PartitionKey], timestamp: int, *, read_committed: bool = False
+    ) -> dict[PartitionKey, int]:
+        """The offsets of existing partitions at a time: LATEST, EARLIEST, milliseconds.
+
+        read_committed  LATEST is the last stable offset; otherwise it is the high watermark
+        """
+        if not places:
+            return {}
         moments = [(topic, partition, timestamp) for topic, partition in places]
-        found = self.client.list_offsets(moments) if moments else []
+        found = self.client.list_offsets(moments, read_committed=read_committed)
         return {(topic, partition): offset for topic, partition, _, offset, _ in found}
 
     def written(self, first: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:

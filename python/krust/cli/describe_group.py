@@ -1,14 +1,16 @@
 """`krust group describe`: a group's state, members, offsets and lag, and its last rebalance.
 
-The lag in time is the age of the first uncommitted record by its timestamp; None: there is no lag,
-or the record cannot be read. `--watch` repeats the output, on a terminal in the same place; in JSON
-it writes a document each time.
+The lag counts to the high watermark, as in Kafka's tool. With `--read-committed` it counts to the
+last stable offset, which is as far as a `read_committed` consumer can read. The lag in time is the
+age of the first record of the lag by its timestamp; None: there is no lag, or the record cannot be
+read. `--watch` repeats the output, on a terminal in the same place; in JSON it writes a document
+each time.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,7 +21,7 @@ from krust.cli.coordinator import CONSUMER, DEAD, Coordinators
 from krust.quantities import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from krust.cli.coordinator import GroupDescription, PartitionKey
     from krust.cli.options import Options
@@ -29,7 +31,15 @@ _PARTITION = (
     *("topic", "partition", "committed", "end", "lag", "lag_time"),
     *("member", "client", "host"),
 )
+_STABLE_PARTITION = (*_PARTITION[:3], "last_stable", *_PARTITION[3:])
 _MEMBER = ("member", "instance", "client", "host", "assigned")
+
+
+class _LagOptions(NamedTuple):
+    """Which lag is counted, and which partitions are shown."""
+
+    lag_only: bool
+    read_committed: bool
 
 
 @click.command()
@@ -38,6 +48,7 @@ _MEMBER = ("member", "instance", "client", "host", "assigned")
 )
 @click.option("--members", is_flag=True, help="Members and their partitions, not offsets.")
 @click.option("--lag-only", is_flag=True, help="Only partitions with lag.")
+@click.option("--read-committed", is_flag=True, help="Count lag to the last stable offset.")
 @click.option("--history", "past", is_flag=True, help="The last 20 rebalances.")
 @click.option("--watch", type=click.FloatRange(0.1), metavar="S", help="Repeat every S seconds.")
 @zookeeper.option
@@ -50,13 +61,16 @@ def describe(
     *,
     members: bool,
     lag_only: bool,
+    read_committed: bool,
     past: bool,
     watch: float | None,
 ) -> None:
     """Show state, members, offsets and lag of groups, and why they rebalanced last.
 
-    A group in ZooKeeper is shown too.
+    The lag includes records of open transactions. With --read-committed it does not: it ends at the
+    last stable offset, where the first open transaction begins. A group in ZooKeeper is shown too.
     """
+    lag_options = _LagOptions(lag_only, read_committed)
     asked = Coordinators(options)
     old = zookeeper.open_groups(options, asked.client, connect)
     while True:
@@ -64,10 +78,12 @@ def describe(
         described: list[dict[str, Any]] = []
         for name in names:
             with many.item():
-                described += _group_documents(asked, old, name, lag_only=lag_only)
+                described += _group_documents(asked, old, name, lag_options)
         if watch is not None:
             click.clear()  # does nothing without a terminal
-        _show(options, described, members=members, past=past)
+        shown = _STABLE_PARTITION if read_committed else _PARTITION
+        columns, look = (_MEMBER, _member_columns) if members else (shown, _describe_state)
+        _show(options, described, (columns, look), past=past)
         if watch is None:
             many.raise_failure()
             return
@@ -75,9 +91,13 @@ def describe(
 
 
 def _show(
-    options: Options, described: Sequence[dict[str, Any]], *, members: bool, past: bool
+    options: Options,
+    described: Sequence[dict[str, Any]],
+    table: tuple[tuple[str, ...], Callable[[Mapping[str, Any]], list[dict[str, object]]]],
+    *,
+    past: bool,
 ) -> None:
-    columns, look = (_MEMBER, _member_columns) if members else (_PARTITION, _describe_state)
+    columns, look = table
     if options.output in ("json", "ndjson"):
         output.rows(options, (), described)
     elif options.output == "csv":
@@ -93,7 +113,7 @@ def _show(
 
 
 def _group_documents(
-    asked: Coordinators, old: ZooKeeperGroups | None, name: str, *, lag_only: bool
+    asked: Coordinators, old: ZooKeeperGroups | None, name: str, lag_options: _LagOptions
 ) -> list[dict[str, Any]]:
     """The group in Kafka and the group in ZooKeeper, as far as they exist."""
     found = []
@@ -101,7 +121,7 @@ def _group_documents(
         group = None if coordinator is None else coordinator.describe(name)
         committed = {} if coordinator is None else coordinator.committed(name)
         if group is not None and (group.state != DEAD or committed):
-            found.append(_kafka_document(asked, group, committed, lag_only=lag_only))
+            found.append(_kafka_document(asked, group, committed, lag_options))
     if not found:
         raise asked.missing(name)
     return found
@@ -111,26 +131,29 @@ def _kafka_document(
     asked: Coordinators,
     group: GroupDescription,
     committed: Mapping[PartitionKey, int],
-    *,
-    lag_only: bool,
+    lag_options: _LagOptions,
 ) -> dict[str, Any]:
     owner = {tuple(one): member for member in group.members for one in member["assigned"] or ()}
     places = sorted({*committed, *owner})
-    ends = asked.offsets(asked.existing(places), _krust.LATEST)
-    behind = {at: first for at, first in committed.items() if first < ends.get(at, 0)}
+    there = asked.existing(places)
+    stable = asked.offsets(there, _krust.LATEST, read_committed=True)
+    ends = asked.offsets(there, _krust.LATEST)
+    readable = stable if lag_options.read_committed else ends
+    behind = {at: first for at, first in committed.items() if first < readable.get(at, 0)}
     written = asked.written(behind)
     now_ms = int(time.time() * 1000)
     partitions = []
     for place in places:
-        at, end, member = committed.get(place), ends.get(place), owner.get(place, {})
+        at, end, member = committed.get(place), readable.get(place), owner.get(place, {})
         lag = None if at is None or end is None else max(0, end - at)
-        if lag_only and not lag:
+        if lag_options.lag_only and not lag:
             continue
         numbers = {
             "topic": place[0],
             "partition": place[1],
             "committed": at,
-            "end": end,
+            "last_stable": stable.get(place),
+            "end": ends.get(place),
             "lag": lag,
             "lag_ms": max(0, now_ms - written[place]) if place in written else None,
         }

@@ -4,7 +4,8 @@ The command flushes before it waits for more input: a line on a terminal is sent
 complete, and input that is available is sent in full batches. If each field of the format ends with
 a literal ('%v\n', '%k\t%v\n'), Rust splits a block at once; otherwise Python splits record by
 record. stdout gets a row for each batch. A record that was not delivered is an error. Records
-before invalid input may have been written.
+before invalid input may have been written. In a transaction all records are committed at the end
+of the input, or none: an error, Ctrl-C and SIGTERM abort.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import select
 import sys
 import time
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from krust import _krust
 from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.cli.exits import exit_of
+from krust.cli.interrupts import terminable, whole
 from krust.cli.options import KeyValue, Options
 from krust.cli.records import FormatError, block_fields, encode, from_object, parser
 from krust.errors import KrustError
@@ -48,6 +51,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("--tombstone", "--null", "null", is_flag=True, help="Empty values become null.")
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @click.option("--idempotent", is_flag=True, help="No duplicates after retries.")
+@click.option("--transaction", is_flag=True, help="All records in one transaction.")
+@click.option(
+    "--transactional-id", metavar="ID", help="Of the transaction, and implies it. [random]"
+)
 @click.option("--template", help="Make records: {{i}} {{now}} {{random}} {{uuid}}.")
 @click.option("--count", type=click.IntRange(0), help="Number of records. [of a template: 1]")
 @click.option(
@@ -62,32 +69,26 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
     -f is the format of records, e.g. '%k\\t%v\\n' (key, tab, value, newline). -f json reads one
     object a line: {"key": .., "value": .., "headers": [{"key": .., "value": ..}],
     "partition": 0, "timestamp_ms": 0}. --template makes records instead.
+
+    A transaction is committed at the end of the input. Invalid input, Ctrl-C and a record that was
+    not delivered abort it. It may take transaction.timeout.ms (-X, 60 s by default).
     """  # noqa: D301, click wants the character
+    given = session.properties(
+        options,
+        acks=how["acks"],
+        compression_type=how["compression"],
+        enable_idempotence=str(how["idempotent"]).lower(),
+        delivery_timeout_ms=options.timeout_ms,
+    )
+    transactional_id = how["transactional_id"] or given.get("transactional.id")
+    if how["transaction"] or transactional_id:
+        transactional_id = transactional_id or _random_id()
+        given |= {"enable.idempotence": "true", "transactional.id": transactional_id}
+    written: list[dict[str, object]] = []
     try:
-        producer = _krust.Producer(
-            options.bootstrap,
-            session.properties(
-                options,
-                acks=how["acks"],
-                compression_type=how["compression"],
-                enable_idempotence=str(how["idempotent"]).lower(),
-                delivery_timeout_ms=options.timeout_ms,
-            ),
-        )
-        written: list[dict[str, object]] = []
-
-        def flush() -> None:
-            producer.flush()
-            _collect(options, producer, written)
-
-        made = _send_made if how["template"] is not None else _send_input
-        try:
-            for _ in made(topic, how, producer, flush):
-                _collect(options, producer, written)  # an error ends the reading
-        except FormatError:
-            flush()
-            raise
-        flush()
+        producer = _krust.Producer(options.bootstrap, given)
+        with _transaction(options, producer) if transactional_id else nullcontext():
+            _send_all(options, topic, how, producer, written)
     except FormatError as error:
         raise click.UsageError(str(error)) from error
     if options.output in ("table", "wide"):
@@ -95,6 +96,59 @@ def command(options: Options, /, topic: str, **how: Any) -> None:
     else:
         columns = ("topic", "partition", "base_offset", "records")
         output.rows(options, columns, written)
+
+
+def _random_id() -> str:
+    from uuid import uuid4
+
+    return f"krust-produce-{uuid4()}"
+
+
+@contextmanager
+def _transaction(options: Options, producer: _krust.Producer) -> Iterator[None]:
+    """A transaction: committed at the end of the block, aborted by what is raised in it."""
+    with terminable():
+        producer.begin_transaction()
+        try:
+            yield
+            producer.commit_transaction()
+        except BaseException:
+            with whole():
+                _abort(options, producer)
+            raise
+
+
+def _abort(options: Options, producer: _krust.Producer) -> None:
+    """Abort, and say what became of the records."""
+    try:
+        producer.abort_transaction()
+    except KrustError as error:
+        session.note(options, f"the transaction was not aborted: {error}")
+    else:
+        session.note(options, "the transaction was aborted: none of its records takes effect")
+
+
+def _send_all(
+    options: Options,
+    topic: str,
+    how: dict[str, Any],
+    producer: _krust.Producer,
+    written: list[dict[str, object]],
+) -> None:
+    """Send all records and wait for their deliveries."""
+
+    def flush() -> None:
+        producer.flush()
+        _collect(options, producer, written)
+
+    made = _send_made if how["template"] is not None else _send_input
+    try:
+        for _ in made(topic, how, producer, flush):
+            _collect(options, producer, written)  # an error ends the reading
+    except FormatError:
+        flush()
+        raise
+    flush()
 
 
 def _collect(options: Options, producer: _krust.Producer, written: list[dict[str, object]]) -> None:

@@ -235,17 +235,27 @@ class Admin(Closing):
         _check(result, f"group {group_id!r}")
 
     def list_offsets(
-        self, moments: Mapping[TopicPartitionLike, int | datetime | str]
+        self,
+        moments: Mapping[TopicPartitionLike, int | datetime | str],
+        *,
+        isolation_level: str = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time; None: there is none.
 
-        moments  by (topic, partition): "earliest", "latest" (the offset of the next record that
-                 will be written), a datetime (local time, if it names no zone), or whole
-                 milliseconds since 1970
-        raises   KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...; ConfigError: an invalid time
+        moments          by (topic, partition): "earliest", "latest" (the offset of the next record
+                         that will be written), a datetime (local time, if it names no zone), or
+                         whole milliseconds since 1970
+        isolation_level  with "read_committed" the latest offset is the last stable one: that of the
+                         first record of the first open transaction
+        raises           KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...; ConfigError: an invalid time or
+                         isolation level
         """
+        given = {"isolation.level": isolation_level}
+        level = options.choice(given, "isolation.level", "read_uncommitted", "read_committed")
         asked = [(*place, _moment(when)) for place, when in moments.items()]
-        found = self._client.list_offsets(asked) if asked else []
+        if not asked:
+            return {}
+        found = self._client.list_offsets(asked, read_committed=level == "read_committed")
         return {
             TopicPartition(topic, partition): None if offset < 0 else offset
             for topic, partition, _, offset, _ in found

@@ -98,10 +98,15 @@ class AsyncAdmin:
         await self._run(lambda: self.core.delete_group(group_id))
 
     async def list_offsets(
-        self, moments: Mapping[TopicPartitionLike, int | datetime | str]
+        self,
+        moments: Mapping[TopicPartitionLike, int | datetime | str],
+        *,
+        isolation_level: str = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """As `Admin.list_offsets`."""
-        return await self._run(lambda: self.core.list_offsets(moments))
+        return await self._run(
+            lambda: self.core.list_offsets(moments, isolation_level=isolation_level)
+        )
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """As `Admin.delete_records`."""
