@@ -24,7 +24,11 @@ def adopted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, ServedBroker]]:
     name = request.param
-    with ServedBroker(unpack(name, tmp_path_factory.mktemp("adopted"))) as broker:
+    # Its coordinator would end the transaction that is open in a directory.
+    never: dict[str, object] = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 86_400_000
+    }
+    with ServedBroker(unpack(name, tmp_path_factory.mktemp("adopted")), options=never) as broker:
         yield name, broker
 
 
