@@ -22,7 +22,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
-	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
+	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-transactions crash-images corruption simulation interleavings planted planted-replication \
 	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated replication-cases spark demo demo-pipeline conformance clean
 
@@ -144,6 +144,9 @@ bench-groups: release ## cost of groups (ARGS="--only commits"), and latency for
 	$(BIN)/python benches/offsets.py $(ARGS)
 	$(BIN)/python benches/groups.py
 	$(BIN)/python benches/assignors.py
+
+bench-transactions: release ## transactions beside Kafka's: commits, streams, readers, memory, start
+	$(BIN)/python benches/transactions.py $(ARGS)
 
 release: $(VENV)/.tools # what is measured; tests want the quick build back
 	cargo build --quiet --release --no-default-features --examples

@@ -26,6 +26,16 @@
 //!     rebalance      --members of a group share --partitions, --rounds times
 //!     fill           --requests records of offsets: --groups that commit --partitions each
 //!     ready          when all --groups can be asked for their offsets
+//!     transactions   --requests transactions of one record: --connections producers over
+//!                    --partitions, --pause-ms after each transaction
+//!     stream         --bytes in --batch-bytes, --in-flight: --connections producers in transactions
+//!                    of --every-ms; 0: they are idempotent alone
+//!     fetch-isolated what stream of so many --bytes left in one partition, each tenth transaction
+//!                    aborted: read_uncommitted and read_committed by turns, --rounds times
+//!     visible        from a commit to a waiting read_committed Fetch, --requests times
+//!     open           --requests transactional ids over --connections, each with an open
+//!                    transaction, or with a committed one: --commits
+//!     listed         when all --requests transactional ids are listed
 //! `--raw` sends the frames of produce, produce-small or fetch without asking for versions or
 //! topics: for the floor programs. `--topic NAME` is made for the run and deleted after it, unless
 //! `--keep` is given.
@@ -46,6 +56,9 @@ mod groups;
 mod link;
 mod replicas;
 mod requests;
+mod transaction_requests;
+mod transactional;
+mod transactions;
 mod usage;
 
 use std::time::{Duration, Instant};
@@ -83,6 +96,10 @@ struct Arguments {
     every: Duration,
     seconds: usize,
     rounds: usize,
+    /// From one transaction of a producer to its next.
+    pause: Duration,
+    /// Whether the transactions of the ids that are opened are committed.
+    commits: bool,
 }
 
 fn main() {
@@ -107,6 +124,12 @@ fn main() {
         "rebalance" => bench.rebalance(),
         "fill" => bench.fill(),
         "ready" => bench.ready(),
+        "transactions" => bench.transactions(),
+        "stream" => bench.stream(),
+        "fetch-isolated" => bench.fetch_isolated(),
+        "visible" => bench.visible(),
+        "open" => bench.open(),
+        "listed" => bench.listed(),
         other => panic!("unknown mode {other}"),
     };
     report(&arguments.mode, run, &bench.usage);
@@ -137,11 +160,14 @@ fn parse() -> Arguments {
         every: Duration::from_secs(3),
         seconds: 15,
         rounds: 5,
+        pause: Duration::ZERO,
+        commits: false,
     };
     while let Some(flag) = given.next() {
         match flag.as_str() {
             "--raw" => arguments.raw = true,
             "--keep" => arguments.keep = true,
+            "--commits" => arguments.commits = true,
             _ => arguments.set(&flag, &given.next().expect("a value after the flag")),
         }
     }
@@ -181,6 +207,7 @@ impl Arguments {
             "--every-ms" => self.every = Duration::from_millis(number() as u64),
             "--seconds" => self.seconds = number(),
             "--rounds" => self.rounds = number(),
+            "--pause-ms" => self.pause = Duration::from_millis(number() as u64),
             other => panic!("unknown flag {other}"),
         }
     }

@@ -16,8 +16,8 @@ use krust::record::batch::{BatchBuilder, BatchFields, NewRecord};
 use krust::record::compression::Codec;
 use krust::wire::{Reader, Writer};
 
-use crate::group_requests;
 use crate::link::Link;
+use crate::{group_requests, transaction_requests};
 
 pub const PRODUCE: i16 = 0;
 pub const FETCH: i16 = 1;
@@ -44,6 +44,7 @@ impl Dialect {
             NEWEST
                 .iter()
                 .chain(&group_requests::NEWEST)
+                .chain(&transaction_requests::NEWEST)
                 .filter_map(|(key, newest)| {
                     served(*key).map(|api| (*key, api.max_version.min(*newest)))
                 })
@@ -87,7 +88,12 @@ pub struct Shape {
 
 /// A batch of at most `batch_bytes` (at least one record), and how many records it holds.
 pub fn batch(shape: &Shape) -> (Vec<u8>, i64) {
-    let fields = BatchFields { codec: shape.codec, ..BatchFields::default() };
+    batch_with(shape, &BatchFields::default())
+}
+
+/// The same, with other fields in its header; the codec is the shape's.
+pub fn batch_with(shape: &Shape, fields: &BatchFields) -> (Vec<u8>, i64) {
+    let fields = BatchFields { codec: shape.codec, ..*fields };
     let mut limit = shape.batch_bytes;
     loop {
         let (bytes, count) = fill(shape, limit, &fields);
@@ -164,6 +170,7 @@ pub struct Ask {
     pub max_wait_ms: i32,
     pub session_id: i32,
     pub session_epoch: i32,
+    pub read_committed: bool,
 }
 
 impl Default for Ask {
@@ -175,6 +182,7 @@ impl Default for Ask {
             max_wait_ms: 500,
             session_id: 0,
             session_epoch: -1,
+            read_committed: false,
         }
     }
 }
@@ -198,6 +206,7 @@ pub fn fetch(version: i16, ask: Ask, topic: &str, partitions: &[i32]) -> Vec<u8>
         max_wait_ms: ask.max_wait_ms,
         min_bytes: ask.min_bytes,
         max_bytes: ask.max_bytes,
+        isolation_level: i8::from(ask.read_committed),
         session_id: ask.session_id,
         session_epoch: ask.session_epoch,
         topics,
