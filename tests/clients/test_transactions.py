@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -269,3 +270,49 @@ def test_an_isolation_level_is_checked_and_its_case_does_not_matter(
             while consumer.position(single, 0) < 2:
                 got += consumer.poll(1000)
     assert [record.value for record in got] == [b"committed"]
+
+
+@pytest.fixture
+def hasty() -> Iterator[krust.Broker]:
+    """A broker that forgets idle transactional ids and ends late transactions at once."""
+    every_ms = "cleanup.interval.ms"
+    settings: dict[str, object] = {
+        "transactional.id.expiration.ms": 1000,
+        f"transaction.remove.expired.transaction.{every_ms}": 20,
+        f"transaction.abort.timed.out.transaction.{every_ms}": 20,
+    }
+    with krust.Broker(config=settings) as broker:
+        broker.create_topic("orders")
+        yield broker
+
+
+def test_a_producer_whose_transactional_id_has_expired_gets_a_new_one_by_an_abort(
+    hasty: krust.Broker,
+) -> None:
+    with (
+        krust.Admin(bootstrap_servers=hasty.bootstrap) as admin,
+        producer(hasty.bootstrap, "idle") as writer,
+    ):
+        writer.init_transactions()
+        until(lambda: admin.list_transactions() == [])
+        writer.begin_transaction()
+        with pytest.raises(AbortableTransactionError) as raised:
+            writer.send_offsets({("orders", 0): 1}, "billing")
+        assert raised.value.name == "INVALID_PRODUCER_ID_MAPPING"
+        writer.abort_transaction()
+        with writer.transaction():
+            writer.produce("orders", b"paid")
+    assert committed(hasty.bootstrap, "orders") == [b"paid"]
+
+
+def test_a_transaction_that_took_too_long_is_aborted_and_its_producer_fenced(
+    hasty: krust.Broker,
+) -> None:
+    with producer(hasty.bootstrap, "slow", {"transaction.timeout.ms": 50}) as writer:
+        writer.begin_transaction()
+        writer.send("orders", b"late").result()
+        with krust.Admin(bootstrap_servers=hasty.bootstrap) as admin:
+            until(lambda: admin.list_transactions(states=["Ongoing"]) == [])
+        with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms"):
+            writer.commit_transaction()
+    assert committed(hasty.bootstrap, "orders") == []

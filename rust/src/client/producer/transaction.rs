@@ -113,6 +113,7 @@ impl TransactionManager {
         if let TransactionState::Fatal(error) = &self.state {
             return error.clone();
         }
+        self.needs_epoch |= loses_identity(&cause);
         let fatal = is_fatal(&cause, by_coordinator);
         let error =
             Error::Transaction { id: self.id.clone(), is_fatal: fatal, cause: Box::new(cause) };
@@ -266,7 +267,10 @@ impl Producer {
         if manager.started {
             next = match manager.end(identity, commit, wait) {
                 Ok(next) => next,
-                Err(error) if !commit && loses_identity(&error) => None,
+                Err(error) if !commit && loses_identity(&error) => {
+                    manager.needs_epoch = true;
+                    None
+                }
                 Err(error) => return Err(manager.refuse(error)),
             };
         }
