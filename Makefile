@@ -17,13 +17,14 @@ SEEDS ?= 100000
 SEED ?= 0
 THREADS ?= 2
 STATES ?= 20000000
+KILLS ?= 2
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
-	release fuzz attack crash crash-transactions crash-images corruption simulation interleavings planted planted-replication \
+	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation interleavings planted planted-replication \
 	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -185,6 +186,10 @@ crash: $(DEV) ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 
 crash-transactions: $(DEV) ## kill -9 as transactions end, KRUST_TXN_KILLS times (2,000)
 	KRUST_TXN_KILLS=$${KRUST_TXN_KILLS:-2000} $(BIN)/python -m pytest -q -s tests/faults/test_kill_transactions.py $(ARGS)
+
+exactly-once: $(DEV) ## Kafka Streams, Connect and Kafka's copier, they and the broker killed KILLS (2) times
+	KRUST_WORKER_KILLS=$(KILLS) KRUST_COPIER_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 3600 \
+	  tests/foreign/test_exactly_once_workers.py tests/foreign/test_copier.py $(ARGS)
 
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- every_crash_image_of_a_random_run --nocapture

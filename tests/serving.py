@@ -48,6 +48,7 @@ OURS = {  # no settings of the broker
     "KRUST_TEST_KAFKA43",
     "KRUST_TURNS",
     "KRUST_TXN_KILLS",
+    "KRUST_WORKER_KILLS",
 }
 STOP_S = 60
 

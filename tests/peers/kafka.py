@@ -20,14 +20,16 @@ WAIT_S = 60
 CREATE_TOPICS = 19
 
 
-def jars(version: str) -> Path:
+def jars(version: str, *artifacts: str) -> Path:
     """The folder with the jars of a Kafka; fetches them if they are missing.
+
+    artifacts  others than a broker and its tools, such as kafka-streams
 
     raises  AbsentError: no Java, no Maven, or Maven has none for us
     """
     need_java_and_maven()
     with fetching():
-        run = _script("jars", version)
+        run = _script("jars", version, *artifacts)
     if run.returncode:
         raise AbsentError(f"Maven has no jars for us: {(run.stderr or run.stdout)[-200:]}")
     return Path(run.stdout.strip())

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Apache Kafka beside krust, from Maven's jars, on loopback only.
-#   kafka.sh jars VERSION                   fetch the jars; print the folder that holds them
+#   kafka.sh jars VERSION [ARTIFACT ...]    fetch the jars of a broker and its tools, or of other
+#                                           artifacts; print the folder that holds them
 #   kafka.sh start VERSION DIR PORT OTHER   OTHER: the port of the ZooKeeper that 3.9.1 brings, or
 #                                           HOST:PORT[/CHROOT] of one that runs; the port of the
 #                                           controller in a later one
@@ -12,12 +13,14 @@ set -euo pipefail
 cache=${KAFKA_JARS:-$HOME/.cache/krust/kafka}
 
 jars() {
-  local folder=$cache/$1 artifact dependencies=""
+  local version=$1 folder=$cache/$1 artifact dependencies=""
+  shift
+  if (($#)); then folder+=$(printf '+%s' "$@"); else set -- kafka_2.13 kafka-tools; fi
   if [ ! -e "$folder/complete" ]; then
     mkdir -p "$folder"
-    for artifact in kafka_2.13 kafka-tools; do
+    for artifact in "$@"; do
       dependencies+="<dependency><groupId>org.apache.kafka</groupId>"
-      dependencies+="<artifactId>$artifact</artifactId><version>$1</version></dependency>"
+      dependencies+="<artifactId>$artifact</artifactId><version>$version</version></dependency>"
     done
     cat > "$folder/pom.xml" <<POM
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -99,7 +102,7 @@ stop() { # the broker first: without its ZooKeeper it cannot shut down
 }
 
 case ${1:-} in
-  jars) jars "$2" ;;
+  jars) jars "${@:2}" ;;
   start)
     dir=$(realpath -m "$3")
     mkdir -p "$dir" && : > "$dir/pids"
@@ -108,5 +111,5 @@ case ${1:-} in
     case $2 in 3.*) with_zookeeper "$dir" "${@:4}" ;; *) with_controller "$dir" "${@:4}" ;; esac
     ;;
   stop) stop "$2" ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
