@@ -60,7 +60,7 @@ def test_a_transaction_commits_its_records_at_the_end_of_the_block(
             with writer.transaction():
                 for partition in range(3):
                     writer.produce(topic, b"%d" % number, partition=partition)
-    assert committed(bootstrap, topic) == [b"0", b"1", b"2"] * 3
+    until(lambda: committed(bootstrap, topic) == [b"0", b"1", b"2"] * 3)
 
 
 def test_an_exception_aborts_the_transaction_and_the_next_one_commits(
@@ -72,7 +72,7 @@ def test_an_exception_aborts_the_transaction_and_the_next_one_commits(
                 give_up(writer, single, b"lost")
             with writer.transaction():
                 writer.produce(single, word)
-    assert committed(bootstrap, single) == [b"one", b"two"]
+    until(lambda: committed(bootstrap, single) == [b"one", b"two"])
 
 
 def test_open_records_are_invisible_and_an_empty_transaction_ends(
@@ -131,7 +131,7 @@ def test_a_refused_record_makes_the_transaction_abortable(bootstrap: str, single
         assert raised.value.hint == "abort the transaction, then do its work again in a new one"
         with writer.transaction():
             writer.produce(single, b"the work again")
-    assert committed(bootstrap, single) == [b"the work again"]
+    until(lambda: committed(bootstrap, single) == [b"the work again"])
 
 
 def test_offsets_of_a_group_are_committed_with_the_records(
@@ -169,7 +169,7 @@ def test_offsets_of_a_group_are_committed_with_the_records(
         with writer.transaction():
             writer.send_offsets({(single, 0): 7}, consumer.group_metadata())
         assert consumer.committed([(single, 0)]) == {(single, 0): 7}
-    assert len(committed(bootstrap, target)) == 10
+    until(lambda: len(committed(bootstrap, target)) == 10)
     with pytest.raises(ConfigError), krust.Consumer(bootstrap_servers=bootstrap) as alone:
         alone.group_metadata()
 
@@ -302,7 +302,7 @@ def test_a_producer_whose_transactional_id_has_expired_gets_a_new_one_by_an_abor
         writer.abort_transaction()
         with writer.transaction():
             writer.produce("orders", b"paid")
-    assert committed(hasty.bootstrap, "orders") == [b"paid"]
+    until(lambda: committed(hasty.bootstrap, "orders") == [b"paid"])
 
 
 def test_a_transaction_that_took_too_long_is_aborted_and_its_producer_fenced(

@@ -367,6 +367,7 @@ class Cuts:
         with self._client() as client:
             broker.process.send_signal(signal.SIGSTOP)
             try:
+                until(lambda: is_stopped(broker.pid))
                 assert client.stdin is not None
                 client.stdin.write("commit\n")
                 client.stdin.flush()
@@ -392,6 +393,12 @@ class Cuts:
             assert client.stdout is not None
             assert client.stdout.readline() == "sent\n"
             yield client
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs any more: a signal takes a moment."""
+    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return all(stat.rpartition(") ")[2].startswith("T") for stat in stats)
 
 
 def has_unread_bytes(port: int) -> bool:
