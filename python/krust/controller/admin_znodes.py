@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
     from krust.controller.state import ControllerState, Partition, Steps, Topic, Transactions
-    from krust.metadata.store import ListResult
+    from krust.metadata.store import MultiResult
 
 
 class AdminZnode(NamedTuple):
@@ -34,7 +34,7 @@ class AdminZnode(NamedTuple):
     version: int
 
 
-def elect_preferred(state: ControllerState) -> Generator[Transactions, list[ListResult], set[str]]:
+def elect_preferred(state: ControllerState) -> Generator[Transactions, list[MultiResult], set[str]]:
     """Elect the preferred replicas that a tool named. Returns the topics to read again."""
     found = yield from _watched_node(znodes.PREFERRED_ELECTION)
     if found is None:
@@ -122,7 +122,7 @@ class ZnodeReassignments:
         return partition.is_moving and partition.target == replicas
 
 
-def _watched_node(path: str) -> Generator[Transactions, list[ListResult], AdminZnode | None]:
+def _watched_node(path: str) -> Generator[Transactions, list[MultiResult], AdminZnode | None]:
     """Read a tool's node and watch it. None: it does not exist."""
     (read,) = yield [[Exists(path, watch=True), Read(path)]]
     node = read.results[1]

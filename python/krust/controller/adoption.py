@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
     from krust.controller.state import Steps, Transactions
-    from krust.metadata.store import ListResult, Operation
+    from krust.metadata.store import MultiResult, Operation
 
 NOTHING_DELETED = ASSUMED
 """Settings of a topic under which no record is deleted."""
@@ -69,7 +69,7 @@ def adopt_at_start(state: ControllerState, on_disk: Sequence[LogOnDisk]) -> Step
     The controller adds the topics that only the disk knows, if the tree is new or belongs to this
     broker alone. A broker that is not the controller only remembers which logs it has.
     """
-    if state.leading:
+    if state.is_controller:
         unknown_too = not state.shared or state.is_new_cluster
         yield from adopt(state, on_disk, unknown_too=unknown_too)
     else:
@@ -78,7 +78,7 @@ def adopt_at_start(state: ControllerState, on_disk: Sequence[LogOnDisk]) -> Step
 
 def adopt(
     state: ControllerState, on_disk: Iterable[LogOnDisk], *, unknown_too: bool = True
-) -> Generator[Transactions, list[ListResult], None]:
+) -> Generator[Transactions, list[MultiResult], None]:
     """Add unknown topics to the tree, then lead the partitions whose only replica is here.
 
     unknown_too  False: topics on disk that the tree does not know were deleted while this broker
@@ -124,7 +124,7 @@ def lead_local_partitions(
     state: ControllerState,
     disk: Mapping[tuple[str, int], LogOnDisk],
     except_topics: Collection[str] = (),
-) -> Generator[Transactions, list[ListResult], None]:
+) -> Generator[Transactions, list[MultiResult], None]:
     """Make this broker the leader of every partition whose only replica it has.
 
     disk   the logs that were found, by topic and partition

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.state import ControllerState, Partition, Steps, Transactions
-    from krust.metadata.store import ListResult
+    from krust.metadata.store import MultiResult
 
 FIRST_MS = 5_000
 
@@ -55,7 +55,7 @@ def balance(state: ControllerState) -> Steps:
 
 def _unbalanced_brokers(
     state: ControllerState,
-) -> Generator[Transactions, list[ListResult], set[int]]:
+) -> Generator[Transactions, list[MultiResult], set[int]]:
     """The brokers that lead too few of the partitions whose first replica they have."""
     own, lost = Counter[int](), Counter[int]()
     pace = Pace()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Set
 
     from krust.controller.state import Transactions
-    from krust.metadata.store import ListResult
+    from krust.metadata.store import MultiResult
 
 _LISTED = 5
 """partitions that a line in the log names"""
@@ -74,7 +74,7 @@ NO_RETURNED = ReturnedBrokers()
 
 def read_live_brokers(
     state: ControllerState,
-) -> Generator[Transactions, list[ListResult], ReturnedBrokers]:
+) -> Generator[Transactions, list[MultiResult], ReturnedBrokers]:
     """Read the live brokers. Returns those that were registered again since the last call.
 
     That may be a broker that was dead in between: the elections for its death may not be written.
@@ -147,7 +147,7 @@ def live_brokers(
         state.leaving,
         returned.restarted,
         lossy | offline if offline else lossy,
-        state.holding,
+        state.keeping_elr,
     )
 
 
@@ -209,7 +209,7 @@ def without_stale_leaders(
 
 def elect_missing_leaders(
     state: ControllerState, names: Iterable[str], returned: ReturnedBrokers = NO_RETURNED
-) -> Generator[Transactions, list[ListResult], set[str]]:
+) -> Generator[Transactions, list[MultiResult], set[str]]:
     """Elect leaders where the leader is gone or a new one is possible, in slices.
 
     returns  the topics that have to be read again
@@ -256,7 +256,7 @@ class PartitionStateBatch(Generic[RespT]):
 
     def write(
         self, state: ControllerState
-    ) -> Generator[Transactions, list[ListResult], list[tuple[RespT, Code]]]:
+    ) -> Generator[Transactions, list[MultiResult], list[tuple[RespT, Code]]]:
         """Write all states. Returns the results of those that were not written, each with the
         reason: INVALID_UPDATE_VERSION, or NOT_CONTROLLER if the store is not available.
 
@@ -286,7 +286,7 @@ def write_states(
     state: ControllerState,
     wanted: list[tuple[Topic, dict[int, Partition]]],
     returned: ReturnedBrokers = NO_RETURNED,
-) -> Generator[Transactions, list[ListResult], set[str]]:
+) -> Generator[Transactions, list[MultiResult], set[str]]:
     """Write partition states, one transaction a topic. Returns the topics that had other states.
 
     returned  brokers that may have lost records: their elections are counted and logged
@@ -307,7 +307,7 @@ def write_states(
             elif done.refused is None:
                 state.update_partitions(topic, other)
                 written.append((topic, other))
-            elif done.refused in (Refusal.NO_SESSION, Refusal.FAILED):
+            elif done.refused in (Refusal.NOT_APPLIED, Refusal.FAILED):
                 raise RetryLaterError(f"the leaders of {topic.name}: {done.refused.value}")
             else:
                 outdated.add(topic.name)
@@ -338,7 +338,7 @@ def _log_risks(
 
 def _create_parents(
     state: ControllerState, wanted: list[tuple[Topic, dict[int, Partition]]]
-) -> Generator[Transactions, list[ListResult], None]:
+) -> Generator[Transactions, list[MultiResult], None]:
     """Create the parent nodes of new states."""
     above = []
     for topic, other in wanted:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         DescribeUserScramCredentialsResponse,
         DescribeUserScramCredentialsResult,
     )
-    from krust.metadata.store import ListResult, Node, Operation
+    from krust.metadata.store import MultiResult, Node, Operation
 
 EXACT, DEFAULT, ANY = range(3)
 """How a component of DescribeClientQuotas matches."""
@@ -195,7 +195,7 @@ def _scram_response(
 
 def _write_simple(
     state: ControllerState, asked: list[_Alteration]
-) -> Generator[Transactions, list[ListResult], list[_Alteration]]:
+) -> Generator[Transactions, list[MultiResult], list[_Alteration]]:
     """Write the simple alterations, many in one transaction: those of an owner of one part that is
     named once, keeps its node, and whose parent node exists. Returns the others, and those whose
     transaction failed: the caller writes each of them by itself and so learns its own error.

@@ -15,7 +15,7 @@ from krust.controller.state import refused_code
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, number
-from krust.metadata.store import Create, ListResult, Node, Read, Refusal, SetData, is_path
+from krust.metadata.store import Create, MultiResult, Node, Read, Refusal, SetData, is_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -123,7 +123,7 @@ def _refusal_of(state: ControllerState, group: str, name: str, partition: int) -
 
 def _write_offsets(
     group: str, data: dict[_TopicPartition, bytes]
-) -> Generator[Transactions, list[ListResult], dict[_TopicPartition, Code]]:
+) -> Generator[Transactions, list[MultiResult], dict[_TopicPartition, Code]]:
     """Set the data of nodes. Create those that are missing, and their parents."""
     paths = {place: znodes.consumer_offset(group, *place) for place in data}
     done = yield [[SetData(paths[place], data[place])] for place in data]
@@ -143,7 +143,7 @@ def _write_offsets(
 
 def _read_offsets(
     state: ControllerState, group: str, places: list[_TopicPartition]
-) -> Generator[Transactions, list[ListResult], dict[_TopicPartition, tuple[Code, int]]]:
+) -> Generator[Transactions, list[MultiResult], dict[_TopicPartition, tuple[Code, int]]]:
     paths = {place: znodes.consumer_offset(group, *place) for place in places}
     done = yield [[Read(paths[place])] for place in places]
     found: dict[_TopicPartition, tuple[Code, int]] = {}
@@ -164,6 +164,6 @@ def _read_offsets(
 
 def _code_of(reason: Refusal | None) -> Code:
     """The code for the client, which asks again after COORDINATOR_NOT_AVAILABLE."""
-    if reason is Refusal.NO_SESSION:
+    if reason is Refusal.NOT_APPLIED:
         return Code.COORDINATOR_NOT_AVAILABLE
     return Code.NONE if reason is None else refused_code(reason)

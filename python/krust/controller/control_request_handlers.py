@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         UpdateMetadataRequest,
         UpdateMetadataResponse,
     )
-    from krust.metadata.store import ListResult
+    from krust.metadata.store import MultiResult
 
     _ControlRequest = (
         Request[LeaderAndIsrRequest] | Request[UpdateMetadataRequest] | Request[StopReplicaRequest]
@@ -185,7 +185,7 @@ def _fencing_code(state: ControllerState, request: _ControlRequest) -> Code:
     message = request.message
     if message["controller_epoch"] < state.controller_epoch:
         return Code.STALE_CONTROLLER_EPOCH
-    if state.leading and message["controller_epoch"] == state.controller_epoch:
+    if state.is_controller and message["controller_epoch"] == state.controller_epoch:
         return Code.STALE_CONTROLLER_EPOCH
     epoch = message.get("broker_epoch", NO_EPOCH)
     if epoch != NO_EPOCH and epoch < state.broker_epoch:
@@ -234,7 +234,7 @@ def _endpoints(broker: UpdateMetadataBroker) -> Iterator[Endpoint]:
 
 def _new_topic_settings(
     state: ControllerState, request: Request[LeaderAndIsrRequest] | Request[UpdateMetadataRequest]
-) -> Generator[Transactions, list[ListResult], dict[str, ConfigEntity] | None]:
+) -> Generator[Transactions, list[MultiResult], dict[str, ConfigEntity] | None]:
     """Read the settings of topics that are new to this broker. None: the store is not available."""
     new = []
     for name, topic_id, partitions in _topics(request.message):

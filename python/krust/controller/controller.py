@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from krust.messages.allocate_producer_ids import AllocateProducerIdsRequest
     from krust.messages.alter_partition import AlterPartitionRequest
     from krust.messages.create_topics import CreateTopicsRequest
-    from krust.metadata.store import ListResult, Operation, SessionChanged, WatchFired
+    from krust.metadata.store import MultiResult, Operation, SessionChanged, WatchFired
 
 _NOT_CONTROLLER_TEXT = "This is not the correct controller for this cluster."
 
@@ -73,7 +73,7 @@ class _StartedPolicy:
     def __init__(
         self,
         ticket: int | None,
-        steps: Generator[Transactions, list[ListResult], Any],
+        steps: Generator[Transactions, list[MultiResult], Any],
         request: Request[Any] | None = None,
         term: int | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class _StartedPolicy:
         self.steps = steps
         self.request = request
         self.term = term
-        self.answers: list[ListResult | None] = []
+        self.answers: list[MultiResult | None] = []
         self.open = 0
 
 
@@ -128,7 +128,7 @@ class Controller:
         term = None
         if self.state.shared and api.by_controller:
             term = self.state.term
-            if not self.state.leading:
+            if not self.state.is_controller:
                 self._elsewhere(ticket, request, outcome)
                 return self._finished(outcome)
         steps = api.decide(self.state, request)
@@ -136,7 +136,7 @@ class Controller:
         return self._finished(outcome)
 
     def run(
-        self, ticket: int | None, steps: Generator[Transactions, list[ListResult], Any]
+        self, ticket: int | None, steps: Generator[Transactions, list[MultiResult], Any]
     ) -> ControllerOutcome:
         """Run the runtime's own steps after those before them and after the running job.
 
@@ -193,7 +193,7 @@ class Controller:
             return registration.register_again(self.state, own_registration)
         return self._cluster.recover(own_registration)
 
-    def on_transaction_done(self, done: ListResult) -> ControllerOutcome:
+    def on_transaction_done(self, done: MultiResult) -> ControllerOutcome:
         """The store answered one transaction."""
         outcome = ControllerOutcome()
         if not isinstance(done.token, int) or done.token not in self._places:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.state import ControllerState, Transactions
-    from krust.metadata.store import ListResult
+    from krust.metadata.store import MultiResult
 
 _ATTEMPTS = 20
 
@@ -32,7 +32,7 @@ class RetryLaterError(Exception):
     """The store refused a read or write. The running job ends, and starts again later."""
 
 
-def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[ListResult], bool]:
+def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[MultiResult], bool]:
     """Become the controller if there is none. Returns whether this broker is it.
 
     raises  RetryLaterError: the store does not say which broker is the controller
@@ -74,7 +74,7 @@ def elect(state: ControllerState, now_ms: int) -> Generator[Transactions, list[L
         if done.refused is None and epoch >= state.controller_epoch:
             state.become_controller(epoch + 1, version + 1)
             return True
-        if done.refused is Refusal.NO_SESSION:
+        if done.refused is Refusal.NOT_APPLIED:
             break
     raise RetryLaterError("no broker could become the controller")
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from krust.controller.state import Steps, Transactions
     from krust.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-    from krust.metadata.store import ListResult
+    from krust.metadata.store import MultiResult
 
 _PARTITION_ZNODES = ("/state", "")
 
 
 def mark(
     state: ControllerState, topics: list[Topic]
-) -> Generator[Transactions, list[ListResult], list[Refusal | None]]:
+) -> Generator[Transactions, list[MultiResult], list[Refusal | None]]:
     """Mark topics for deletion. Returns the reason of each failure; None: the topic is marked."""
     marks = [Create(f"{znodes.DELETE_TOPICS}/{topic.name}") for topic in topics]
     refused = yield from write_all([[[state.fence(), each]] for each in marks])
@@ -94,7 +94,7 @@ def delete_znodes(state: ControllerState) -> Steps:
             state.deletions.pop(name, None)
 
 
-def _remaining_deletes(name: str) -> Generator[Transactions, list[ListResult], list[Operation]]:
+def _remaining_deletes(name: str) -> Generator[Transactions, list[MultiResult], list[Operation]]:
     """The operations that delete the existing znodes of a topic, the mark last."""
     path = znodes.topic(name)
     above = f"{path}/partitions"

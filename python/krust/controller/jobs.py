@@ -4,9 +4,9 @@ Every event (a watch fires, a session ends, a broker answers) marks *jobs*. A jo
 again, sets watches, and writes what is missing. Jobs run one after the other, so no job runs beside
 another. Client requests run beside jobs: each write checks versions, and one of the two fails. A
 job that the store interrupts starts again.
-The controller reads the whole tree (`_initialize`) before `leading` becomes true. Then it sends
-the whole state to all brokers, and from then on the changes, whenever no job is running. Another
-broker reads only who the controller is, and settings. It learns everything else from the
+The controller reads the whole tree (`_initialize`) before `is_controller` becomes true. Then it
+sends the whole state to all brokers, and from then on the changes, whenever no job is running.
+Another broker reads only who the controller is, and settings. It learns everything else from the
 controller's requests (`control_request_handlers.py`).
 A policy or job that started in one term ends with that term (`Controller.on_transaction_done`).
 Threads: the policy thread.
@@ -187,7 +187,7 @@ class ControllerJobs:
             if (yield from controller_election.elect(state, now_ms)):
                 if state.node_id not in state.brokers:
                     state.add_broker(state.node_id, brokers.unread_own_broker(state))
-                state.lead()
+                state.serve_as_controller()
                 yield from loading.load(state, self._without_stale_leaders)
             else:
                 yield from loading.settings(state)
@@ -198,7 +198,10 @@ class ControllerJobs:
         """At the end of the start: register this broker, and start the jobs."""
         self._own_registration = own_registration
         yield from registration.announce(self._state, own_registration)
-        self._registered_at, self._was_controller = self._state.broker_epoch, self._state.leading
+        self._registered_at, self._was_controller = (
+            self._state.broker_epoch,
+            self._state.is_controller,
+        )
         self._open = True
         self._wanted |= {"election", "registration"}
 
@@ -236,7 +239,7 @@ class ControllerJobs:
         for name in self._jobs if self._wanted else ():
             if name in self._wanted:
                 self._wanted.remove(name)
-                if name in OF_EVERY_BROKER or (self._state.leading and self._initialized):
+                if name in OF_EVERY_BROKER or (self._state.is_controller and self._initialized):
                     return self._guarded(name), name not in OF_EVERY_BROKER
         return None
 
@@ -248,10 +251,10 @@ class ControllerJobs:
         state = self._state
         if self._term != state.term:
             self._term = state.term
-            if not state.leading:
+            if not state.is_controller:
                 self._initialized = False
                 self.control_requests.clear()
-        if not (state.leading and self._initialized):
+        if not (state.is_controller and self._initialized):
             self._pending, self._inquiries = Changes(), deque()
             return []
         if self._returned:
@@ -275,7 +278,7 @@ class ControllerJobs:
     def has_unsent_requests(self) -> bool:
         """Whether `after` has another slice to send."""
         state = self._state
-        sends = state.leading and self._initialized and not self._returned
+        sends = state.is_controller and self._initialized and not self._returned
         if not sends:
             return False
         waiting = self._pending.topics or self._pending.live or self._inquiries
@@ -316,7 +319,7 @@ class ControllerJobs:
         for each in self._delayed_deletions:
             deletions = [state.deletions[name] for name in each.names if name in state.deletions]
             soon = any(not one.waiting - state.brokers.keys() for one in deletions)
-            if not (state.leading and soon) or self.now_ms >= each.until_ms:
+            if not (state.is_controller and soon) or self.now_ms >= each.until_ms:
                 out.append(each)
         self._delayed_deletions = [each for each in self._delayed_deletions if each not in out]
         return [(each.ticket, each.message) for each in out]
@@ -326,7 +329,7 @@ class ControllerJobs:
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
         self.now_ms = now_ms
-        if not self._state.leading:
+        if not self._state.is_controller:
             return
         if self._config_changes.due_ms(now_ms) <= 0:
             self._wanted.add("purge_notifications")
@@ -338,7 +341,7 @@ class ControllerJobs:
         """The milliseconds until `tick` has something to do."""
         due = [self._retry_ms - now_ms if self._open else inf]
         due += [each.until_ms - now_ms for each in self._delayed_deletions]
-        if self._state.leading and self._open:
+        if self._state.is_controller and self._open:
             due += [self._config_changes.due_ms(now_ms), self._balance_ms - now_ms]
         return max(min(due), 0)
 
@@ -371,7 +374,7 @@ class ControllerJobs:
                 yield from loading.settings(state)
                 yield from config_changes.reread_topic_configs(state, list(state.topics))
                 self._follows_config_changes = True
-        elif not (state.leading and self._initialized):
+        elif not (state.is_controller and self._initialized):
             yield from self._initialize()
 
     def _registration(self) -> Steps:
@@ -380,7 +383,7 @@ class ControllerJobs:
         (read,) = yield [[Exists(path, watch=True)]]
         if read.results[0] is Refusal.NO_NODE and self._own_registration is not None:
             yield from registration.announce(self._state, self._own_registration)
-        self._wanted |= {"brokers"} if self._state.leading else set()
+        self._wanted |= {"brokers"} if self._state.is_controller else set()
 
     def _initialize(self) -> Steps:
         self._initializing_term = self._state.term
@@ -398,7 +401,7 @@ class ControllerJobs:
         yield from deletion.read_marks(state)
         if state.term != term or state.epoch_version == NO_NODE_VERSION:
             raise RetryLaterError("this broker is no longer the controller")
-        state.lead()
+        state.serve_as_controller()
         self._returned.add(returned)
         yield from self._leaders()
         if state.term != term:
@@ -475,7 +478,7 @@ class ControllerJobs:
     def _settings(self) -> Steps:
         """Read changed settings: they may say who can lead now."""
         yield from self._config_changes.read_new(self._state, self.now_ms)
-        if self._state.leading and self._initialized:
+        if self._state.is_controller and self._initialized:
             self._wanted.add("leaders")
 
     def _deletions(self) -> Steps:

@@ -12,7 +12,7 @@ members of an ISR stay in it, for the next controller to know them (as in Kafka)
 
 ELR (KIP-966): while the ISR is below min.insync.replicas the leader does not advance the high
 watermark, so who leaves the ISR then has all that is committed. It may lead where nobody in the
-ISR can. Only a leader that does so keeps an ELR (`LiveBrokers.holding`); a Kafka does not.
+ISR can. A leader that is a Kafka does not wait so; then there is no ELR.
 NOTE: while min.insync.replicas is being raised, a leader that has not learnt of it yet may advance
 the high watermark past a replica that the controller puts into the ELR at that moment.
 A broker that may have lost unsynced records when it stopped is *lossy* in the partitions where it
@@ -68,8 +68,8 @@ class LiveBrokers(NamedTuple):
     """were registered again: their process was restarted, or its session was lost"""
     lossy: Collection[int] = ()
     """may have lost what was not synced, or their disk of this partition failed"""
-    holding: Collection[int] = ()
-    """lead, and do not raise the high watermark while the ISR is below min.insync.replicas"""
+    keeping_elr: Collection[int] = ()
+    """as leaders do not raise the high watermark while the ISR is below min.insync.replicas"""
 
 
 class Rules(NamedTuple):
@@ -215,7 +215,7 @@ def elr_after(
     partition: Partition, leader: int, isr: Collection[int], live: LiveBrokers, rules: Rules
 ) -> tuple[int, ...]:
     """The ELR when a partition gets this leader and ISR."""
-    if not _is_below(partition, isr, rules) or leader not in live.holding:
+    if not _is_below(partition, isr, rules) or leader not in live.keeping_elr:
         return ()
     lossy = _lossy_members(partition, live)
     before = {*partition.isr, *partition.elr}.difference(isr, lossy)

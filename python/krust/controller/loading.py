@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator
 
     from krust.controller.state import Steps, Transactions
-    from krust.metadata.store import ListResult, Result
+    from krust.metadata.store import MultiResult, Result
 
     Written = dict[tuple[str, int], int]
     Revised = Callable[[Topic, Written], Topic]
@@ -85,7 +85,7 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
 
 def topics(
     state: ControllerState, names: Collection[str], written: Written | None = None
-) -> Generator[Transactions, list[ListResult], list[Topic]]:
+) -> Generator[Transactions, list[MultiResult], list[Topic]]:
     """Read these topics. A topic that cannot be read is `damaged`; a missing one is left out.
 
     If others use the tree, each topic is watched, because their tools may write there.
@@ -123,7 +123,7 @@ def topics(
 
 def settings_of(
     state: ControllerState, names: Collection[str]
-) -> Generator[Transactions, list[ListResult], dict[str, ConfigEntity]]:
+) -> Generator[Transactions, list[MultiResult], dict[str, ConfigEntity]]:
     """Read the settings of these topics, by name. ServerError: the tree cannot be read now."""
     if not names:
         return {}
@@ -180,7 +180,7 @@ def _damage(state: ControllerState, name: str, path: str, error: Exception) -> N
 
 def _whole(
     state: ControllerState, found: _TopicZnodes, results: tuple[Result, ...], pace: Pace
-) -> Generator[Transactions, list[ListResult], Topic | None]:
+) -> Generator[Transactions, list[MultiResult], Topic | None]:
     """A topic with its partitions; None: one of them cannot be read."""
     partitions = []
     adding, removing = dict(found.assignment.adding), dict(found.assignment.removing)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         AlterReplicaLogDirsResponse,
         AlterReplicaLogDirTopicResult,
     )
-    from krust.metadata.store import ListResult
+    from krust.metadata.store import MultiResult
 
 LONGEST_NAME = 255
 _SUFFIX = len(".-future") + 32
@@ -103,7 +103,7 @@ def log_dirs(listed: Iterable[tuple[str, bool, Sequence[tuple[str, int, bool]]]]
 
 def alter(
     message: AlterReplicaLogDirsRequest, dirs: Sequence[LogDir], topics: Mapping[str, Topic]
-) -> Generator[Transactions, list[ListResult], MoveDecision]:
+) -> Generator[Transactions, list[MultiResult], MoveDecision]:
     """Decide a whole request.
 
     dirs      this broker's log directories, in the order of `log.dirs`

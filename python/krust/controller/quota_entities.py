@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from krust.controller.quotas import QuotaOwner
     from krust.controller.state import ControllerState, Steps, Transactions
-    from krust.metadata.store import ListResult, Operation, Result
+    from krust.metadata.store import MultiResult, Operation, Result
 
 _CLIENTS = "clients"
 _BATCH = 500
@@ -76,7 +76,7 @@ def reread(state: ControllerState, *owners: QuotaOwner) -> Steps:
 
 def read_owner_nodes(
     *kinds: str, hidden: list[str] | None = None
-) -> Generator[Transactions, list[ListResult], dict[str, Node]]:
+) -> Generator[Transactions, list[MultiResult], dict[str, Node]]:
     """Read every owner's node, by its path; or those of some kinds, without their children.
 
     hidden   gets the paths that this broker is not allowed to read
@@ -101,7 +101,7 @@ def read_owner_nodes(
     return found
 
 
-def read_entity(owner: QuotaOwner) -> Generator[Transactions, list[ListResult], EntityNode]:
+def read_entity(owner: QuotaOwner) -> Generator[Transactions, list[MultiResult], EntityNode]:
     """Read an owner's node and the nodes around it, before a write.
 
     raises  ServerError: the tree cannot be read now; BadZnodeError: the node is broken
@@ -131,7 +131,7 @@ def read_entity(owner: QuotaOwner) -> Generator[Transactions, list[ListResult], 
 
 def write(
     place: EntityNode, config: dict[str, str]
-) -> Generator[Transactions, list[ListResult], Refusal | None]:
+) -> Generator[Transactions, list[MultiResult], Refusal | None]:
     """Write an entity's settings, and notify every broker. Returns the store's refusal, or None."""
     (done,) = yield [writes(place, config)]
     return done.refused
@@ -153,7 +153,7 @@ def writes(place: EntityNode, config: dict[str, str]) -> list[Operation]:
     return asked
 
 
-def _read(places: list[str]) -> Generator[Transactions, list[ListResult], dict[str, Node]]:
+def _read(places: list[str]) -> Generator[Transactions, list[MultiResult], dict[str, Node]]:
     if not places:
         return {}
     found = {}

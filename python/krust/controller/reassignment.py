@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         OngoingPartitionReassignment,
         OngoingTopicReassignment,
     )
-    from krust.metadata.store import ListResult, Operation
+    from krust.metadata.store import MultiResult, Operation
 
 Replicas = tuple[int, ...]
 
@@ -159,7 +159,7 @@ def begin(
     wanted: Mapping[int, Replicas | None],
     *,
     same_factor: bool = False,
-) -> Generator[Transactions, list[ListResult], dict[int, ReassignmentRefusal]]:
+) -> Generator[Transactions, list[MultiResult], dict[int, ReassignmentRefusal]]:
     """Begin the reassignments of partitions of a topic, in slices. Returns those that are refused.
 
     wanted       the target replicas of each; None: those from before its reassignment
@@ -306,7 +306,7 @@ def _in_one_epoch(partition: Partition, leader: int, isr: Replicas) -> Partition
 
 def _write(
     state: ControllerState, topic: Topic, altered: Mapping[int, Partition]
-) -> Generator[Transactions, list[ListResult], bool]:
+) -> Generator[Transactions, list[MultiResult], bool]:
     """Write replicas of a topic's partitions, and those states that changed, in one transaction.
     False: the store refused it.
 

@@ -42,7 +42,7 @@ def raise_in_tree(
         partition = topic.partitions[index]
         if partition.leader_epoch > epoch:
             continue
-        if not state.leading:
+        if not state.is_controller:
             consequence = f"the controller says {partition.leader_epoch}; records get {epoch}"
             state.warn(f"the log of {name}-{index} has leader epoch {epoch}, {consequence}")
             continue

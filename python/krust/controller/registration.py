@@ -146,7 +146,7 @@ def claim(state: ControllerState, now_ms: int) -> Steps:
             f"{who} is the controller of this cluster",
             hint="stop the other broker, or wait until its session has ended",
         )
-    state.lead()
+    state.serve_as_controller()
     if state.node_id not in state.brokers:
         state.add_broker(state.node_id, LiveBroker())
 

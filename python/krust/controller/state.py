@@ -24,7 +24,7 @@ from krust.metadata.store import (
     LARGEST,
     Check,
     Create,
-    ListResult,
+    MultiResult,
     Operation,
     Refusal,
     SetData,
@@ -45,9 +45,9 @@ ReqT = TypeVar("ReqT")
 RespT = TypeVar("RespT")
 
 Transactions = list[list[Operation]]
-Policy = Generator[Transactions, list[ListResult], RespT]
+Policy = Generator[Transactions, list[MultiResult], RespT]
 """Yields transactions, is sent their answers, returns a response."""
-Steps = Generator[Transactions, list[ListResult], None]
+Steps = Generator[Transactions, list[MultiResult], None]
 """The same, without a response."""
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -84,7 +84,7 @@ def refused_code(reason: Refusal) -> Code:
     NOT_CONTROLLER if nothing was written, so that the client asks again; REQUEST_TIMED_OUT if the
     outcome is unknown.
     """
-    if reason in (Refusal.BAD_VERSION, Refusal.NO_SESSION):
+    if reason in (Refusal.BAD_VERSION, Refusal.NOT_APPLIED):
         return Code.NOT_CONTROLLER
     return Code.REQUEST_TIMED_OUT if reason is Refusal.UNKNOWN else Code.UNKNOWN_SERVER_ERROR
 
@@ -105,7 +105,7 @@ def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
 
 def write_all(
     planned: list[list[list[Operation]]],
-) -> Generator[Transactions, list[ListResult], list[Refusal | None]]:
+) -> Generator[Transactions, list[MultiResult], list[Refusal | None]]:
     """Write lists of transactions. Returns for each list the reason of its failure, or None."""
     refused: list[Refusal | None] = [None] * len(planned)
     step = 0
@@ -327,7 +327,7 @@ class ControllerState:
         self.cluster_id = ""
         self.is_new_cluster = False
         """this start gave the cluster its id"""
-        self.leading = False
+        self.is_controller = False
         """this broker is the controller"""
         self.term = 0
         """counts how often this broker became the controller, and resigned"""
@@ -341,8 +341,8 @@ class ControllerState:
         """the epoch of the controller heard last, and the number of its connection"""
         self.brokers: dict[int, LiveBroker] = {}
         """those that are alive, by number"""
-        self.holding: set[int] = set()
-        """those among them that hold the high watermark while an ISR is too small"""
+        self.keeping_elr: set[int] = set()
+        """those among them that follow KIP-966: all but Kafkas"""
         self.registrations: dict[int, int] = {}
         """each broker's last epoch in this term, or the zxid since which it must have kept all"""
         self.for_jobs = JobRequests()
@@ -405,20 +405,20 @@ class ControllerState:
         return SetData(path, data, partition.version - 1)
 
     def become_controller(self, epoch: int, version: int) -> None:
-        """Note a won election. `leading` becomes true when the whole tree has been read."""
+        """Note a won election. `is_controller` becomes true when the whole tree has been read."""
         self.term += 1
         self.controller_id, self.controller_epoch = self.node_id, epoch
         self.epoch_version = version
         self.changes.controller = True
 
-    def lead(self) -> None:
+    def serve_as_controller(self) -> None:
         """Decide requests from now on, as the controller."""
-        self.leading = self.knows_topics = self.changes.controller = True
+        self.is_controller = self.knows_topics = self.changes.controller = True
 
     def set_controller(self, controller_id: int, epoch: int = 0) -> None:
         """Another broker is the controller (-1: unknown). If this broker was, it resigns."""
-        if self.leading or self.epoch_version != NO_NODE_VERSION:
-            self.leading, self.epoch_version = False, NO_NODE_VERSION
+        if self.is_controller or self.epoch_version != NO_NODE_VERSION:
+            self.is_controller, self.epoch_version = False, NO_NODE_VERSION
             self.term += 1
             self.deletions.clear()
             self.leaving.clear()
@@ -433,7 +433,7 @@ class ControllerState:
 
         A new controller adds itself to the brokers before it reads the topics.
         """
-        return self.leading or (self.knows_topics and self.node_id in self.brokers)
+        return self.is_controller or (self.knows_topics and self.node_id in self.brokers)
 
     def put(self, topic: Topic) -> None:
         """Add or replace a topic."""
@@ -504,7 +504,7 @@ class ControllerState:
         if self.brokers.get(broker) != live:
             self.brokers[broker] = live
             self.changes.live = True
-        (self.holding.discard if live.kept_epoch is None else self.holding.add)(broker)
+        (self.keeping_elr.discard if live.kept_epoch is None else self.keeping_elr.add)(broker)
 
     def must_have_kept_since(self, broker: int, zxid: int) -> None:
         """A dead broker was in an ISR of that time: it may lead if it lost nothing since."""
@@ -512,7 +512,7 @@ class ControllerState:
 
     def remove_broker(self, broker: int) -> None:
         """Remove a broker that is no longer alive."""
-        self.holding.discard(broker)
+        self.keeping_elr.discard(broker)
         if self.brokers.pop(broker, None) is not None:
             self.changes.live = True
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
     from krust.controller.state import Transactions
-    from krust.metadata.store import ListResult, Query, Result
+    from krust.metadata.store import MultiResult, Query, Result
 
-_STORE_UNAVAILABLE = (Refusal.NO_SESSION, Refusal.UNKNOWN)
+_STORE_UNAVAILABLE = (Refusal.NOT_APPLIED, Refusal.UNKNOWN)
 """Refusals that concern the whole store, and not the node that was read."""
 
 
@@ -29,7 +29,7 @@ class UnreadableError(ServerError):
     """The store refuses to read this node; it reads others."""
 
 
-def read_many(queries: Iterable[Query]) -> Generator[Transactions, list[ListResult], list[Result]]:
+def read_many(queries: Iterable[Query]) -> Generator[Transactions, list[MultiResult], list[Result]]:
     """Read any number of nodes. Returns the answers, in the order of the queries."""
     asked: Transactions = []
     room = 0
@@ -46,7 +46,7 @@ def read_many(queries: Iterable[Query]) -> Generator[Transactions, list[ListResu
 
 def read_many_in_slices(
     queries: Iterable[Query],
-) -> Generator[Transactions, list[ListResult], list[Result]]:
+) -> Generator[Transactions, list[MultiResult], list[Result]]:
     """The same as `read_many`, with a pause after each slice of reads."""
     left = iter(queries)
     results: list[Result] = []

@@ -26,7 +26,7 @@ from krust.metadata.store import (
     Created,
     Delete,
     Exists,
-    ListResult,
+    MultiResult,
     Node,
     Operation,
     Query,
@@ -313,7 +313,7 @@ class LocalStore:
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
         """Make the operations now. `events` returns their answer."""
-        wrong = Refusal.NO_SESSION if not self._open else fault(operations)
+        wrong = Refusal.NOT_APPLIED if not self._open else fault(operations)
         results: tuple[Result, ...]
         if wrong is not None:
             results = (wrong,) * len(operations)
@@ -322,7 +322,7 @@ class LocalStore:
             self._unsaved.append(len(self._events))
         else:
             results = tuple(map(self._query, cast("Sequence[Query]", operations)))
-        self._events.append(ListResult(token, results))
+        self._events.append(MultiResult(token, results))
 
     def events(self) -> list[StoreEvent]:
         """Commit, then return the events. After a failed commit the outcome is UNKNOWN."""
@@ -331,8 +331,8 @@ class LocalStore:
         events, self._events = self._events, []
         for place in [] if saved else unsaved:
             done = events[place]
-            if isinstance(done, ListResult) and done.refused is None:
-                events[place] = ListResult(done.token, (Refusal.UNKNOWN,) * len(done.results))
+            if isinstance(done, MultiResult) and done.refused is None:
+                events[place] = MultiResult(done.token, (Refusal.UNKNOWN,) * len(done.results))
         return events
 
     @property

@@ -1,17 +1,17 @@
 """The contract of a metadata store: an asynchronous tree of znodes, as in ZooKeeper.
 
-A caller submits lists of operations with a token. The store answers with events. The tree:
+A caller submits lists of operations with a token; a list of writes is what ZooKeeper calls a multi.
+The store answers with events. The tree:
 
 - A path is `/a/b` (`is_path`). Every node except the root has a parent. A node has data (bytes) and
   may have children. The root can be read and set, but not created or deleted.
-- A list of writes is made as a whole or not at all. If one write fails, its place in the answer has
+- A multi is applied as a whole or not at all. If one write fails, its place in the answer has
   the reason, and all other places have ROLLED_BACK. Each read of a list is answered by itself.
   A list has writes (and Checks) or reads, never both. An invalid list (a bad path, a mixture, more
   than LARGEST bytes) is refused before anything else, in every place.
 - Every change has a number (zxid), larger than all earlier ones. A node has the zxid of its
-  creation
-  (czxid) and of its last change (mzxid). `version` counts changes of the data, `cversion` changes
-  of the children. The version -1 in an operation matches any version.
+  creation (czxid) and of its last change (mzxid). `version` counts changes of the data, `cversion`
+  changes of the children. The version -1 in an operation matches any version.
 - The name of a sequential node gets ten digits, from a counter of its parent that never falls.
 - An ephemeral node exists as long as the session that created it, and has no children. Its Stat has
   the number of that session. A node belongs to a store only if that is the store's session.
@@ -24,16 +24,16 @@ A caller submits lists of operations with a token. The store answers with events
 If there is a connection between the store and its tree:
 
 - A new store is connected. SUSPENDED: the connection is lost, and with it all watches. Until
-  CONNECTED, every list is refused with NO_SESSION, which means that nothing was written. After
+  CONNECTED, every list is refused with NOT_APPLIED, which means that nothing was written. After
   CONNECTED a caller that watches reads everything again and sets its watches again.
 - OVERDUE: no answer for a session timeout, on the store's monotonic clock, since the last answered
   list was submitted. Another broker may have taken over; lists are refused as above. If CONNECTED
   follows, the session is alive, unless EXPIRED came before.
 - EXPIRED: the ephemeral nodes of the session are deleted. The store begins a new session, with
   another number. CONNECTED follows.
-- If the answer to a list of writes is lost, the store answers after it is connected again and has
-  read the tree: with the lost answer if the list was made, with NO_SESSION if it was not, with
-  UNKNOWN if the tree does not show it. A lost read is answered with NO_SESSION.
+- If the answer to a multi is lost, the store answers after it is connected again and has read the
+  tree: with the lost answer if the multi was applied, with NOT_APPLIED if it was not, with
+  UNKNOWN if the tree does not show it. A lost read is answered with NOT_APPLIED.
 
 Threads: the policy thread calls all methods. A store's own threads only call `wake` when there is
 an event.
@@ -170,22 +170,22 @@ class Refusal(Enum):
     TOO_LARGE = "the list is larger than the store takes"
     NOT_ALLOWED = "the node's access list does not allow it"
     FAILED = "the store failed; its log line says why"
-    NO_SESSION = "there is no connection to the store, or the session is over; nothing happened"
+    NOT_APPLIED = "there is no connection to the store, or the session is over: nothing was written"
     UNKNOWN = "the answer was lost; the change may have happened"
 
 
 Result = Created | Stat | Node | tuple[str, ...] | None | Refusal
 
 
-class ListResult(NamedTuple):
-    """The answers to one list of operations, in its order."""
+class MultiResult(NamedTuple):
+    """The answers to one multi, or to one list of reads, in its order."""
 
     token: Hashable
     results: tuple[Result, ...]
 
     @property
     def refused(self) -> Refusal | None:
-        """Why the list was not made; None: it was."""
+        """Why it was not applied; None: it was."""
         reason = None
         for result in self.results:
             if isinstance(result, Refusal):
@@ -229,7 +229,7 @@ class SessionChanged(NamedTuple):
     state: SessionState
 
 
-StoreEvent = ListResult | WatchFired | SessionChanged
+StoreEvent = MultiResult | WatchFired | SessionChanged
 
 
 class Store(Protocol):
@@ -240,7 +240,7 @@ class Store(Protocol):
         """The number of the session, never 0. It changes after EXPIRED and CONNECTED."""
 
     def submit(self, operations: Sequence[Operation], token: Hashable) -> None:
-        """Submit operations. `events` will return exactly one ListResult with this token."""
+        """Submit operations. `events` will return exactly one MultiResult with this token."""
 
     def events(self) -> list[StoreEvent]:
         """The events since the last call. Never waits."""

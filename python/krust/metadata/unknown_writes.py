@@ -1,14 +1,14 @@
-"""Finds out from the tree whether a list of writes was made, if the answer was lost.
+"""Finds out from the tree whether a multi was applied, if the answer was lost.
 
-The caller has waited until the list can no longer arrive: the connection is back (a server that
+The caller has waited until the multi can no longer arrive: the connection is back (a server that
 takes over a session fences the one before), and the tree was read after a `sync`.
 
-Each write gives evidence. The store makes a list as a whole, so one write that shows that it was
+Each write gives evidence. The store applies a multi as a whole, so one write that shows that it was
 made, or that it was not, decides for all. If two writes contradict each other, or if no write shows
-anything, the outcome is unknown. The evidence: changes since the submission of the list have a zxid
+anything, the outcome is unknown. The evidence: changes since its submission have a zxid
 larger than `before`; an ephemeral node names its session; a node never has the same version twice.
 Limit: another client may have made the same change at the same time, and then this module takes
-that change for ours. A list that checks a version which only one broker can have
+that change for ours. A multi that checks a version which only one broker can have
 (`/controller_epoch`) has no such rival.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class UnansweredWrites(NamedTuple):
-    """A list of writes without an answer."""
+    """A multi without an answer."""
 
     operations: Sequence[Write]
     before: int
@@ -44,25 +44,25 @@ class UnansweredWrites(NamedTuple):
 
 
 def find_answer(lost: UnansweredWrites, now: Mapping[str, Result]) -> tuple[Result, ...]:
-    """The lost answer; NO_SESSION: nothing was written; UNKNOWN: the tree does not show it.
+    """The lost answer; NOT_APPLIED: nothing was written; UNKNOWN: the tree does not show it.
 
     now   path -> Node or NO_NODE, as read now
     """
     count = len(lost.operations)
-    evidence = [_evidence(lost, place, now) for place in range(count)]
+    evidence = [_evidence(lost, index, now) for index in range(count)]
     known = {each for each in evidence if each is not None}
     if known == {True}:
         return tuple(_result(each, now.get(each.path)) for each in lost.operations)
     if known == {False} or all(isinstance(each, Check) for each in lost.operations):
-        return (Refusal.NO_SESSION,) * count
+        return (Refusal.NOT_APPLIED,) * count
     return (Refusal.UNKNOWN,) * count
 
 
-def _evidence(lost: UnansweredWrites, place: int, now: Mapping[str, Result]) -> bool | None:
-    """Whether one write shows that the list was made; None: it shows nothing."""
-    operation = lost.operations[place]
+def _evidence(lost: UnansweredWrites, index: int, now: Mapping[str, Result]) -> bool | None:
+    """Whether one write shows that the multi was applied; None: it shows nothing."""
+    operation = lost.operations[index]
     found = now.get(operation.path)
-    later = [each for each in lost.operations[place + 1 :] if each.path == operation.path]
+    later = [each for each in lost.operations[index + 1 :] if each.path == operation.path]
     if isinstance(operation, Check) or not (isinstance(found, Node) or found is Refusal.NO_NODE):
         return None
     node = found if isinstance(found, Node) else None

@@ -36,7 +36,7 @@ from krust.metadata.store import (
     Created,
     Delete,
     Exists,
-    ListResult,
+    MultiResult,
     Node,
     Operation,
     Query,
@@ -70,7 +70,7 @@ _REFUSALS: dict[type[Exception], Refusal] = {
     exceptions.NoAuthError: Refusal.NOT_ALLOWED,
     exceptions.RolledBackError: Refusal.ROLLED_BACK,
     exceptions.RuntimeInconsistency: Refusal.ROLLED_BACK,
-    exceptions.SessionMovedError: Refusal.NO_SESSION,
+    exceptions.SessionMovedError: Refusal.NOT_APPLIED,
 }
 
 _GONE = (
@@ -144,7 +144,7 @@ class ZooKeeperStore:
         self._protect = ensemble.protect
         self._wake = wake
         self._clock = clock
-        self._arrived: deque[_Answered | _ConnectionChanged | WatchFired | ListResult] = deque()
+        self._arrived: deque[_Answered | _ConnectionChanged | WatchFired | MultiResult] = deque()
         self._tokens: dict[_Submitted, Hashable] = {}
         self._lost: list[_Submitted] = []
         self._state = SessionState.CONNECTED
@@ -197,10 +197,10 @@ class ZooKeeperStore:
         if wrong is None and size(operations) + len(operations) * len(self._root) > LARGEST:
             wrong = Refusal.TOO_LARGE
         if wrong is None and not self._connected:
-            wrong = Refusal.NO_SESSION
+            wrong = Refusal.NOT_APPLIED
         if wrong is not None or not operations:
             refused = () if wrong is None else (wrong,) * len(operations)
-            self._arrived.append(ListResult(token, refused))
+            self._arrived.append(MultiResult(token, refused))
             return
         asked = _Submitted(operations, self._clock())
         self._tokens[asked] = token
@@ -212,7 +212,7 @@ class ZooKeeperStore:
         while self._arrived:
             events += self._take(self._arrived.popleft())
         if not self._open:
-            return [each for each in events if isinstance(each, ListResult)]
+            return [each for each in events if isinstance(each, MultiResult)]
         now = self._clock()
         expired = self._state is SessionState.EXPIRED
         if not (expired or self._overdue) and now - self._heard > self.timeout_s:
@@ -328,10 +328,10 @@ class ZooKeeperStore:
         return request.commit_async()
 
     def _take(
-        self, news: _Answered | _ConnectionChanged | WatchFired | ListResult
+        self, news: _Answered | _ConnectionChanged | WatchFired | MultiResult
     ) -> Iterator[StoreEvent]:
         """The events of one arrival."""
-        if isinstance(news, ListResult):
+        if isinstance(news, MultiResult):
             yield news
         elif isinstance(news, WatchFired):
             yield from self._fired(news)
@@ -373,7 +373,7 @@ class ZooKeeperStore:
             if news.place < 0:
                 self._lost.append(asked)
                 return
-            asked.results[news.place] = Refusal.NO_SESSION
+            asked.results[news.place] = Refusal.NOT_APPLIED
         else:
             self._heard = max(self._heard, asked.at)
             in_time = self._clock() - self._heard <= self.timeout_s
@@ -394,7 +394,7 @@ class ZooKeeperStore:
         if asked.settles is not None:
             yield from self._settled(asked, asked.settles)
         elif asked in self._tokens:
-            yield ListResult(self._tokens.pop(asked), tuple(asked.results))
+            yield MultiResult(self._tokens.pop(asked), tuple(asked.results))
             yield from asked.late
 
     def _settle(self, asked: _Submitted) -> None:
@@ -406,7 +406,7 @@ class ZooKeeperStore:
         self._send(lookup)
 
     def _settled(self, lookup: _Submitted, asked: _Submitted) -> Iterator[StoreEvent]:
-        if Refusal.NO_SESSION in lookup.results:
+        if Refusal.NOT_APPLIED in lookup.results:
             if self._connected:
                 self._settle(asked)
             else:

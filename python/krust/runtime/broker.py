@@ -33,7 +33,7 @@ from krust.controller.state import (
     Request,
 )
 from krust.errors import KrustError, ServerError
-from krust.metadata.store import ListResult, Refusal, SessionChanged
+from krust.metadata.store import MultiResult, Refusal, SessionChanged
 from krust.runtime import identity, isr, metadata, provenance, replica_moves
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.continuity import Continuity
@@ -344,13 +344,13 @@ class Runtime:
             if request is None or leaving.is_over(self._controlled_shutdown(request)):
                 break
             self._turn_until(leaving.pause_s, lambda: leaving.can_go_on)
-        if self._peers is not None and self.state.leading:
+        if self._peers is not None and self.state.is_controller:
             peers = self._peers
             self._turn_until(_DELIVERY_S, lambda: not (self._is_paused or peers.is_busy))
 
     def _controlled_shutdown(self, request: BrokerRequest) -> Any:
         """The controller's answer to ControlledShutdown; None: it gives none in time."""
-        if not self.state.leading:
+        if not self.state.is_controller:
             self._shutdown_request, self._shutdown_answer = request, None
             self._peer_queues().send(request)
             self._turn_until(_CONTROLLED_SHUTDOWN_S, lambda: self._shutdown_request is None)
@@ -414,7 +414,7 @@ class Runtime:
         self._store_events += self._store.events()
         while self._store_events:
             each = self._store_events.popleft()
-            if isinstance(each, ListResult):
+            if isinstance(each, MultiResult):
                 self._perform(self._controller.on_transaction_done(each))
                 if Refusal.UNKNOWN in each.results:
                     self._recovery.outcome_unknown()
@@ -515,7 +515,7 @@ class Runtime:
         _log.error("deciding %s failed", request.api, exc_info=error)
         return failed_response(request, error)
 
-    def _run(self, steps: Generator[Transactions, list[ListResult], Any]) -> None:
+    def _run(self, steps: Generator[Transactions, list[MultiResult], Any]) -> None:
         """Run steps of a start to their end."""
         answer = self._wait_for_answer(self._controller.run(self._own_ticket(), steps))
         if isinstance(answer, Exception):
@@ -565,7 +565,7 @@ class Runtime:
         """Apply changes to the image, and through it to the logs."""
         if self._groups is not None:
             self._groups.configured(changes.groups)
-        self._lines.topics(changes.topics, says=self.state.leading and bool(self.bound))
+        self._lines.topics(changes.topics, says=self.state.is_controller and bool(self.bound))
         if self._peers is not None and (changes.live or changes.controller):
             self._peers.follow(self.state.brokers)
         if changes.topics or changes.live or changes.controller:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from krust.errors import ConfigError, ServerError
 from krust.metadata import znodes
-from krust.metadata.store import Create, ListResult, SetData, Stat
+from krust.metadata.store import Create, MultiResult, SetData, Stat
 from krust.properties import properties
 from krust.runtime import metadata
 
@@ -99,13 +99,13 @@ def _write_sequence(store: Store, woken: threading.Event) -> int:
     """Write the sequence node. Returns how often it has been written."""
     for token, operations in enumerate(_SEQUENCE):
         store.submit(operations, token)
-    last: ListResult | None = None
+    last: MultiResult | None = None
     deadline = time.monotonic() + _WAIT_S
     while (last is None or last.token != len(_SEQUENCE) - 1) and time.monotonic() < deadline:
         woken.wait(min(store.due_s(), 1.0))
         woken.clear()
         for each in store.events():
-            last = each if isinstance(each, ListResult) else last
+            last = each if isinstance(each, MultiResult) else last
     stat = last.results[0] if last is not None else None
     if isinstance(stat, Stat):
         return stat.version

@@ -26,7 +26,7 @@ from krust.metadata.store import (
     Children,
     Create,
     Delete,
-    ListResult,
+    MultiResult,
     Node,
     Read,
     Refusal,
@@ -239,21 +239,21 @@ class _OpenStore:
                     hint="stop the programs that use it, and repeat this",
                 )
 
-    def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[ListResult]:
+    def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[MultiResult]:
         """Submit lists. Returns their answers, in their order."""
-        found: list[ListResult] = []
+        found: list[MultiResult] = []
         for begin in range(0, len(lists), _MAX_PENDING):
             found += self._answers(lists[begin : begin + _MAX_PENDING])
         return found
 
-    def _answers(self, lists: Sequence[Sequence[Operation]]) -> list[ListResult]:
+    def _answers(self, lists: Sequence[Sequence[Operation]]) -> list[MultiResult]:
         for token, operations in enumerate(lists):
             self._store.submit(operations, token)
-        found: dict[object, ListResult] = {}
+        found: dict[object, MultiResult] = {}
         while len(found) < len(lists):
             self._woken.clear()
             for event in self._store.events():
-                if isinstance(event, ListResult):
+                if isinstance(event, MultiResult):
                     found[event.token] = event
                 elif isinstance(event, SessionChanged) and event.state in _GONE:
                     raise ServerError(f"{self._name} does not answer any more", hint=_HINT)
@@ -266,7 +266,7 @@ _GONE = (SessionState.OVERDUE, SessionState.EXPIRED)
 _HINT = "look at the store, and do this again"
 
 
-def _child_names(done: ListResult, place: int = 0) -> tuple[str, ...]:
+def _child_names(done: MultiResult, place: int = 0) -> tuple[str, ...]:
     """The children in an answer; empty: there is no such node."""
     found = done.results[place]
     return () if isinstance(found, Refusal) else cast("tuple[str, ...]", found)

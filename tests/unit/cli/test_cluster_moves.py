@@ -17,7 +17,7 @@ from krust.cli import main
 from krust.config import Config
 from krust.metadata.contents import EntityConfig
 from krust.metadata.local import Tree
-from krust.metadata.store import Create, Delete, ListResult, Node, Read, SetData, Write
+from krust.metadata.store import Create, Delete, MultiResult, Node, Read, SetData, Write
 from krust.runtime import transfer
 from tests.adopted import unpack
 
@@ -48,14 +48,14 @@ class Other:
         store = self.tree.session()
         store.submit([Read(path)], 0)
         (done,) = store.events()
-        node = done.results[0] if isinstance(done, ListResult) else None
+        node = done.results[0] if isinstance(done, MultiResult) else None
         return node.data if isinstance(node, Node) else None
 
     def do(self, *operations: Write) -> None:
         store = self.tree.session()
         store.submit(operations, 0)
         (done,) = store.events()
-        assert isinstance(done, ListResult)
+        assert isinstance(done, MultiResult)
         assert done.refused is None
 
 

@@ -18,7 +18,7 @@ from krust.metadata.store import (
     Children,
     Create,
     Delete,
-    ListResult,
+    MultiResult,
     Node,
     Operation,
     Read,
@@ -69,7 +69,7 @@ class Member:
         self.run(registration.create_cluster(self.state, CLUSTER))
         self.run(registration.check_id_free(self.state))
         self.run(self.cluster.claim(NOW_MS))
-        if self.state.leading:
+        if self.state.is_controller:
             self.run(adoption.adopt(self.state, ()))
         self.run(self.cluster.register(self.registration))
 
@@ -121,7 +121,7 @@ class Member:
         return result
 
     def take_event(self, event: StoreEvent) -> None:
-        if isinstance(event, ListResult):
+        if isinstance(event, MultiResult):
             self.perform(self.controller.on_transaction_done(event))
         else:
             self.perform(self.controller.on_store_event(event, self.nodes.now_ms))
@@ -153,7 +153,7 @@ class Nodes:
 
     @property
     def leader(self) -> Member:
-        (found,) = [each for each in self.members.values() if each.state.leading]
+        (found,) = [each for each in self.members.values() if each.state.is_controller]
         return found
 
     def rest(self, but: int | None = None) -> None:
@@ -204,20 +204,20 @@ class Nodes:
     def write(self, *operations: Operation) -> None:
         """What a tool does."""
         self.tool.submit(list(operations), "tool")
-        (done,) = [each for each in self.tool.events() if isinstance(each, ListResult)]
+        (done,) = [each for each in self.tool.events() if isinstance(each, MultiResult)]
         assert done.refused is None, done
         self.rest()
 
     def node(self, path: str) -> str | None:
         """The contents of a node; None: there is no node."""
         self.tool.submit([Read(path)], "tool")
-        (done,) = [each for each in self.tool.events() if isinstance(each, ListResult)]
+        (done,) = [each for each in self.tool.events() if isinstance(each, MultiResult)]
         found = done.results[0]
         return found.data.decode() if isinstance(found, Node) else None
 
     def children(self, path: str) -> list[str]:
         self.tool.submit([Children(path)], "tool")
-        (done,) = [each for each in self.tool.events() if isinstance(each, ListResult)]
+        (done,) = [each for each in self.tool.events() if isinstance(each, MultiResult)]
         return [str(each) for each in done.results[0] or ()]  # type: ignore[union-attr]
 
 

@@ -10,7 +10,7 @@ from krust.controller.controller import Controller, ControllerOutcome
 from krust.controller.state import ControllerState, Request
 from krust.messages import Message
 from krust.metadata.local import Tree
-from krust.metadata.store import Children, ListResult, Node, Operation, Read, StoreEvent
+from krust.metadata.store import Children, MultiResult, Node, Operation, Read, StoreEvent
 
 NOW_MS = 1_795_254_517_394
 CLUSTER = "fUc4e5toQ_utsAZFiqE2qQ"
@@ -26,7 +26,7 @@ def write(tree: Tree, *operations: Operation) -> None:
     """Change the tree as somebody else does."""
     store = tree.session()
     store.submit(operations, None)
-    (done,) = (each for each in store.events() if isinstance(each, ListResult))
+    (done,) = (each for each in store.events() if isinstance(each, MultiResult))
     assert done.refused is None
     store.close()
 
@@ -91,7 +91,7 @@ class Runtime:
         return answer
 
     def take_event(self, event: StoreEvent) -> ControllerOutcome:
-        if isinstance(event, ListResult):
+        if isinstance(event, MultiResult):
             return self.controller.on_transaction_done(event)
         return self.controller.on_store_event(event, NOW_MS)
 
@@ -111,7 +111,7 @@ class Runtime:
     def nodes(self, path: str = "/") -> dict[str, tuple[str, bool]]:
         """Every znode under `path`: its data and whether it is ephemeral."""
         self.store.submit([Read(path), Children(path)], "nodes")
-        (done,) = (each for each in self.store.events() if isinstance(each, ListResult))
+        (done,) = (each for each in self.store.events() if isinstance(each, MultiResult))
         node, names = done.results
         assert isinstance(node, Node)
         assert isinstance(names, tuple)

@@ -12,7 +12,7 @@ from krust.controller import quota_entities
 from krust.controller.state import Request
 from krust.messages import Message
 from krust.metadata.local import Tree
-from krust.metadata.store import Create, ListResult, SetData
+from krust.metadata.store import Create, MultiResult, SetData
 from tests.unit.controller.nodes import Nodes
 from tests.unit.controller.runtime import NOW_MS, Runtime, write
 
@@ -355,12 +355,12 @@ def test_a_load_keeps_what_was_read_since_it_began() -> None:
     steps = quota_entities.load(runtime.state)
     asked = next(steps)
     runtime.store.submit(asked[0], "load")
-    (done,) = (each for each in runtime.store.events() if isinstance(each, ListResult))
+    (done,) = (each for each in runtime.store.events() if isinstance(each, MultiResult))
     asked = steps.send([done])
     answers = []
     for operations in asked:
         runtime.store.submit(operations, "load")
-        answers += [each for each in runtime.store.events() if isinstance(each, ListResult)]
+        answers += [each for each in runtime.store.events() if isinstance(each, MultiResult)]
     change(runtime, {C: "app"}, {PBR: 2.0})
     change(runtime, {C: "new"}, {PBR: 3.0})
     with pytest.raises(StopIteration):

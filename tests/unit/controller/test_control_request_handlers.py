@@ -18,7 +18,7 @@ from krust.messages import Message, RequestContext
 from krust.metadata import znodes
 from krust.metadata.contents import Endpoint
 from krust.metadata.local import Tree
-from krust.metadata.store import Create, ListResult, Node, Read, Refusal
+from krust.metadata.store import Create, MultiResult, Node, Read, Refusal
 from tests.faults.malformed import FACTS
 
 ME, BOSS = 1, 7
@@ -48,9 +48,9 @@ class Follower:
         while not outcome.replies:
             for token, operations in outcome.submits:
                 self.store.submit(operations, token)
-            (done,) = (each for each in self.store.events() if isinstance(each, ListResult))
+            (done,) = (each for each in self.store.events() if isinstance(each, MultiResult))
             if not self.connected:
-                done = done._replace(results=(Refusal.NO_SESSION,) * len(done.results))
+                done = done._replace(results=(Refusal.NOT_APPLIED,) * len(done.results))
             outcome = self.controller.on_transaction_done(done)
         self.changes = outcome.changes
         ((_, answer),) = outcome.replies
@@ -126,7 +126,7 @@ def test_partitions_on_a_failed_disk_are_answered_with_kafka_storage_error() -> 
     assert codes(follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))) == [0, 0]
     follower.request("LogDirFailed", replicas=[{"topic": "orders", "partition": 1}])
     follower.store.submit([Read(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_0000000000")], "event")
-    ((node,),) = [each.results for each in follower.store.events() if isinstance(each, ListResult)]
+    ((node,),) = [each.results for each in follower.store.events() if isinstance(each, MultiResult)]
     assert isinstance(node, Node)
     assert json.loads(node.data) == {"version": 1, "broker": ME, "event": 1}
     answer = follower.lead(part(0, ME, 1, ME), part(1, ME, 1, ME))
@@ -152,11 +152,11 @@ def test_a_request_with_an_old_controller_or_broker_epoch_is_refused(api: str) -
 
 def test_a_controller_obeys_only_a_newer_epoch_and_resigns() -> None:
     follower = Follower()
-    follower.state.leading, follower.state.controller_epoch = True, 5
+    follower.state.is_controller, follower.state.controller_epoch = True, 5
     assert follower.lead()["error_code"] == Code.STALE_CONTROLLER_EPOCH
-    assert follower.state.leading
+    assert follower.state.is_controller
     assert follower.lead(controller_epoch=6)["error_code"] == Code.NONE
-    assert not follower.state.leading
+    assert not follower.state.is_controller
     assert (follower.state.controller_id, follower.state.controller_epoch) == (BOSS, 6)
 
 

@@ -123,7 +123,7 @@ def test_the_elr_is_kept_beside_the_isr_and_leads_after_it() -> None:
     back = Member(nodes, 2, kept=nodes.leader.state.registrations[2])
     nodes.rest()
     nodes.members[1].die()
-    assert back.state.leading
+    assert back.state.is_controller
     assert (partition(nodes).leader, partition(nodes).isr) == (2, (2,))
     assert not back.state.risks
 

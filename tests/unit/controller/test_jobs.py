@@ -13,7 +13,7 @@ from krust.controller.state import ControllerState
 from krust.messages import Message
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
-from krust.metadata.store import Check, Create, Delete, ListResult, Operation, Refusal, SetData
+from krust.metadata.store import Check, Create, Delete, MultiResult, Operation, Refusal, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 
 OF_NOBODY = {
@@ -186,7 +186,7 @@ def test_a_broker_that_registered_again_gets_no_request_before_its_new_epoch(
     nodes = Nodes(1, 2)
     nodes.leader.create("t", 2)
     with monkeypatch.context() as cut:
-        bounced(nodes, cut, Refusal.NO_SESSION)
+        bounced(nodes, cut, Refusal.NOT_APPLIED)
         assert nodes.requests_to(2, "UpdateMetadata") + nodes.requests_to(2, "LeaderAndIsr") == []
     nodes.pass_time(jobs.RETRY_MS)
     (lead,) = nodes.requests_to(2, "LeaderAndIsr")
@@ -209,7 +209,7 @@ def bounced(nodes: Nodes, patch: pytest.MonkeyPatch, reason: Refusal) -> None:
 
     def submit(operations: list[Operation], token: Any) -> None:
         if any(isinstance(each, SetData) for each in operations):
-            one.store._events.append(ListResult(token, (reason,) * len(operations)))
+            one.store._events.append(MultiResult(token, (reason,) * len(operations)))
         else:
             taken(operations, token)
 
@@ -254,7 +254,7 @@ def test_a_new_controller_knows_no_leaders_before_it_has_read_the_topics(
 
     monkeypatch.setattr(two, "perform", perform)
     nodes.members[1].die()
-    assert two.state.leading
+    assert two.state.is_controller
     assert set(steps) == {(False, False), (False, True), (True, True)}
     assert tells_the_core
 
@@ -267,7 +267,7 @@ def test_a_broker_that_restarted_without_a_controller_leads_in_a_new_epoch() -> 
     two.store.close()
     two.begin()
     nodes.rest()
-    assert not two.state.leading
+    assert not two.state.is_controller
     nodes.tree.end(next(each for each in nodes.tree._sessions if each.session == 2))
     Member(nodes, 3)
     nodes.rest()

@@ -73,7 +73,7 @@ def test_a_leader_that_shuts_down_leaves_the_isr_if_another_can_lead() -> None:
     assert elect(LED_BY_TWO, LiveBrokers({2}), ElectionMode.SHUTDOWN) is LED_BY_TWO
 
 
-THREE = LiveBrokers({1, 2, 3}, holding={1, 2, 3})
+THREE = LiveBrokers({1, 2, 3}, keeping_elr={1, 2, 3})
 TWO_NEEDED = Rules(min_isr=2)
 ALONE = Partition((1, 2, 3), 1, 5, (1,), 7, elr=(2,))
 
@@ -81,7 +81,7 @@ ALONE = Partition((1, 2, 3), 1, 5, (1,), 7, elr=(2,))
 def offline(
     partition: Partition, *alive: int, rules: Rules = TWO_NEEDED, **more: set[int]
 ) -> Partition:
-    live = LiveBrokers(set(alive), holding={1, 2, 3}, **more)
+    live = LiveBrokers(set(alive), keeping_elr={1, 2, 3}, **more)
     return elect(partition, live, ElectionMode.OFFLINE, rules)
 
 
@@ -98,7 +98,7 @@ def test_a_replica_that_leaves_a_too_small_isr_is_in_the_elr() -> None:
 
 
 def test_a_leader_that_does_not_hold_the_watermark_has_no_elr() -> None:
-    live = LiveBrokers({1, 3}, holding={3})
+    live = LiveBrokers({1, 3}, keeping_elr={3})
     led = elect(Partition((1, 2, 3), 1, 5, (1, 2), 7), live, ElectionMode.OFFLINE, TWO_NEEDED)
     assert (led.leader, led.isr, led.elr) == (1, (1,), ())
 

@@ -316,4 +316,4 @@ def test_without_a_connection_clients_get_a_retriable_error(tree: Tree) -> None:
     runtime.store.close()
     result = runtime.create("late")
     assert result["error_code"] == 41
-    assert Refusal.NO_SESSION.value in result["error_message"]
+    assert Refusal.NOT_APPLIED.value in result["error_message"]

@@ -14,7 +14,7 @@ from krust.controller.pace import PAUSE, SLICE, WRITE
 from krust.controller.state import Request
 from krust.messages import Message
 from krust.messages.alter_replica_log_dirs import AlterReplicaLogDir
-from krust.metadata.store import ListResult
+from krust.metadata.store import MultiResult
 from tests.unit.controller.runtime import NOW_MS, Runtime
 
 MANY = 5 * SLICE
@@ -121,7 +121,7 @@ def test_another_client_is_answered_between_two_slices() -> None:
         for token, operations in outcome.submits:
             runtime.store.submit(operations, token)
         for event in runtime.store.events():
-            assert isinstance(event, ListResult)
+            assert isinstance(event, MultiResult)
             replies += [ticket for ticket, _ in controller.on_transaction_done(event).replies]
     assert replies == [1]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from krust.controller.state import Partition, Topic, Transactions
 from krust.controller.topics import creation_transactions
 from krust.metadata import znodes
-from krust.metadata.store import Create, ListResult
+from krust.metadata.store import Create, MultiResult
 from tests.unit.controller.runtime import Runtime
 
 KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
@@ -25,7 +25,7 @@ def as_kafka() -> Runtime:
         {"max.message.bytes": "2000000"},
     )
 
-    def made() -> Generator[Transactions, list[ListResult], None]:
+    def made() -> Generator[Transactions, list[MultiResult], None]:
         yield creation_transactions(state, topic)
         state.put(topic)
 

@@ -13,7 +13,7 @@ from krust.metadata.local import Tree
 from krust.metadata.store import (
     Create,
     Delete,
-    ListResult,
+    MultiResult,
     Node,
     Operation,
     Read,
@@ -23,9 +23,9 @@ from krust.metadata.store import (
 )
 
 
-def run(store: Store, *operations: Operation) -> ListResult:
+def run(store: Store, *operations: Operation) -> MultiResult:
     store.submit(operations, None)
-    (done,) = (event for event in store.events() if isinstance(event, ListResult))
+    (done,) = (event for event in store.events() if isinstance(event, MultiResult))
     return done
 
 

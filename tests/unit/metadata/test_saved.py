@@ -21,7 +21,7 @@ from krust.metadata import database, journal, saved
 from krust.metadata.local import Tree
 from krust.metadata.rows import Row
 from krust.metadata.saved import TreeFile, TreeFiles, choose, verify
-from krust.metadata.store import Create, Delete, ListResult, Operation, SetData, Store
+from krust.metadata.store import Create, Delete, MultiResult, Operation, SetData, Store
 
 PLACES = int(os.environ.get("KRUST_CORRUPTIONS", "50"))
 """in each file of each image where one bit is flipped"""
@@ -29,9 +29,9 @@ FILES = ("meta.db", "meta.db-wal", "meta.journal")
 CONFIG = b'{"version":1,"config":{"retention.ms":"86400000"}}'
 
 
-def run(store: Store, *operations: Operation) -> ListResult:
+def run(store: Store, *operations: Operation) -> MultiResult:
     store.submit(operations, None)
-    (done,) = (event for event in store.events() if isinstance(event, ListResult))
+    (done,) = (event for event in store.events() if isinstance(event, MultiResult))
     assert done.refused is None
     return done
 

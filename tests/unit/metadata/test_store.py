@@ -23,7 +23,7 @@ from krust.metadata.store import (
     Created,
     Delete,
     Exists,
-    ListResult,
+    MultiResult,
     Node,
     Operation,
     Read,
@@ -104,7 +104,7 @@ def store(sessions: Sessions) -> Store:
 _SEEN: WeakKeyDictionary[Store, list[StoreEvent]] = WeakKeyDictionary()
 
 
-def events(store: Store, *operations: Operation) -> tuple[list[StoreEvent], ListResult]:
+def events(store: Store, *operations: Operation) -> tuple[list[StoreEvent], MultiResult]:
     """Submit one list and wait for its answer; what came before it, and the answer."""
     seen = _SEEN.setdefault(store, [])
     token = object()
@@ -114,7 +114,7 @@ def events(store: Store, *operations: Operation) -> tuple[list[StoreEvent], List
         for event in store.events():
             seen.append(event)
         for event in seen:
-            if isinstance(event, ListResult) and event.token is token:
+            if isinstance(event, MultiResult) and event.token is token:
                 place = seen.index(event)
                 del seen[place]
                 return seen[:place], event
@@ -327,7 +327,7 @@ def test_an_ephemeral_node_has_no_children(store: Store) -> None:
 def test_a_closed_session_refuses_operations(sessions: Sessions) -> None:
     store = sessions()
     store.close()
-    assert ask(store, Create("/a")) == (Refusal.NO_SESSION,)
+    assert ask(store, Create("/a")) == (Refusal.NOT_APPLIED,)
 
 
 def test_a_watch_on_data_fires_once(sessions: Sessions) -> None:
@@ -421,7 +421,7 @@ def test_a_watch_fires_after_the_answer_that_set_it(sessions: Sessions) -> None:
             if isinstance(event, WatchFired):
                 fired += 1
                 assert event == WatchFired(Change.CHANGED, "/a")
-            elif isinstance(event, ListResult):
+            elif isinstance(event, MultiResult):
                 assert isinstance(event.results[0], Node)
                 data = event.results[0].data
         ask(other, Exists("/"))
@@ -441,7 +441,7 @@ def test_no_change_is_lost_between_two_watches(sessions: Sessions) -> None:
         for event in mine.events():
             if isinstance(event, WatchFired):
                 mine.submit([Read("/a", watch=True)], "read")
-            elif isinstance(event, ListResult) and isinstance(event.results[0], Node):
+            elif isinstance(event, MultiResult) and isinstance(event.results[0], Node):
                 assert int(event.results[0].data) >= int(latest)
                 latest = event.results[0].data
     assert latest == b"100"
@@ -452,7 +452,7 @@ def test_multis_are_answered_in_the_order_of_their_submission(store: Store) -> N
     for number in range(100):
         store.submit([SetData("/a", b"", number)], number)
     _, done = events(store, Exists("/a"))
-    answered = [each for each in _SEEN[store] if isinstance(each, ListResult)]
+    answered = [each for each in _SEEN[store] if isinstance(each, MultiResult)]
     assert [each.token for each in answered] == list(range(100))
     assert all(each.refused is None for each in answered)
     assert isinstance(done.results[0], Stat)

@@ -9,7 +9,7 @@ from krust.metadata.store import (
     Create,
     Created,
     Delete,
-    ListResult,
+    MultiResult,
     Operation,
     Read,
     Refusal,
@@ -33,9 +33,9 @@ OTHERS = st.one_of(
 )
 
 
-def run(store: LocalStore, *operations: Operation) -> ListResult:
+def run(store: LocalStore, *operations: Operation) -> MultiResult:
     store.submit(operations, None)
-    (done,) = (each for each in store.events() if isinstance(each, ListResult))
+    (done,) = (each for each in store.events() if isinstance(each, MultiResult))
     return done
 
 
@@ -73,7 +73,7 @@ def test_no_reported_outcome_contradicts_the_tree(
         # A node that no longer exists counts as deleted, by any client.
         assert happened or deleted
         assert len(outcome) == len(lost)
-    elif outcome[0] is Refusal.NO_SESSION:
+    elif outcome[0] is Refusal.NOT_APPLIED:
         assert not happened or all(isinstance(each, Check) for each in lost)
     else:
         assert set(outcome) == {Refusal.UNKNOWN}
@@ -113,4 +113,4 @@ def test_unreadable_nodes_leave_the_outcome_unknown() -> None:
 
 
 def test_checks_alone_change_nothing() -> None:
-    assert find_answer(UnansweredWrites([Check("/a", 1)], 5, 1), {}) == (Refusal.NO_SESSION,)
+    assert find_answer(UnansweredWrites([Check("/a", 1)], 5, 1), {}) == (Refusal.NOT_APPLIED,)

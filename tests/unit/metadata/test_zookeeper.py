@@ -25,7 +25,7 @@ from krust.metadata.store import (
     Created,
     Delete,
     Exists,
-    ListResult,
+    MultiResult,
     Node,
     Operation,
     Read,
@@ -95,8 +95,8 @@ class Party:
         return token
 
     def answer(self, token: object) -> tuple[Result, ...]:
-        done = self.until(lambda each: isinstance(each, ListResult) and each.token is token)
-        assert isinstance(done, ListResult)
+        done = self.until(lambda each: isinstance(each, MultiResult) and each.token is token)
+        assert isinstance(done, MultiResult)
         return done.results
 
     def turns(self, state: SessionState) -> None:
@@ -190,8 +190,8 @@ def test_a_lost_connection_removes_the_watches(
     cut[0].open = False
     cut[0].drop()
     mine.turns(SUSPENDED)
-    assert mine.ask(Read("/a")) == (Refusal.NO_SESSION,)
-    assert mine.ask(SetData("/a", b"")) == (Refusal.NO_SESSION,)
+    assert mine.ask(Read("/a")) == (Refusal.NOT_APPLIED,)
+    assert mine.ask(SetData("/a", b"")) == (Refusal.NOT_APPLIED,)
     other.ask(SetData("/a", b"1"))
     cut[0].open = True
     mine.turns(CONNECTED)
@@ -247,7 +247,7 @@ def test_a_multi_that_was_not_applied_is_reported_as_failed(
     mine.ask(Create("/old"), Create("/other"))
     cut[0].at = "request"
     results = mine.ask(*operations)
-    assert results == (Refusal.NO_SESSION,) * len(operations)
+    assert results == (Refusal.NOT_APPLIED,) * len(operations)
     assert not any(isinstance(each, Refusal) for each in mine.ask(*operations))
 
 
@@ -273,7 +273,7 @@ def test_an_ephemeral_node_of_another_session_is_not_mistaken_for_ours(
     mine.turns(SUSPENDED)
     other.ask(Create("/e", b"same", ephemeral=True))
     cut[0].open = True
-    assert mine.answer(token) == (Refusal.NO_SESSION,)
+    assert mine.answer(token) == (Refusal.NOT_APPLIED,)
 
 
 def test_a_counter_is_exact_although_answers_are_lost(mine: Party, cut: tuple[Cutter, str]) -> None:
@@ -287,7 +287,7 @@ def test_a_counter_is_exact_although_answers_are_lost(mine: Party, cut: tuple[Cu
             version += 1
             assert result.version == version
         else:
-            assert result is Refusal.NO_SESSION
+            assert result is Refusal.NOT_APPLIED
     assert data(mine, "/n") == b"40"
 
 
@@ -296,7 +296,7 @@ def test_an_expired_session_is_replaced(zookeeper: peer.Ensemble, mine: Party) -
     before = mine.store.session
     assert end_session(Ensemble(zookeeper.connect), mine.store.credentials)
     mine.turns(EXPIRED)
-    assert mine.ask(Exists("/p")) == (Refusal.NO_SESSION,)
+    assert mine.ask(Exists("/p")) == (Refusal.NOT_APPLIED,)
     mine.turns(CONNECTED)
     assert mine.store.session not in (0, before)
     (gone, there) = mine.ask(Exists("/e"), Exists("/p"))
@@ -341,7 +341,7 @@ def test_a_suspended_server_is_overdue_and_recovers(tmp_path: Path) -> None:
         began = time.monotonic()
         party.turns(OVERDUE)
         assert time.monotonic() - began > 0.7
-        assert party.ask(Create("/b")) == (Refusal.NO_SESSION,)
+        assert party.ask(Create("/b")) == (Refusal.NOT_APPLIED,)
         ensemble.leader.resume()
         party.turns(CONNECTED)
         if party.store.session == session:
@@ -386,7 +386,7 @@ def test_an_ensemble_serves_without_its_former_leader(tmp_path: Path) -> None:
         leader.kill()
         done = {token: party.answer(token)[0] for token in asked}
         deadline = time.monotonic() + WAIT_S
-        while party.ask(Exists("/n")) == (Refusal.NO_SESSION,):
+        while party.ask(Exists("/n")) == (Refusal.NOT_APPLIED,):
             assert time.monotonic() < deadline
         (names,) = party.ask(Children("/n"))
         assert isinstance(names, tuple)
@@ -527,6 +527,6 @@ def test_zookeeper_and_the_embedded_store_behave_alike(
         assert store.session
         for operations in lists:
             local.submit(operations, None)
-            (done,) = (each for each in local.events() if isinstance(each, ListResult))
+            (done,) = (each for each in local.events() if isinstance(each, MultiResult))
             theirs = [plain(each) for each in party.ask(*operations)]
             assert theirs == [plain(each) for each in done.results], operations

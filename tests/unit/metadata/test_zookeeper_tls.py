@@ -11,7 +11,7 @@ import pytest
 from krust.config import load
 from krust.errors import ConfigError, ServerError
 from krust.metadata.ensemble import Ensemble, Tls
-from krust.metadata.store import Create, Created, ListResult
+from krust.metadata.store import Create, Created, MultiResult
 from krust.metadata.zookeeper import ZooKeeperStore, open_store
 from krust.runtime import metadata
 from tests.peers import zookeeper as peer
@@ -77,7 +77,7 @@ def opened(secured: Secured, tls: Tls | None, patience_ms: int = 60_000) -> ZooK
 
 def made(store: ZooKeeperStore) -> bool:
     store.submit([Create("/n", b"1", ephemeral=True)], None)
-    done = until(lambda: [each for each in store.events() if isinstance(each, ListResult)])
+    done = until(lambda: [each for each in store.events() if isinstance(each, MultiResult)])
     return isinstance(done[0].results[0], Created)
 
 

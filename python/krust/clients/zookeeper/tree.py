@@ -18,7 +18,7 @@ from krust.metadata.store import (
     Children,
     Create,
     Exists,
-    ListResult,
+    MultiResult,
     Node,
     Operation,
     Read,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Answer = tuple[Result, ...]
 
-_AWAY = frozenset({Refusal.NO_SESSION, Refusal.UNKNOWN})
+_AWAY = frozenset({Refusal.NOT_APPLIED, Refusal.UNKNOWN})
 
 
 class AwayError(KrustError):
@@ -83,7 +83,9 @@ class GroupTree:
         while True:
             self._woken.clear()
             called, self._called = self._called, False
-            self._news += [each for each in self.store.events() if not isinstance(each, ListResult)]
+            self._news += [
+                each for each in self.store.events() if not isinstance(each, MultiResult)
+            ]
             news, self._news = self._news, []
             left_s = until - time.monotonic()
             if news or called or left_s <= 0:
@@ -108,8 +110,8 @@ class GroupTree:
         while None in answers.values():
             self._woken.clear()
             events = self.store.events()
-            self._news += [each for each in events if not isinstance(each, ListResult)]
-            done = {each.token: each.results for each in events if isinstance(each, ListResult)}
+            self._news += [each for each in events if not isinstance(each, MultiResult)]
+            done = {each.token: each.results for each in events if isinstance(each, MultiResult)}
             answers |= {token: done[token] for token in answers.keys() & done.keys()}
             self._unchanged()
             if not events:

@@ -29,7 +29,7 @@ from krust.metadata.local import LocalStore, Tree
 from krust.metadata.store import (
     Create,
     Delete,
-    ListResult,
+    MultiResult,
     Operation,
     Refusal,
     SessionChanged,
@@ -68,7 +68,7 @@ class Session:
         if self.connected:
             self.waiting.append((list(operations), token))
         else:
-            self.pending_events.append(ListResult(token, (Refusal.NO_SESSION,) * len(operations)))
+            self.pending_events.append(MultiResult(token, (Refusal.NOT_APPLIED,) * len(operations)))
 
     def events(self) -> list[StoreEvent]:
         self.simulation.pause()
@@ -114,8 +114,8 @@ class Session:
         self.connected = True
         self.pending_events.append(SessionChanged(SessionState.CONNECTED))
         for operations, token in self.lost:
-            kind = Refusal.UNKNOWN if isinstance(operations[0], Write) else Refusal.NO_SESSION
-            self.pending_events.append(ListResult(token, (kind,) * len(operations)))
+            kind = Refusal.UNKNOWN if isinstance(operations[0], Write) else Refusal.NOT_APPLIED
+            self.pending_events.append(MultiResult(token, (kind,) * len(operations)))
 
 
 class Actor:
@@ -194,7 +194,7 @@ class SimulationRun:
     def act(self, operation: Operation) -> None:
         self.admin.submit([operation], 0)
         [done] = self.admin.events()
-        assert isinstance(done, ListResult)
+        assert isinstance(done, MultiResult)
         assert done.refused is None, operation
 
     @staticmethod

@@ -21,7 +21,7 @@ from krust.controller.session_recovery import SessionRecovery
 from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Request
 from krust.errors import ServerError
 from krust.messages import Message, RequestContext
-from krust.metadata.store import ListResult, Refusal, SessionChanged, SessionState, StoreEvent
+from krust.metadata.store import MultiResult, Refusal, SessionChanged, SessionState, StoreEvent
 from tests.unit.controller.simulator.replicas import Replicas
 from tests.unit.controller.simulator.zookeeper import SimulatedSession
 
@@ -220,7 +220,7 @@ class BrokerProcess:
         if not self.alive:
             return
         now_ms = int(self.simulation.now)
-        if isinstance(event, ListResult):
+        if isinstance(event, MultiResult):
             self.perform(self.controller.on_transaction_done(event))
             if self.alive and Refusal.UNKNOWN in event.results and self.ready:
                 self._recovery.outcome_unknown()

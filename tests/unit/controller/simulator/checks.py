@@ -24,7 +24,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from krust.metadata.contents import PartitionState, TopicAssignment
-from krust.metadata.store import Check, Create, Delete, ListResult, Node, Operation, Read, SetData
+from krust.metadata.store import Check, Create, Delete, MultiResult, Node, Operation, Read, SetData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class ControllerChecks:
 
     # Each write.
 
-    def executed(self, session: int, operations: Sequence[Operation], done: ListResult) -> None:
+    def executed(self, session: int, operations: Sequence[Operation], done: MultiResult) -> None:
         """The server executed a list, or refused it."""
         if done.refused is not None:
             return
@@ -203,12 +203,12 @@ class ControllerChecks:
     def process(self, process: BrokerProcess, outcome: ControllerOutcome) -> None:
         """Check after a controller's decision."""
         state, who = process.state, process.broker.id
-        if state.leading:
+        if state.is_controller:
             holder = self.terms.setdefault(state.controller_epoch, process)
             assert holder is process, f"C1: {who} and {holder.broker.id} lead one epoch"
             elected = self.simulation.zookeeper.elected_sessions.get(state.controller_epoch)
             assert elected == process.store.session, f"C3: {who} leads by the node of {elected}"
-        assert not (process.overdue and state.leading), f"C2: {who} leads past its deadline"
+        assert not (process.overdue and state.is_controller), f"C2: {who} leads past its deadline"
         before = self.epochs.get(process.key, 0)
         assert state.controller_epoch >= before, f"C4: {who} goes back to an older controller"
         self.epochs[process.key] = state.controller_epoch
@@ -264,7 +264,7 @@ class ControllerChecks:
         processes = [each.process for each in simulation.brokers]
         alive = [each for each in processes if each is not None and each.ready]
         assert len(alive) == len(simulation.brokers), "C5: not all brokers start"
-        leaders = [each for each in alive if each.state.leading]
+        leaders = [each for each in alive if each.state.is_controller]
         assert len(leaders) == 1, f"C5: {len(leaders)} are the controller"
         leader = leaders[0]
         tree = self._tree()

@@ -175,7 +175,7 @@ class Replicas:
             if self.led.get(key) is led and led.asked is wanted and self._process.alive:
                 self._answered(key, led, answer)
 
-        if state.leading:
+        if state.is_controller:
             self._process.ask("AlterPartition", message, answered)
         elif state.controller_id > 0:
             asked = BrokerRequest(state.controller_id, "AlterPartition", message)

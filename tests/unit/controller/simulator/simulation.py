@@ -24,7 +24,7 @@ from krust.controller.state import BrokerRequest
 from krust.messages import Message
 from krust.metadata import contents, znodes
 from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
-from krust.metadata.store import Create, Delete, ListResult, Node, Operation, Read
+from krust.metadata.store import Create, Delete, MultiResult, Node, Operation, Read
 from tests.unit.controller.simulator.broker import CLUSTER, SimulatedBroker, fresh_id
 from tests.unit.controller.simulator.checks import ControllerChecks
 from tests.unit.controller.simulator.zookeeper import SimulatedSession, SimulatedZooKeeper
@@ -122,7 +122,7 @@ class ControllerSimulation:
     def by_tool(self, session: int) -> bool:
         return session == self._tool.session
 
-    def executed(self, session: int, operations: Any, done: ListResult) -> None:
+    def executed(self, session: int, operations: Any, done: MultiResult) -> None:
         self.checks.executed(session, operations, done)
 
     def epoch(self) -> int:
@@ -191,7 +191,7 @@ class ControllerSimulation:
 
     def _leader(self) -> Any:
         able = [each.process for each in self.brokers if each.process and each.process.ready]
-        first = [each for each in able if each and each.state.leading]
+        first = [each for each in able if each and each.state.is_controller]
         return next(iter(first or able), None)
 
     def _topic(self) -> str | None:
@@ -231,9 +231,9 @@ class ControllerSimulation:
         if done.refused is None:
             self.made[name] = topic_id
 
-    def _write(self, *operations: Operation) -> ListResult:
+    def _write(self, *operations: Operation) -> MultiResult:
         self._tool.submit(list(operations), "tool")
-        (done,) = [each for each in self._tool.events() if isinstance(each, ListResult)]
+        (done,) = [each for each in self._tool.events() if isinstance(each, MultiResult)]
         self.tool_is_writing = True
         self.checks.executed(self._tool.session, operations, done)
         self.tool_is_writing = False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from krust.metadata.local import Tree
 from krust.metadata.store import (
     Create,
-    ListResult,
+    MultiResult,
     Refusal,
     SessionChanged,
     SessionState,
@@ -108,8 +108,8 @@ class SimulatedSession:
     def submit(self, operations: Sequence[Operation], token: Any) -> None:
         asked = _PendingList(operations, token, self.session)
         if not self._reported_up or self.overdue or not operations:
-            refused = (Refusal.NO_SESSION,) * len(operations)
-            self._world.at(self._next(), lambda: self._deliver(ListResult(token, refused)))
+            refused = (Refusal.NOT_APPLIED,) * len(operations)
+            self._world.at(self._next(), lambda: self._deliver(MultiResult(token, refused)))
             return
         self._waiting.append(asked)
         generation = self._generation
@@ -231,7 +231,7 @@ class SimulatedSession:
     def collect(self) -> None:
         """Send the server's messages to the broker."""
         for event in self.server.events():
-            if isinstance(event, ListResult):
+            if isinstance(event, MultiResult):
                 asked = event.token
                 assert isinstance(asked, _PendingList)
                 asked.results = event.results
@@ -246,7 +246,7 @@ class SimulatedSession:
         if asked in self._waiting:
             self._waiting.remove(asked)
             assert asked.results is not None
-            self._deliver(ListResult(asked.token, asked.results))
+            self._deliver(MultiResult(asked.token, asked.results))
 
     def _forget_watches(self) -> None:
         self.server._nodes.clear()
@@ -285,14 +285,14 @@ class SimulatedSession:
         lost = lost if state in (SessionState.SUSPENDED, SessionState.CONNECTED) else []
         for asked in lost:
             self._waiting.remove(asked)
-            self._deliver(ListResult(asked.token, self._became(asked)))
+            self._deliver(MultiResult(asked.token, self._became(asked)))
 
     def _became(self, asked: _PendingList) -> tuple[Any, ...]:
         """The fate of a list whose answer was lost."""
-        none: tuple[Any, ...] = (Refusal.NO_SESSION,) * len(asked.operations)
+        none: tuple[Any, ...] = (Refusal.NOT_APPLIED,) * len(asked.operations)
         if asked.results is None or not asked.writes:
             return none
-        refused = ListResult(None, asked.results).refused
+        refused = MultiResult(None, asked.results).refused
         if refused is not None:
             return none
         creates = [each for each in asked.operations if isinstance(each, Create)]
