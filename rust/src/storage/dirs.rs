@@ -359,11 +359,12 @@ impl LogDir {
         self.write_offsets(&mut self.offsets.lock())
     }
 
-    /// Lowers a partition's recovery point and clean part on disk to `point`, before its log is cut
-    /// there.
+    /// Lowers a partition's recovery point, high watermark and clean part on disk to `point` before
+    /// its log is cut there: what is appended behind the cut is not committed yet.
     pub(crate) fn lower(&self, name: &TopicPartition, point: Offset) -> Result<(), StorageError> {
         let mut table = self.offsets.lock();
         table.recovery.lower(name, point);
+        table.high_watermark.lower(name, point);
         table.cleaned.lower(name, point);
         self.write_offsets(&mut table)
     }

@@ -167,6 +167,27 @@ fn a_high_watermark_is_known_after_a_kill() {
     assert_eq!((log.high_watermark(), log.log_end_offset()), (Offset(7), Offset(10)));
 }
 
+#[test]
+fn a_high_watermark_that_a_truncation_lowered_is_not_higher_again_after_a_kill() {
+    let cuts: [fn(&Log) -> Result<Offset, StorageError>; 2] =
+        [|log| log.truncate_to(Offset(3)), |log| log.truncate_fully(Offset(3))];
+    for cut in cuts {
+        let dir = tempfile::tempdir().unwrap();
+        let fixture = LogFixture::new(dir.path());
+        let log = fixture.open();
+        fill(&log, 7);
+        log.raise_high_watermark(Offset(7));
+        fixture.dir.checkpoint_high_watermarks().unwrap();
+        assert_eq!(cut(&log).unwrap(), Offset(3));
+        let staged = stage(&log, &batch(&[b"a", b"b"])).unwrap().staged;
+        log.commit(staged).unwrap();
+        assert_eq!((log.high_watermark(), log.log_end_offset()), (Offset(3), Offset(5)));
+        drop((log, fixture));
+        let log = LogFixture::new(dir.path()).open();
+        assert_eq!((log.high_watermark(), log.log_end_offset()), (Offset(3), Offset(5)));
+    }
+}
+
 /// All bytes of a log with messages of old formats, in one read.
 fn old_bytes(log: &Log) -> Vec<u8> {
     let (offset, upper) = (log.log_start_offset(), log.log_end_offset());

@@ -1,11 +1,11 @@
 //! The removal of records: from the end when a follower must agree with its leader, from the start
 //! when a client deletes them.
 //!
-//! Order of a cut at the end: the recovery point on disk is lowered; readers get the log that is
-//! left, and a reader that began before reads again; then files are removed from the last to the
-//! first; then the file that holds the offset is cut. A crash in between leaves a shorter or a
-//! longer log, never one with a hole. An error after readers got the log that is left takes the
-//! directory offline.
+//! Order of a cut at the end: the recovery point and the high watermark on disk are lowered.
+//! Readers get the log that is left, and a reader that began before reads again. Files are removed
+//! from the last to the first, then the file that holds the offset is cut. A crash in between
+//! leaves a shorter or a longer log, never one with a hole. An error after readers got the log that
+//! is left takes the directory offline.
 //! Invariant: a range of a file that a reader was given never shows bytes that were appended later.
 //! Where such a range ends behind the cut, the log goes on in a new segment; where nothing is left
 //! of a file, an empty one takes its place. A reader that has not sent all of such a range finds
@@ -79,7 +79,7 @@ impl Log {
         self.repair_aborted(&segments, active)?;
         let cut = Truncation { below, active, gone, position, end };
         let new_active = active.cut_at(position, cut.aborted_left()?)?;
-        self.partition_dir().log_dir.lower(&self.name, Offset(end))?;
+        self.lower_checkpoints(end, Offset(end))?;
         let outcome = self.apply_truncation(&mut writer, &cut, &new_active);
         outcome.inspect_err(|error| self.partition_dir().log_dir.take_offline(error))?;
         Ok(Offset(end))
@@ -149,6 +149,18 @@ impl Log {
         partition_dir.log_dir.sync_dir(&partition)
     }
 
+    /// Lowers the checkpoints on disk to `point` before the log is cut at `end`. The offsets in
+    /// memory go first, because the log scheduler may write the checkpoints at any moment.
+    fn lower_checkpoints(&self, end: i64, point: Offset) -> Result<(), StorageError> {
+        self.lower_watermarks(end);
+        self.partition_dir().log_dir.lower(&self.name, point)
+    }
+
+    fn lower_watermarks(&self, end: i64) {
+        self.flushed.fetch_min(end, Ordering::AcqRel);
+        self.high_watermark.fetch_min(end, Ordering::AcqRel);
+    }
+
     /// Shows readers the log that is left, with no watermark above its end, before a file changes.
     /// The cut is counted last: a reader that sees the old count after its read has registered the
     /// bytes it got with their segments.
@@ -156,8 +168,7 @@ impl Log {
         self.publish_segments(segments);
         self.tail.store(tail);
         self.truncations.fetch_add(1, Ordering::SeqCst);
-        self.flushed.fetch_min(tail.end, Ordering::AcqRel);
-        self.high_watermark.fetch_min(tail.end, Ordering::AcqRel);
+        self.lower_watermarks(tail.end);
     }
 
     fn apply_truncation(
@@ -212,7 +223,7 @@ impl Log {
 
     fn restart_at(&self, writer: &mut LogWriter, offset: Offset) -> Result<Offset, StorageError> {
         self.write_and_publish(writer)?;
-        self.partition_dir().log_dir.lower(&self.name, Offset(0))?;
+        self.lower_checkpoints(offset.0, Offset(0))?;
         let outcome = self.begin_anew(writer, offset);
         outcome.inspect_err(|error| self.partition_dir().log_dir.take_offline(error))?;
         Ok(offset)
