@@ -3,7 +3,9 @@
 It does not model the replication protocol, which a simulator in Rust tests: here a fetch copies the
 leader's whole log at once. It models what the controller decides about, with the rules of a leader:
 the high watermark is the end of the shortest log in the maximal ISR; it does not rise while the ISR
-is smaller than min.insync.replicas; after a lost answer the leader repeats its proposal.
+is smaller than min.insync.replicas; after a lost answer the leader repeats its proposal. A replica
+that was proposed counts until the partition epoch rises, or the controller refuses it and no copy
+of the proposal is on its way; the leader writes the ISR again where one may be.
 A broker that registered again is another member: what it fetches does not count (KIP-903).
 Records are numbers. A record is acknowledged (acks=all) when it is below the high watermark. It
 counts once the leader knows a raised min.insync.replicas (see the note in `leaders.py`).
@@ -24,6 +26,8 @@ Key = tuple[str, int]
 FETCH_MS, RETRY_MS, LAG_MS, ANSWER_MS = 4.0, 50.0, 120.0, 300.0
 GONE = (74, 108)
 """the codes of a leader that is none any more"""
+INELIGIBLE = (55, 107)
+"""the codes of a replica that cannot join now"""
 
 
 class Leadership:
@@ -36,6 +40,12 @@ class Leadership:
         self.isr = set(partition.isr)
         self.asked: set[int] | None = None
         """the ISR that is proposed and not answered"""
+        self.sent = 0
+        """how many proposals left"""
+        self.additions: set[int] = set()
+        """not in the ISR, and proposed from this version: the proposal may still be written"""
+        self.lost_copy = False
+        """nobody knows what became of a proposal from this version"""
         self.ends: dict[int, tuple[int, int]] = {}
         """follower -> its broker epoch, and how much of the log it has"""
         self.members: dict[int, int] = {}
@@ -48,6 +58,7 @@ class Leadership:
             self.members[broker] = self.ends[broker][0]
         self.members = {each: epoch for each, epoch in self.members.items() if each in isr}
         self.isr, self.version = isr, version
+        self.asked, self.additions, self.lost_copy = None, set(), False
 
     def end(self, broker: int) -> int:
         """How much of the log counts as a follower's: nothing if it registered again."""
@@ -105,7 +116,6 @@ class Replicas:
             self._at(LAG_MS, lambda: self._look(key))
         elif led.version < partition.version:
             led.changed(set(partition.isr), partition.version)
-            led.asked = None
             self._at(RETRY_MS, lambda: self._look(key))
         self._advance(key, led)
 
@@ -115,7 +125,7 @@ class Replicas:
         needed = self._needed(key)
         if len(led.isr) < needed:
             return
-        others = (led.isr | (led.asked or set())) - {self._id}
+        others = (led.isr | led.additions) - {self._id}
         ends = [len(log), *(led.end(each) for each in others)]
         written = self._simulation.min_isr(key[0])
         for place in range(led.high_watermark, min(ends)):
@@ -134,22 +144,27 @@ class Replicas:
         if broker not in led.isr or led.members[broker] != broker_epoch:
             self._look(key)
 
-    def _look(self, key: Key) -> None:
-        """Propose the ISR that the followers' logs show, unless it is that one."""
+    def _look(self, key: Key, *, joins: bool = True) -> None:
+        """Propose the ISR that the followers' logs show, unless it is that one.
+
+        joins  replicas may be proposed that are not in it
+        """
         led, log = self.led.get(key), self.logs.get(key, [])
         if led is None or led.asked is not None:
             return
         replicas = set(self._partition(key).replicas)
         whole = {each for each, (_, end) in led.ends.items() if end == len(log)}
         whole -= {each for each in led.members if led.end(each) < len(log)}
-        wanted = (whole & replicas) | {self._id}
-        if wanted != led.isr:
+        wanted = (whole & (replicas if joins else led.isr)) | {self._id}
+        if wanted != led.isr or led.additions:
             led.asked = wanted
+            led.additions |= wanted - led.isr
             self._propose(key, led, wanted)
 
     def _propose(self, key: Key, led: Leadership, wanted: set[int]) -> None:
         if self.led.get(key) is not led or led.asked is not wanted:
             return
+        led.sent += 1
         state = self._process.state
         members = [
             {
@@ -180,21 +195,40 @@ class Replicas:
         elif state.controller_id > 0:
             asked = BrokerRequest(state.controller_id, "AlterPartition", message)
             self._simulation.deliver(asked, 0, answered)
-        self._at(ANSWER_MS, lambda: self._propose(key, led, wanted))
+        self._repeat_in(ANSWER_MS, key, led)
+
+    def _repeat_in(self, ms: float, key: Key, led: Leadership) -> None:
+        """Send the proposal again, unless it was answered or sent again by then."""
+        asked, number = led.asked, led.sent
+
+        def repeat() -> None:
+            if asked is not None and led.sent == number:
+                led.lost_copy = True
+                self._propose(key, led, asked)
+
+        self._at(ms, repeat)
 
     def _answered(self, key: Key, led: Leadership, answer: Any) -> None:
         rows = [each for topic in answer.get("topics", ()) for each in topic["partitions"]]
         code = answer["error_code"] or (rows[0]["error_code"] if rows else 41)
         if code in GONE:
             return
+        if code and code not in INELIGIBLE:
+            led.lost_copy = True
+            self._repeat_in(RETRY_MS, key, led)
+            return
         led.asked = None
-        if code == 0 and rows[0]["partition_epoch"] > led.version:
+        if code:
+            joins = not led.lost_copy
+            if joins:
+                led.additions.clear()
+                self._advance(key, led)
+            self._at(RETRY_MS, lambda: self._look(key, joins=joins))
+            return
+        if rows[0]["partition_epoch"] > led.version:
             led.changed(set(rows[0]["isr"]), rows[0]["partition_epoch"])
             self._advance(key, led)
-        if code:
-            self._at(RETRY_MS, lambda: self._look(key))
-        else:
-            self._look(key)
+        self._look(key)
 
     # As follower.
 
