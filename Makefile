@@ -25,7 +25,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation interleavings planted planted-replication \
-	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated replication-cases spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -190,6 +190,10 @@ crash-transactions: $(DEV) ## kill -9 as transactions end, KRUST_TXN_KILLS times
 exactly-once: $(DEV) ## Kafka Streams, Connect and Kafka's copier, they and the broker killed KILLS (2) times
 	KRUST_WORKER_KILLS=$(KILLS) KRUST_COPIER_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 3600 \
 	  tests/foreign/test_exactly_once_workers.py tests/foreign/test_copier.py $(ARGS)
+
+chaos-transactions: $(DEV) ## a bank and a copy, exactly once: RUNS (5) on one broker and on three, of KRUST_TXN_ROUNDS faults (6 and 3)
+	KRUST_TXN_RUNS=$(RUNS) KRUST_TXN_ROUNDS=$${KRUST_TXN_ROUNDS:-6} $(BIN)/python -m pytest -q -s tests/faults/test_exactly_once.py $(ARGS)
+	KRUST_TXN_RUNS=$(RUNS) $(BIN)/python -m pytest -q -s tests/cluster/test_exactly_once.py $(ARGS)
 
 crash-images: ## IMAGES (1,000,000) crash images of random work on a log, recovered and checked
 	KRUST_IMAGES=$(IMAGES) cargo test --quiet $(CARGO_QUICK) --test storage -- every_crash_image_of_a_random_run --nocapture

@@ -48,6 +48,9 @@ OURS = {  # no settings of the broker
     "KRUST_TEST_KAFKA43",
     "KRUST_TURNS",
     "KRUST_TXN_KILLS",
+    "KRUST_TXN_ROUNDS",
+    "KRUST_TXN_RUNS",
+    "KRUST_TXN_SEED",
     "KRUST_WORKER_KILLS",
 }
 STOP_S = 60

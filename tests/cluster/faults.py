@@ -11,12 +11,16 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from tests import disks as file_systems
+from tests.cluster import network as links
 from tests.cluster.brokers import Cluster
-from tests.cluster.disks import Disks
+from tests.cluster.disks import Disks, three_disks
 from tests.cluster.network import Network
 from tests.peers import zookeeper as peer
 from tests.waiting import until
@@ -302,6 +306,48 @@ class Faults:
     def cuts_the_power_of_all(self) -> Iterator[None]:
         with self._without_power(3):
             yield
+
+
+@contextmanager
+def three(
+    folder: Path, topics: Collection[str], settings: dict[str, Any], **more: Any
+) -> Iterator[tuple[Cluster, Faults]]:
+    """Three brokers with these settings, and all faults of them that the machine grants.
+
+    A fault has ended when every replica of the topics is in sync.
+    """
+    with ExitStack() as stack:
+        network = links.missing() or stack.enter_context(links.namespaces())
+        disks = file_systems.missing("ext4") or stack.enter_context(three_disks(folder))
+        (folder / "zk").mkdir()
+        ensemble = stack.enter_context(peer.running(folder / "zk", 1, "clientPortAddress=0.0.0.0"))
+        if not isinstance(network, str):
+            host = f"{network.zookeeper_host}:{ensemble.servers[0].port}"
+            settings = settings | {"through": f"{host}/r", "network": network}
+        if not isinstance(disks, str):
+            settings = settings | {"disks": disks}
+        connect = f"{ensemble.connect}/r"
+        cluster = stack.enter_context(Cluster(folder, connect, replicas=3, **settings))
+        in_sync = partial(all_in_sync, cluster, topics)
+        yield cluster, Faults(cluster, ensemble, network, disks, in_sync=in_sync, **more)
+
+
+def all_in_sync(cluster: Cluster, topics: Collection[str]) -> bool:
+    """Whether every broker names every replica of these topics in sync."""
+    for number in BROKERS:
+        found = {
+            each["name"]: each["partitions"] for each in cluster.view(number).get("topics", ())
+        }
+        for topic in topics:
+            parts = found.get(topic, [])
+            if not parts or any(sorted(each["isr_nodes"]) != list(BROKERS) for each in parts):
+                return False
+    return True
+
+
+def log_bytes(folder: Path) -> bytes:
+    """All batches of a partition, whatever segments they are in."""
+    return b"".join(each.read_bytes() for each in sorted(folder.glob("*.log")))
 
 
 def _fits(kind: FaultKind, chosen: list[FaultKind]) -> bool:

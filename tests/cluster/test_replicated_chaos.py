@@ -19,18 +19,12 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import disks
-from tests.cluster import network
-from tests.cluster.brokers import Cluster
-from tests.cluster.disks import three_disks
-from tests.cluster.faults import BROKERS, Faults
+from tests.cluster.faults import BROKERS, Faults, all_in_sync, log_bytes, three
 from tests.cluster.replicated import WRITERS, Ledger
 from tests.peers import zookeeper as peer
 from tests.waiting import until
@@ -51,56 +45,6 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def all_in_sync(cluster: Cluster) -> bool:
-    """Whether every broker names every replica of every writer's topic in sync."""
-    for number in BROKERS:
-        found = {
-            each["name"]: each["partitions"] for each in cluster.view(number).get("topics", ())
-        }
-        for topic in WRITERS:
-            parts = found.get(topic, [])
-            whole = [each for each in parts if sorted(each["isr_nodes"]) == list(BROKERS)]
-            if len(whole) != PARTITIONS:
-                return False
-    return True
-
-
-def log_bytes(folder: Path) -> bytes:
-    """All batches of a partition, whatever segments they are in."""
-    return b"".join(each.read_bytes() for each in sorted(folder.glob("*.log")))
-
-
-@contextmanager
-def three(folder: Path, mode: str, **more: Any) -> Iterator[tuple[Cluster, Faults]]:
-    """Three brokers in this flush mode, and all faults of them that the machine grants."""
-    with ExitStack() as stack:
-        links = network.missing() or stack.enter_context(network.namespaces())
-        own = disks.missing("ext4") or stack.enter_context(three_disks(folder))
-        (folder / "zk").mkdir()
-        ensemble = stack.enter_context(peer.running(folder / "zk", 1, "clientPortAddress=0.0.0.0"))
-        settings = {**SETTINGS, "krust.flush.mode": mode}
-        if not isinstance(links, str):
-            host = f"{links.zookeeper_host}:{ensemble.servers[0].port}"
-            settings |= {"through": f"{host}/r", "network": links}
-        if not isinstance(own, str):
-            settings["disks"] = own
-        connect = f"{ensemble.connect}/r"
-        cluster = stack.enter_context(Cluster(folder, connect, replicas=3, **settings))
-        yield (
-            cluster,
-            Faults(
-                cluster,
-                ensemble,
-                links,
-                own,
-                in_sync=lambda: all_in_sync(cluster),
-                many_cuts=mode == "ack",
-                seed=SEED,
-                **more,
-            ),
-        )
-
-
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 @pytest.mark.parametrize("mode", ["ack", "async"])
 def test_no_fault_loses_or_doubles_an_acknowledged_record(tmp_path: Path, mode: str) -> None:
@@ -108,10 +52,17 @@ def test_no_fault_loses_or_doubles_an_acknowledged_record(tmp_path: Path, mode: 
         pytest.skip(reason)
     rounds = ROUNDS if mode == "ack" else ROUNDS // 2
     ledgers = {name: Ledger(name, PARTITIONS) for name in WRITERS}
-    with three(tmp_path, mode, written=lambda: len(ledgers["confluent"])) as (cluster, faults):
+    with three(
+        tmp_path,
+        WRITERS,
+        SETTINGS | {"krust.flush.mode": mode},
+        written=lambda: len(ledgers["confluent"]),
+        many_cuts=mode == "ack",
+        seed=SEED,
+    ) as (cluster, faults):
         for topic in ledgers:
             cluster.create(topic, PARTITIONS, **{"min.insync.replicas": "2"})
-        until(lambda: all_in_sync(cluster))
+        until(lambda: all_in_sync(cluster, WRITERS))
         happened, began = [f"seed {SEED}, {mode}"], time.monotonic()
         writers = [
             writer(name, cluster.bootstrap(), ledgers[name], BURST)
@@ -133,7 +84,7 @@ def test_no_fault_loses_or_doubles_an_acknowledged_record(tmp_path: Path, mode: 
         for name in ("confluent", "krust"):
             failed = ledgers[name].failed
             assert failed == [], (happened, name, len(failed), failed[0], failed[-1])
-        until(lambda: all_in_sync(cluster))
+        until(lambda: all_in_sync(cluster, WRITERS))
         for number in BROKERS:
             cluster.stop(number)
         for name in (f"{topic}-{each}" for topic in ledgers for each in range(PARTITIONS)):
