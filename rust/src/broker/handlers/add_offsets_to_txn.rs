@@ -1,8 +1,8 @@
 //! AddOffsetsToTxn (25), v0-4: adds the offsets of a group to a producer's transaction.
 //! Behaviour: the group's partition of `__consumer_offsets` is added as AddPartitionsToTxn would
-//!     add it, with the same codes. 24: an empty group id. While there is no `__consumer_offsets`
-//!     the answer is COORDINATOR_NOT_AVAILABLE (15), and the topic is created.
-//! Version notes: before v2 the code 47 stands for 90.
+//!     add it, with the same errors. An empty group id is INVALID_GROUP_ID (24). While there is no
+//!     `__consumer_offsets` the answer is COORDINATOR_NOT_AVAILABLE (15), and the topic is created.
+//! Version notes: before v2 PRODUCER_FENCED (90) is sent as INVALID_PRODUCER_EPOCH (47).
 
 use std::sync::Arc;
 

@@ -1,14 +1,17 @@
 //! AddPartitionsToTxn (24), v0-5: adds partitions to a producer's transaction.
-//! Behaviour: the first partition begins the transaction. If a partition does not exist it gets 3,
-//!     the others of its transaction 55, and none is added. Else all partitions of a transaction
-//!     get the same code: 42 an empty transactional id, 49 another producer id, 90 another epoch,
-//!     51 while markers of the last transaction are being written; 14, 15, 16 while the coordinator
-//!     is elsewhere or loading. The answer leaves when the partitions are committed in the log.
-//!     A leader that asks whether partitions belong to a transaction (`verify_only`) gets 120 for
-//!     those that do not.
-//! Version notes: v0-3 are a client's, for one transaction; before v2 the code 47 stands for 90.
-//!     From v4 on a request has many transactions, and each may be `verify_only`, which is for
-//!     brokers: 31 on another listener.
+//! Behaviour: the first partition begins the transaction. A partition that does not exist is
+//!     UNKNOWN_TOPIC_OR_PARTITION (3); then none of its transaction is added, and the others are
+//!     OPERATION_NOT_ATTEMPTED (55). Else all partitions of a transaction get the same answer. It
+//!     leaves when they are committed in the log.
+//! Errors of a transaction: INVALID_REQUEST (42): an empty transactional id.
+//!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. PRODUCER_FENCED (90): another epoch.
+//!     CONCURRENT_TRANSACTIONS (51): markers of the last transaction are being written.
+//!     COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
+//! Verification: a leader that asks whether partitions belong to a transaction (`verify_only`) gets
+//!     TRANSACTION_ABORTABLE (120) for those that do not.
+//! Version notes: v0-3 are a client's, for one transaction. Before v2 PRODUCER_FENCED is sent as
+//!     INVALID_PRODUCER_EPOCH (47). From v4 on a request has many transactions, and each may be
+//!     `verify_only`, which is for brokers: CLUSTER_AUTHORIZATION_FAILED (31) on another listener.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! DescribeTransactions (65), v0: producer, state and partitions of transactional ids.
-//! Behaviour: only ids that this broker coordinates: 14, 15, 16 for others. 42: an empty id. 105:
-//!     an unknown id. An id that is named twice is answered once. The answer leaves when what it
-//!     says is committed.
+//! Behaviour: describes the ids that this broker coordinates. An id that is named twice is answered
+//!     once. The answer leaves when what it says is committed.
+//! Errors of an id: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15) and
+//!     NOT_COORDINATOR (16). INVALID_REQUEST (42): it is empty. TRANSACTIONAL_ID_NOT_FOUND (105).
 //! Version notes: there is only v0.
 //! Not done: nothing.
 

@@ -1,10 +1,14 @@
 //! EndTxn (26), v0-5: commits or aborts a producer's transaction.
 //! Behaviour: the answer leaves when the decision is committed in the log of the transactional id.
-//!     Markers are written afterwards; until all are, the next transaction gets 51. A transaction
-//!     that has ended the same way already is answered again. 48: it ended otherwise, or there is
-//!     none. 49: another producer id. 90: another epoch. 42: an empty transactional id.
-//! Version notes: before v2 the code 47 stands for 90. From v5 (KIP-890) each EndTxn bumps the
-//!     epoch and returns the producer to go on with; an abort without a transaction is allowed.
+//!     Markers are written afterwards; until all are, the next transaction is refused with
+//!     CONCURRENT_TRANSACTIONS (51). A transaction that has ended the same way already is answered
+//!     again.
+//! Errors: INVALID_TXN_STATE (48): it ended otherwise, or there is none.
+//!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. PRODUCER_FENCED (90): another epoch.
+//!     INVALID_REQUEST (42): an empty transactional id.
+//! Version notes: before v2 PRODUCER_FENCED is sent as INVALID_PRODUCER_EPOCH (47). From v5 on
+//!     (KIP-890) each EndTxn bumps the epoch and returns the producer to go on with; an abort
+//!     without a transaction is allowed.
 
 use crate::broker::handlers::producer_reply::{
     self, Attempt, AttemptResult, ProducerApi, ProducerReply,

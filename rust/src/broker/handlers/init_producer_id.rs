@@ -5,14 +5,14 @@
 //!     0. A producer that sends its present id and epoch (v3) then receives a new id, which Kafka's
 //!     clients accept. Each assigned id is larger than every id in this broker's logs (see
 //!     `proven`); smaller ids of a block are skipped. If a whole block is skipped, another is asked
-//!     for, a few times.
-//!     A transactional id gets the next epoch, and with it every earlier producer of that id is
-//!     fenced. An open transaction is aborted first, and the answer is CONCURRENT_TRANSACTIONS
-//!     (51).
-//!     Refused: 42 an empty transactional id, 50 the timeout, 90 another producer was initialised
-//!     since; 14, 15, 16 while the coordinator is elsewhere or loading.
-//! Version notes: v2 is flexible. v3 adds the producer's present id and epoch. Before v4 the code
-//!     47 stands for 90.
+//!     for, a few times. A transactional id gets the next epoch, and with it every earlier producer
+//!     of that id is fenced. An open transaction is aborted first, and the answer is
+//!     CONCURRENT_TRANSACTIONS (51).
+//! Errors: INVALID_REQUEST (42): an empty transactional id. INVALID_TRANSACTION_TIMEOUT (50).
+//!     PRODUCER_FENCED (90): another producer was initialised since. COORDINATOR_LOAD_IN_PROGRESS
+//!     (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
+//! Version notes: v2 is flexible. v3 adds the producer's present id and epoch. Before v4
+//!     PRODUCER_FENCED is sent as INVALID_PRODUCER_EPOCH (47).
 //! Not done: v6 (two-phase commit) is not served.
 
 use crate::broker::handlers::producer_reply::{

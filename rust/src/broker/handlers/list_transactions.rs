@@ -1,8 +1,9 @@
 //! ListTransactions (66), v0-2: the transactional ids that this broker coordinates.
 //! Behaviour: each filter that is not empty must let an id pass: its state, its producer id, how
-//!     long ago its transaction began, its name. State names that do not exist are returned. 14
-//!     while any partition of `__transaction_state` is loading; 128: a pattern that is none. A
+//!     long ago its transaction began, its name. State names that do not exist are returned. A
 //!     worker makes the list.
+//! Errors: COORDINATOR_LOAD_IN_PROGRESS (14) while any partition of `__transaction_state` is
+//!     loading; INVALID_REGULAR_EXPRESSION (128).
 //! Version notes: v1 adds the duration; an id without a transaction has none, and passes only
 //!     without that filter. v2 adds a pattern in RE2's syntax, which must match the whole id.
 //! Not done: nothing.

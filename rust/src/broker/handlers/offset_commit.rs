@@ -1,15 +1,20 @@
 //! OffsetCommit (8), v0-10: stores a group's offsets in memory and in the group's log.
 //! Behaviour: the group's snapshot says whether this member may commit. All offsets of a request
-//!     are one batch, and the reply leaves when it is committed. A group's error is repeated for
-//!     each partition: 14 while it is loaded, 16 if another broker coordinates it, 15 after
-//!     `offsets.commit.timeout.ms`, 28 if the batch is larger than the topic's limit; from the
-//!     snapshot 22, 25, 27, 82 (consumer groups: 25, 113, and 35 before v9). A partition's error: 3
-//!     unknown, 100 unknown topic id, 12 if the metadata is larger than `offset.metadata.max.bytes`
-//!     or than a record can hold. A request without offsets succeeds.
+//!     are one batch, and the reply leaves when it is committed. A request without offsets
+//!     succeeds.
+//! Errors of the group, repeated for each partition: COORDINATOR_LOAD_IN_PROGRESS (14).
+//!     COORDINATOR_NOT_AVAILABLE (15): after `offsets.commit.timeout.ms`. NOT_COORDINATOR (16).
+//!     INVALID_COMMIT_OFFSET_SIZE (28): the batch is larger than the topic's limit. From the
+//!     snapshot: ILLEGAL_GENERATION (22), UNKNOWN_MEMBER_ID (25), REBALANCE_IN_PROGRESS (27),
+//!     FENCED_INSTANCE_ID (82); of consumer groups UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (113), and
+//!     UNSUPPORTED_VERSION (35) before v9.
+//! Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION (3), UNKNOWN_TOPIC_ID (100).
+//!     OFFSET_METADATA_TOO_LARGE (12): above `offset.metadata.max.bytes`, or above what a record
+//!     holds.
 //! Version notes: v1 has a timestamp, v2-v4 a retention time. v6 adds leader epochs, v7 static
-//!     members. v9 returns 69 instead of 22 for a group that does not exist, and carries the epoch
-//!     of a consumer group's member. v10 adds topic ids. The policy answers v0, whose offsets are
-//!     in ZooKeeper.
+//!     members. For a group that does not exist v9 returns GROUP_ID_NOT_FOUND (69), older ones
+//!     ILLEGAL_GENERATION; v9 also carries the epoch of a consumer group's member. v10 adds topic
+//!     ids. The policy answers v0, whose offsets are in ZooKeeper.
 
 use crate::broker::handlers::{group_reply, policy};
 use crate::broker::requests::broker::Settings;

@@ -1,9 +1,11 @@
 //! OffsetDelete (47), v0: deletes a group's offsets of some partitions.
-//! Behaviour: writes tombstones in one batch; the reply leaves when it is committed. A partition's
-//!     error: 3 unknown, 86 if a member subscribes to its topic. A partition without an offset
-//!     succeeds. The group's error: 24 without a name, 69 if it does not exist, 68 if it has
-//!     members and is no consumer group, 14 while it is loaded, 16 if another broker coordinates
-//!     it.
+//! Behaviour: writes tombstones in one batch; the reply leaves when it is committed. A partition
+//!     without an offset succeeds.
+//! Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION (3). GROUP_SUBSCRIBED_TO_TOPIC (86): a member
+//!     subscribes to its topic.
+//! Errors of the group: INVALID_GROUP_ID (24): it has no name. GROUP_ID_NOT_FOUND (69).
+//!     NON_EMPTY_GROUP (68): it has members and is no consumer group. COORDINATOR_LOAD_IN_PROGRESS
+//!     (14), NOT_COORDINATOR (16).
 //! Not done: removing the group with its last offset. The group is removed when it expires.
 
 use crate::broker::handlers::group_reply;

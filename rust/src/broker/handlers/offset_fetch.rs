@@ -1,15 +1,16 @@
 //! OffsetFetch (9), v0-10: returns a group's committed offsets.
 //! Behaviour: answered from memory; the reply leaves when the state it was made from is committed.
-//!     A partition without an offset has offset -1, epoch -1 and no error. A group that is being
-//!     loaded is 14, one that another broker coordinates 16. A group, topic or partition that is
-//!     named twice is answered once.
+//!     A partition without an offset has offset -1, epoch -1 and no error. A group, topic or
+//!     partition that is named twice is answered once.
+//! Errors of a group: COORDINATOR_LOAD_IN_PROGRESS (14), NOT_COORDINATOR (16).
 //! Version notes: v1 repeats a group's error for each partition; later versions have one for the
-//!     group. From v2 on, null topics mean all. v5 adds leader epochs, v7 `require_stable`: a
-//!     partition that an open transaction has committed is 88. v8 asks for many groups; each has
-//!     an error. v9 adds the member of a consumer group: it must exist (25) and have the current
-//!     epoch (113; 22 in the classic protocol). v10 adds topic ids (unknown: 100; a reply with all
-//!     topics omits deleted ones).
-//!     The policy answers v0, whose offsets are in ZooKeeper.
+//!     group. From v2 on, null topics mean all. v5 adds leader epochs. v7 adds `require_stable`: a
+//!     partition to which an open transaction has committed is UNSTABLE_OFFSET_COMMIT (88). v8 asks
+//!     for many groups; each has an error. v9 adds the member of a consumer group: it must exist
+//!     (else UNKNOWN_MEMBER_ID, 25) and have the current epoch (else STALE_MEMBER_EPOCH, 113; in
+//!     the classic protocol ILLEGAL_GENERATION, 22). v10 adds topic ids: an unknown one is
+//!     UNKNOWN_TOPIC_ID (100), and a reply with all topics omits deleted ones. The policy answers
+//!     v0, whose offsets are in ZooKeeper.
 
 use std::borrow::Cow;
 

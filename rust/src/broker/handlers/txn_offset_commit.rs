@@ -1,17 +1,23 @@
 //! TxnOffsetCommit (28), v0-5: stores a group's offsets as part of a producer's transaction. They
 //! are pending until the transaction ends (see `state::groups::pending_offsets`).
-//! Behaviour: the group is fenced as in OffsetCommit: 22 another generation or epoch, 25 unknown
-//!     member, 82 another member has the instance id (KIP-447). Then the transaction's coordinator
+//! Behaviour: the group is fenced as in OffsetCommit (KIP-447). Then the transaction's coordinator
 //!     must have the group's partition of `__consumer_offsets` (KIP-890), unless the transaction
-//!     has committed offsets there already: 47 another epoch, 48 or 120 not in the transaction, 49
-//!     another producer id. All offsets of a request are one batch, and the reply leaves when it is
-//!     committed. A group's error is repeated for each partition: 14, 15, 16, 24, 28 as in
-//!     OffsetCommit. A partition's error: 3 unknown, 12 too much metadata. Later requests of the
-//!     connection are handled after one that waits for the coordinator.
-//! Version notes: below v2, 15 stands for 14, of which old clients know nothing. v2 adds leader
-//!     epochs, v3 the member. v4 returns 120 instead of 48. From v5 on the partition need not be
-//!     added before (AddOffsetsToTxn): the coordinator adds it now; 51 while the last transaction
-//!     is being ended.
+//!     has committed offsets there already. All offsets of a request are one batch, and the reply
+//!     leaves when it is committed. Later requests of the connection are handled after one that
+//!     waits for the coordinator.
+//! Errors of the group, repeated for each partition: COORDINATOR_LOAD_IN_PROGRESS (14),
+//!     COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), INVALID_GROUP_ID (24),
+//!     INVALID_COMMIT_OFFSET_SIZE (28). Of the member: ILLEGAL_GENERATION (22): another generation
+//!     or epoch. UNKNOWN_MEMBER_ID (25). FENCED_INSTANCE_ID (82): another member has the instance
+//!     id. Of the transaction: INVALID_PRODUCER_EPOCH (47): another epoch.
+//!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. INVALID_TXN_STATE (48) or
+//!     TRANSACTION_ABORTABLE (120): the partition does not belong to it.
+//! Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION (3), OFFSET_METADATA_TOO_LARGE (12).
+//! Version notes: below v2 COORDINATOR_LOAD_IN_PROGRESS, of which old clients know nothing, is sent
+//!     as COORDINATOR_NOT_AVAILABLE. v2 adds leader epochs, v3 the member. v4 returns
+//!     TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE. From v5 on the partition need not be
+//!     added before (AddOffsetsToTxn): the coordinator adds it now, or answers
+//!     CONCURRENT_TRANSACTIONS (51) while the last transaction is being ended.
 
 use std::sync::Arc;
 

@@ -2,10 +2,12 @@
 //! broker leads. Transaction coordinators send it, and administrators who end a transaction that no
 //! coordinator ends (KIP-664), on the brokers' own listener.
 //! Behaviour: a worker writes the markers, and the reply leaves when all of them are committed. A
-//!     repeated marker writes nothing and succeeds. A partition's error: 3 if it does not exist, 6
-//!     if another broker leads it or its groups are still being loaded, 7 after [`WAIT_MS`], 19 and
-//!     20 if too few replicas are in sync, 47 if a newer producer has written there, 52 if a newer
-//!     coordinator has, 56 if the disk failed.
+//!     repeated marker writes nothing and succeeds.
+//! Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION (3). NOT_LEADER_OR_FOLLOWER (6): another
+//!     broker leads it, or its groups are still being loaded. REQUEST_TIMED_OUT (7): after
+//!     [`WAIT_MS`]. NOT_ENOUGH_REPLICAS (19) and NOT_ENOUGH_REPLICAS_AFTER_APPEND (20).
+//!     INVALID_PRODUCER_EPOCH (47): a newer producer has written there.
+//!     TRANSACTION_COORDINATOR_FENCED (52): a newer coordinator has. KAFKA_STORAGE_ERROR (56).
 //! Version notes: v1 is flexible. v2 has the `transaction.version`: from 2 on a marker has an epoch
 //!     above that of its transaction, so that a late one does not end the next transaction.
 

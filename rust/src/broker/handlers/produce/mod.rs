@@ -2,27 +2,31 @@
 //! Behaviour: each batch is checked in place and staged. The batches of one readable event are
 //!     committed together, once per partition, and answered in order. A worker does long checks,
 //!     conversions and appends that need a new segment; later requests of the connection wait for
-//!     it. acks=0: no reply, an error closes
-//!     the connection. acks=1: the leader has appended the batch. acks=-1: all in-sync replicas
-//!     have it. It needs min(`min.insync.replicas`, replicas) of them: if fewer are in sync before
-//!     the append, NOT_ENOUGH_REPLICAS (19); if the set shrinks before they have it,
-//!     NOT_ENOUGH_REPLICAS_AFTER_APPEND (20). A leader that is cut off from its followers and the
-//!     controller answers NOT_LEADER_OR_FOLLOWER (6) and closes the connection: the client would
-//!     ask the same broker who leads. If appends are flushed before the acknowledgement, 1 and -1
-//!     wait for the disk. After `timeout_ms`: REQUEST_TIMED_OUT (7). A repeated batch of an
-//!     idempotent producer returns the original offsets. A record without a key on a compacted
-//!     topic is INVALID_RECORD (87), a batch above `max.message.bytes` 10.
-//! Transactions: a transactional batch needs a transactional id in the request, else 53, and all of
-//!     a request must be of one producer, else 49. The first one of a transaction in a partition
-//!     waits for the coordinator (see `verified`): 47 another epoch, 48 (from v11 on 120) if the
-//!     partition does not belong to the transaction, 49 another producer id, 19 if the coordinator
-//!     cannot answer. A batch that comes after the transaction has ended is 48, and 47 if its epoch
-//!     has ended too.
+//!     it. acks=0: no reply, an error closes the connection. acks=1: the leader has appended the
+//!     batch. acks=-1: all in-sync replicas have it. It needs min(`min.insync.replicas`, replicas)
+//!     of them: if fewer are in sync before the append, NOT_ENOUGH_REPLICAS (19); if the set
+//!     shrinks before they have it, NOT_ENOUGH_REPLICAS_AFTER_APPEND (20). A leader that is cut off
+//!     from its followers and the controller answers NOT_LEADER_OR_FOLLOWER (6) and closes the
+//!     connection: the client would ask the same broker who leads. If appends are flushed before
+//!     the acknowledgement, 1 and -1 wait for the disk. After `timeout_ms`: REQUEST_TIMED_OUT (7).
+//!     A repeated batch of an idempotent producer returns the original offsets. A record without a
+//!     key on a compacted topic is INVALID_RECORD (87), a batch above `max.message.bytes`
+//!     MESSAGE_TOO_LARGE (10).
+//! Transactions: a transactional batch needs a transactional id in the request, else
+//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), and all of a request must be of one producer,
+//!     else INVALID_PRODUCER_ID_MAPPING (49). The first one of a transaction in a partition waits
+//!     for the coordinator (see `verified`). Errors then: INVALID_PRODUCER_EPOCH (47): another
+//!     epoch. INVALID_PRODUCER_ID_MAPPING: another producer id. INVALID_TXN_STATE (48), from v11 on
+//!     TRANSACTION_ABORTABLE (120): the partition does not belong to the transaction.
+//!     NOT_ENOUGH_REPLICAS: the coordinator cannot answer. A batch that comes after the transaction
+//!     has ended is INVALID_TXN_STATE, and INVALID_PRODUCER_EPOCH if its epoch has ended too.
 //! Version notes: v0-v2 use the magic byte of each message set and are converted to magic 2. v0 and
-//!     v1 allow acks above 1, which wait for all in-sync replicas; from v2 on that is 21. From v3
-//!     on, exactly one batch of magic 2 is allowed, else 87. zstd below v7 is 76. v8 adds record
-//!     errors. v10 adds the current leader if this broker is not the leader. v12 adds the
-//!     partitions to the transaction; 51 while the last one is being ended. v13 adds topic ids.
+//!     v1 allow acks above 1, which wait for all in-sync replicas; from v2 on that is
+//!     INVALID_REQUIRED_ACKS (21). From v3 on, exactly one batch of magic 2 is allowed, else
+//!     INVALID_RECORD. zstd below v7 is UNSUPPORTED_COMPRESSION_TYPE (76). v8 adds record errors.
+//!     v10 adds the current leader if this broker is not the leader. v12 adds the partitions to the
+//!     transaction, or answers CONCURRENT_TRANSACTIONS (51) while the last one is being ended. v13
+//!     adds topic ids.
 
 mod append;
 mod faults;

@@ -23,9 +23,7 @@ use crate::storage::AppendError;
 impl Broker {
     /// Writes a marker into a partition. Returns what must be committed before it counts.
     ///
-    /// Errors: 3 if the partition does not exist, 6 if this broker does not lead it or still loads
-    /// its groups, 19 if too few replicas are in sync, 47 and 52 if a newer producer or coordinator
-    /// has written there, 56 if the disk failed.
+    /// Errors: see the handler of WriteTxnMarkers.
     pub fn write_marker(
         &self,
         partition: &TopicPartition,
