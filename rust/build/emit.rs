@@ -3,7 +3,7 @@
 //!
 //! Every struct gets `Default`, the `Coded` and `Element` traits (`Nullable` where a schema says
 //! so), both `Value` traits, and inherent `decode`, `encode`, `size`, `skip` that take a version;
-//! `skip` adds up what the message costs as a tree.
+//! `skip` adds up what the message costs as a `Value`.
 //! What a type of field looks like in bytes is not decided here but in `protocol/codec.rs`; this
 //! file decides which fields a version has, in which order, and under which tag.
 

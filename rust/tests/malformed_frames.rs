@@ -59,7 +59,7 @@ fn is_accepted(codec: &AnyCodec, version: i16, frame: &[u8]) -> bool {
     PEAK.set(before);
     let decoded = (codec.decode)(frame, version);
     let taken = PEAK.get() - before;
-    // Of each byte of an accepted frame the tree may take far more than the decoded message.
+    // For each byte of an accepted frame the `Value` may take far more than the decoded message.
     let allowed = BUDGET_BASE + 256 * frame.len();
     assert!(taken <= allowed, "{} v{version}: {taken} bytes for {frame:?}", codec.name);
     let skipped = (codec.skip)(frame, version);

@@ -9,9 +9,9 @@
 //! of groups `SessionExpired`, `GroupsLoaded`, `GroupsUnloaded`, `OffsetsExpired`; of disks
 //! `LogDirFailed` (`{"replicas": [{"topic", "partition"}]}`, all that are lost).
 //! Tickets, slices of large requests and replies: see `requests::decisions`.
-//! Limits: `krust.policy.request.memory.bytes` for a client's request as a tree and as Python
+//! Limits: `krust.policy.request.memory.bytes` for a client's request as a [`Value`] and as Python
 //!     objects; `krust.policy.response.max.bytes` for the answer to a request in slices. Both are
-//!     leased from the broker's pool; the tree until the event and its objects are dropped.
+//!     leased from the broker's pool; the value until the event and its objects are dropped.
 //!     `krust.policy.timeout.ms` for an answer, in addition to the timeout in the request. Then the
 //!     ticket is closed: Metadata and FindCoordinator answer LEADER_NOT_AVAILABLE and
 //!     COORDINATOR_NOT_AVAILABLE, any other request closes its connection.

@@ -4,7 +4,7 @@
 //! Format: see `wire`. A nullable struct is a byte, -1 (null) or 1, before its fields.
 //! Promise: `put` runs the same code over a `Counter` and over a `Writer`, so a size is always
 //!     right.
-//! Promise: `skip` allocates nothing. It returns what the message costs as a tree (`value::cost`).
+//! Promise: `skip` allocates nothing. It returns what the message costs as a value (`value::cost`).
 //! Not promised: that `skip` finds bad UTF-8, or a null in a version without it. It reads lengths
 //!     only.
 
@@ -27,7 +27,7 @@ pub trait Coded<'a>: Sized {
     fn get(r: &mut Reader<'a>, form: Form) -> Result<Self, DecodeError>;
     /// Writes the value.
     fn put<S: Sink>(&self, s: &mut S, form: Form);
-    /// Passes over one value. Returns the most memory that it takes as a tree.
+    /// Passes over one value. Returns the most memory that it takes as a `Value`.
     fn skip(r: &mut Reader<'a>, form: Form) -> Result<usize, DecodeError>;
 }
 

@@ -81,14 +81,14 @@ pub struct AnyCodec {
     pub size: fn(&Value, i16) -> Result<usize, ValueError>,
     /// The size of the message at the start of the bytes.
     pub skip: fn(&[u8], i16) -> Result<usize, DecodeError>,
-    /// The most memory that the message takes as a tree and as the interpreter's objects. This does
-    /// not decode the message.
-    pub tree_size: fn(&[u8], i16) -> Result<usize, DecodeError>,
+    /// The most memory that the message takes as a [`Value`] and as the interpreter's objects. This
+    /// does not decode the message.
+    pub value_cost: fn(&[u8], i16) -> Result<usize, DecodeError>,
 }
 
-/// The most memory that a message takes as a tree and as the interpreter's objects. The caller
+/// The most memory that a message takes as a [`Value`] and as the interpreter's objects. The caller
 /// leases that much before it calls [`decode_any`]. See [`value::cost`].
-pub fn tree_size(
+pub fn value_cost(
     key: i16,
     version: i16,
     direction: Direction,
@@ -96,7 +96,7 @@ pub fn tree_size(
 ) -> Result<usize, DecodeError> {
     let spec = api(key).filter(|spec| spec.has(version));
     let spec = spec.ok_or(DecodeError::Unsupported { key, version })?;
-    (spec.codec(direction).tree_size)(bytes, version)
+    (spec.codec(direction).value_cost)(bytes, version)
 }
 
 /// Decodes the message of an API known only by key. All of `bytes` must be the message.
@@ -147,17 +147,17 @@ macro_rules! message_methods {
             }
 
             /// Passes over the message by its lengths. Returns the most memory that it takes as a
-            /// tree.
+            /// [`Value`].
             pub fn skip(r: &mut Reader<$read>, version: i16) -> Result<usize, DecodeError> {
                 <Self as Coded>::skip(r, form(version))
             }
 
-            /// The message as a tree of the fields that `version` has.
+            /// The message as a value, with the fields that `version` has.
             pub fn to_value(&self, version: i16) -> Value {
                 ToValue::to_value(self, version)
             }
 
-            /// The message of a tree; a missing field is its default.
+            /// The message of a value; a missing field is its default.
             pub fn from_value(value: &$read Value) -> Result<Self, ValueError> {
                 FromValue::from_value(value)
             }
@@ -233,7 +233,7 @@ macro_rules! any_codec {
                 $message::skip(&mut reader, version)?;
                 Ok(bytes.len() - reader.remaining())
             },
-            tree_size: |bytes, version| $message::skip(&mut Reader::new(bytes), version),
+            value_cost: |bytes, version| $message::skip(&mut Reader::new(bytes), version),
         }
     };
 }
@@ -249,7 +249,7 @@ mod generated {
     pub(super) use crate::ids::TopicId;
     pub(super) use crate::wire::{Counter, DecodeError, Reader, Sink, Writer};
 
-    /// Adds a field to a tree.
+    /// Adds a field to a value.
     pub(super) fn push_field(
         map: &mut Vec<(std::borrow::Cow<'static, str>, Value)>,
         name: &'static str,

@@ -1,8 +1,8 @@
-//! A message as a plain tree, for the policy, the request log and tests.
+//! A message as a plain value, for the policy, the request log and tests.
 //!
 //! Format: a struct is a [`Value::Map`] of Kafka's field names in snake case, in wire order; only
 //!     fields of its version. Integers of every width are [`Value::Int`]. Records in a file (a
-//!     hole) are an `Int`, their length. Reading a tree: types and names must be right. A missing
+//!     hole) are an `Int`, their length. Reading a value: types and names must be right. A missing
 //!     key becomes the schema's default. An unknown key is an error that names its path.
 //! Not promised: speed. Produce and Fetch do not use it.
 
@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 use super::codec::RecordsField;
 use crate::ids::TopicId;
 
-/// A plain tree.
+/// A plain value: nulls, numbers, strings, bytes, and lists and maps of values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
     /// Null.
@@ -37,8 +37,8 @@ pub enum Value {
     Map(Vec<(Cow<'static, str>, Value)>),
 }
 
-/// Why a tree cannot be read as a message. The fault is with the code that made the tree, because a
-/// peer's bytes never cause this error.
+/// Why a value cannot be read as a message. The fault is with the code that made the value, because
+/// a peer's bytes never cause this error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ValueError {
     /// The path to the field: `topics.0.name`.
@@ -56,7 +56,7 @@ impl fmt::Display for ValueError {
     }
 }
 
-/// What is wrong with a tree.
+/// What is wrong with a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueProblem {
     /// Another type.
@@ -64,7 +64,7 @@ pub enum ValueProblem {
     Type {
         /// The type the field has.
         expected: &'static str,
-        /// The type the tree has.
+        /// The type the value has.
         found: &'static str,
     },
     /// An integer that does not fit the field.
@@ -108,7 +108,7 @@ impl Value {
         }
     }
 
-    /// Feeds the whole tree to a hasher; equal trees give equal hashes.
+    /// Feeds the whole value to a hasher; equal values give equal hashes.
     pub fn hash_into(&self, state: &mut impl Hasher) {
         std::mem::discriminant(self).hash(state);
         match self {
@@ -172,7 +172,7 @@ impl Value {
 /// The most bytes that a part of a message takes as a [`Value`] and as objects of CPython 3.11 to
 /// 3.14 together. Both exist while one is made from the other.
 ///
-/// A tree's field is 56 bytes, its element 32; an allocation is rounded up by 16. An int is 32
+/// A value's field is 56 bytes, its element 32; an allocation is rounded up by 16. An int is 32
 /// bytes, a str 49 (or 76, and up to 4 a character) and its text, a dict of up to 5 keys 200, of
 /// up to 10 keys 288, a list 72 and 8 for each place, of which there may be an eighth too many.
 pub mod cost {
@@ -225,15 +225,15 @@ pub mod cost {
     }
 }
 
-/// A message or field that can become a tree.
+/// A message or field that can become a value.
 pub trait ToValue {
-    /// The tree, with the fields that `version` has.
+    /// The value, with the fields that `version` has.
     fn to_value(&self, version: i16) -> Value;
 }
 
-/// A message or field that can be read from a tree.
+/// A message or field that can be read from a value.
 pub trait FromValue<'a>: Sized {
-    /// Reads the tree.
+    /// Reads the value.
     fn from_value(value: &'a Value) -> Result<Self, ValueError>;
 }
 

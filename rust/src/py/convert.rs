@@ -15,7 +15,7 @@ use crate::protocol::value::Value;
 /// The deepest nesting; Kafka's messages have less.
 const MAX_DEPTH: usize = 32;
 
-/// Converts a tree to Python objects.
+/// Converts a value to Python objects.
 pub(super) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
@@ -42,7 +42,7 @@ pub(super) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'
     })
 }
 
-/// Converts Python objects to a tree; TypeError for any other object.
+/// Converts Python objects to a value; TypeError for any other object.
 pub(super) fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     read(object, 0)
 }

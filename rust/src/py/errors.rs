@@ -1,5 +1,5 @@
 //! Maps the core's errors to exceptions of `krust.errors` (no other file does), and handles Ctrl-C
-//! while the core waits. An invalid message tree is a bug of the caller: ValueError.
+//! while the core waits. An invalid message value is a bug of the caller: ValueError.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The memory of a request for the policy is known before its tree is built, leased while the tree
+//! The memory of a request for the policy is known before it is decoded, leased while the value
 //! exists, and bounded. A request on many items is submitted in slices.
 
 use krust::broker::{Flow, PolicyDecisions, Settings, Ticket};
@@ -9,7 +9,7 @@ use krust::protocol::describe_configs::{
 use krust::protocol::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 use krust::protocol::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use krust::protocol::value::Value;
-use krust::protocol::{Direction, decode_any, tree_size};
+use krust::protocol::{Direction, decode_any, value_cost};
 use krust::wire::{Reader, Writer};
 
 use crate::double::{Frame, TestBroker, frame, map};
@@ -34,7 +34,7 @@ fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     }
 }
 
-/// Bytes on the heap of a tree, as it is.
+/// Bytes that a value takes on the heap.
 fn heap(value: &Value) -> usize {
     match value {
         Value::Str(text) => text.capacity(),
@@ -74,11 +74,11 @@ fn a_request_tree_takes_less_than_its_estimate() {
             DescribeConfigsRequest { resources: resources.collect(), ..Default::default() };
         let mut writer = Writer::new();
         request.encode(&mut writer, version);
-        let tree_bytes = tree_size(32, version, Direction::Request, &writer.buf).unwrap();
-        let tree = decode_any(32, version, Direction::Request, &writer.buf).unwrap();
+        let bound = value_cost(32, version, Direction::Request, &writer.buf).unwrap();
+        let value = decode_any(32, version, Direction::Request, &writer.buf).unwrap();
         // An object of Python's takes at least 48 bytes; here there are 5 of them a resource.
-        assert!(heap(&tree) + 500 * 5 * 48 < tree_bytes, "{version}");
-        assert!(tree_bytes < 40 * writer.buf.len(), "{version}: {tree_bytes}");
+        assert!(heap(&value) + 500 * 5 * 48 < bound, "{version}");
+        assert!(bound < 40 * writer.buf.len(), "{version}: {bound}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Random messages of every API and version there and back: tree, bytes, tree; against the second
+//! Random messages of every API and version there and back: value, bytes, value; against the second
 //! encoder of `sample`, with unknown tagged fields, with defaults.
 
 use super::sample::{self, Frame, Random};
@@ -110,7 +110,7 @@ fn versions_outside_the_schema_are_refused() {
 #[test]
 fn a_misspelled_field_is_an_error_with_its_path() {
     let topic = Value::Map(vec![("nmae".into(), Value::Str("t".into()))]);
-    let tree = Value::Map(vec![("topics".into(), Value::List(vec![topic]))]);
-    let error = encode_any(19, 7, Direction::Request, &tree).unwrap_err();
+    let value = Value::Map(vec![("topics".into(), Value::List(vec![topic]))]);
+    let error = encode_any(19, 7, Direction::Request, &value).unwrap_err();
     assert_eq!(error.to_string(), "topics.0.nmae: no such field");
 }

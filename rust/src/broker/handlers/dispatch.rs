@@ -341,7 +341,7 @@ fn answer<'e>(
         Some(handle) if run == HandlerKind::Network => handle,
         _ => return policy::handle(call),
     };
-    // A heartbeat that the policy decides leases memory as a tree.
+    // A heartbeat that the policy decides leases memory as a `Value`.
     if call.request.size >= LARGE && key != consumer_group_heartbeat::KEY {
         let cost = call.request.size.saturating_mul(LARGE_COSTS);
         call.lease = call.broker.memory.lease(cost);

@@ -45,8 +45,8 @@ use crate::protocol::value::Value;
 
 /// The most topics that one request creates; its client asks again for the others.
 const CREATED_MAX: usize = 1000;
-/// The memory of a topic while it is created, without its name: in the delayed request, as a tree,
-/// and as Python's objects.
+/// The memory of a topic while it is created, without its name: in the delayed request, as a
+/// `Value`, and as Python's objects.
 const CREATION_BYTES: usize = 1024;
 /// The memory of a topic in a waiting request, without its name.
 const WAITING_BYTES: usize = 64;

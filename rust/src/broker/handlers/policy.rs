@@ -35,11 +35,11 @@ use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::connection::FollowingFrames;
 use crate::broker::requests::decisions;
 use crate::broker::requests::service::Flow;
-use crate::protocol::{Direction, decode_any, encode_any, tree_size};
+use crate::protocol::{Direction, decode_any, encode_any, value_cost};
 use crate::wire::Sink;
 
 /// A request may always take this many times its own size: names and assignments exist once as a
-/// tree and once as objects.
+/// [`Value`] and once as Python's objects.
 const FACTOR: usize = 4;
 /// After this time a request that got no lease is retried.
 const AGAIN_MS: i32 = 20;
@@ -48,7 +48,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let head = call.request.head;
     let (key, version) = (head.api.key, head.version);
     let body = call.request.body;
-    let cost = tree_size(key, version, Direction::Request, body)?;
+    let cost = value_cost(key, version, Direction::Request, body)?;
     let most = call.broker.settings.load().policy_request_bytes;
     let most = most.max(body.len().saturating_mul(FACTOR));
     if cost > most && !head.api.is_between_brokers() {

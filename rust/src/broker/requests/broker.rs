@@ -79,8 +79,8 @@ pub struct Settings {
     /// `krust.request.memory.bytes`: the memory that all requests may take together, without read
     /// buffers.
     pub request_memory_bytes: usize,
-    /// `krust.policy.request.memory.bytes`: the memory that one request may take as a tree for the
-    /// policy.
+    /// `krust.policy.request.memory.bytes`: the memory that one request may take as a
+    /// decoded value and as Python's objects.
     pub policy_request_bytes: usize,
     /// `krust.policy.response.max.bytes`: the largest answer to a request that is decided in
     /// slices.

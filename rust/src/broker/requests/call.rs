@@ -184,7 +184,7 @@ impl<'f> Call<'_, 'f> {
         let question = Arc::new(PolicyRequest { head, settled, slices });
         let ticket = self.broker.tickets.open(TicketHolder::Request { thread, delayed, question });
         let deadline_ms = self.decision_deadline_ms(decisions::waits_ms(&request));
-        // The lease of the tree covers the request.
+        // The lease of the decoded value covers the request.
         self.delay_paid(delayed, (Some(deadline_ms), Box::new(DelayedDecision(ticket))), None);
         let (api, version) = (head.api.name, head.version);
         self.submit(Event { ticket, api, version, request, client, lease });

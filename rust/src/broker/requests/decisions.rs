@@ -62,7 +62,7 @@ struct ListApi {
     fields: (&'static str, &'static str),
     /// The number of items in a slice.
     slice: usize,
-    /// An upper bound for the tree and the objects of one entry of the answer, from measurements.
+    /// An upper bound for the value and the objects of one entry of the answer, from measurements.
     entry_bytes: usize,
 }
 
