@@ -211,7 +211,7 @@ class ConfigError(KrustError):
 
 
 class ServerError(KrustError):
-    """The broker cannot start, or no longer runs."""
+    """The broker cannot start, or no longer runs; or its metadata cannot be moved."""
 
     exit = 3
 

@@ -17,7 +17,8 @@ class Exit(IntEnum):
     USAGE = 2
     """the command line is invalid"""
     NOT_STARTED = 3
-    """the server did not start: port or data directory taken, unwritable, of another cluster"""
+    """the broker did not start (port or data directory taken, unwritable, of another cluster), or
+    metadata was not moved between a data directory and a ZooKeeper"""
     UNREACHABLE = 4
     """no connection, or no answer in time"""
     NOT_FOUND = 5

@@ -42,9 +42,10 @@ LiveRecord = tuple[int, RecordKey, Message]
 """a record of a consumer group that is not a tombstone"""
 
 Reply = tuple[int, Message, tuple[str, ...]]
-"""ticket, response, groups. The response waits until the records of all these groups are written.
-If one of them cannot be written, a refusal leaves instead. With no groups it waits until all
-records of the Outcome are written or have failed."""
+"""ticket, response, groups. The response waits until the records of all these groups are committed
+(below the high watermark). If an append fails, the coordinator sends a refusal instead
+(`on_append_failed`); if the log is lost afterwards, the connection is closed. With no groups the
+response waits until all records of the Outcome are committed or have failed."""
 
 
 class Event(NamedTuple, Generic[MessageT_co]):

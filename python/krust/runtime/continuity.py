@@ -4,9 +4,9 @@ A file in each log directory holds the broker epoch under which it was served, t
 it has lost no record, and the boot of the machine. At the next start a directory has all its
 records if the broker stopped cleanly (`.kafka_cleanshutdown` exists, and names that epoch or, as
 Kafka's does, none). It also has all of them if the machine has not booted since, because the page
-cache still has what was not synced. And it has all that counted if the broker ran with
-`krust.flush.mode=ack` on directories that were synced when it started: it acknowledges and reports
-only what is on the disk. The broker registers with the answer (`controller/leaders.py`).
+cache still has what was not synced. And it has all that the broker acknowledged or reported
+to a leader if the broker ran with `krust.flush.mode=ack` on directories that were synced when it
+started. The broker registers with the answer (`controller/leaders.py`).
 Format: JSON, `{"version":1,"broker_epoch":n,"kept_epoch":n,"boot_id":"...","synced":true}`.
 If the file cannot be written, the next start counts the records as possibly lost.
 Threads: the policy thread.
@@ -90,7 +90,7 @@ def kept_epoch(dirs: Sequence[Path], boot: str) -> int:
 
 
 def are_synced(dirs: Sequence[Path]) -> bool:
-    """Whether all that these directories hold and that counts is on the disk.
+    """Whether all that was acknowledged or reported from these directories is on the disk.
 
     Called before the core opens them, because that removes the marker.
     """

@@ -4,8 +4,9 @@
 //!     the first partition of the next page. A negative partition in a cursor is read as 0. An
 //!     unknown topic is UNKNOWN_TOPIC_OR_PARTITION (3); the broker does not create it.
 //! Version notes: there is only v0.
-//! Not done: eligible leader replicas (KIP-966). The list is empty, because krust records none. The
-//!     schema also allows null, but Java's admin client fails on it.
+//! Not done: eligible leader replicas (KIP-966). The list is empty: the controller keeps them in
+//!     the partition's state znode, and the cluster image does not have them. The schema also
+//!     allows null, but Java's admin client fails on it.
 
 use std::sync::Arc;
 
