@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from krust.controller.own_requests import AutoCreateRequest, AutoCreateResponse
-    from krust.controller.state import ControllerState, Policy, Request
+    from krust.controller.state import ControllerState, Decision, Request
     from krust.errors import Code
     from krust.messages import Message
     from krust.messages.alter_client_quotas import (
@@ -59,7 +59,7 @@ class ControllerApi(NamedTuple):
     """One row of the table."""
 
     name: str
-    decide: Callable[[ControllerState, Request[Any]], Policy[Any]]
+    decide: Callable[[ControllerState, Request[Any]], Decision[Any]]
     refuse: Callable[[Any, Code, str], Any]
     """makes the response that refuses every item of a request"""
     writes: bool = False
@@ -82,31 +82,31 @@ class ControllerApi(NamedTuple):
 # Decided in a cluster alone.
 
 
-def _alter_partition(state: ControllerState, request: Request[Any]) -> Policy[Any]:
+def _alter_partition(state: ControllerState, request: Request[Any]) -> Decision[Any]:
     from krust.controller import leader_requests
 
     return leader_requests.alter_partition(state, request)
 
 
-def _controlled_shutdown(state: ControllerState, request: Request[Any]) -> Policy[Any]:
+def _controlled_shutdown(state: ControllerState, request: Request[Any]) -> Decision[Any]:
     from krust.controller import leader_requests
 
     return leader_requests.controlled_shutdown(state, request)
 
 
-def _leader_and_isr(state: ControllerState, request: Request[Any]) -> Policy[Any]:
+def _leader_and_isr(state: ControllerState, request: Request[Any]) -> Decision[Any]:
     from krust.controller import control_request_handlers
 
     return control_request_handlers.leader_and_isr(state, request)
 
 
-def _stop_replica(state: ControllerState, request: Request[Any]) -> Policy[Any]:
+def _stop_replica(state: ControllerState, request: Request[Any]) -> Decision[Any]:
     from krust.controller import control_request_handlers
 
     return control_request_handlers.stop_replica(state, request)
 
 
-def _update_metadata(state: ControllerState, request: Request[Any]) -> Policy[Any]:
+def _update_metadata(state: ControllerState, request: Request[Any]) -> Decision[Any]:
     from krust.controller import control_request_handlers
 
     return control_request_handlers.update_metadata(state, request)

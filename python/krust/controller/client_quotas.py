@@ -24,7 +24,7 @@ from krust.controller import quota_entities, quotas
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     ControllerState,
-    Policy,
+    Decision,
     RefusedError,
     Request,
     refused_code,
@@ -89,7 +89,7 @@ class _Alteration(NamedTuple):
 
 def describe(
     state: ControllerState, request: Request[DescribeClientQuotasRequest]
-) -> Policy[DescribeClientQuotasResponse]:
+) -> Decision[DescribeClientQuotasResponse]:
     """DescribeClientQuotas."""
     entries: list[EntryData] = []
     try:
@@ -124,7 +124,7 @@ def _describe_response(
 
 def alter(
     state: ControllerState, request: Request[AlterClientQuotasRequest]
-) -> Policy[AlterClientQuotasResponse]:
+) -> Decision[AlterClientQuotasResponse]:
     """AlterClientQuotas."""
     only_check = bool(request.message["validate_only"])
     results: dict[frozenset[tuple[str, str | None]], EntryResult] = {}
@@ -154,7 +154,7 @@ def alter(
 
 def describe_scram(
     state: ControllerState, request: Request[DescribeUserScramCredentialsRequest]
-) -> Policy[DescribeUserScramCredentialsResponse]:
+) -> Decision[DescribeUserScramCredentialsResponse]:
     """DescribeUserScramCredentials."""
     asked = [each["name"] for each in request.message["users"] or ()]
     try:

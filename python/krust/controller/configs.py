@@ -23,7 +23,7 @@ from krust.controller import group_configs
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     ControllerState,
-    Policy,
+    Decision,
     RefusedError,
     Request,
     Topic,
@@ -134,7 +134,7 @@ def _refused_policy(name: str, of_broker: str) -> str | None:
 
 def describe(
     state: ControllerState, request: Request[DescribeConfigsRequest]
-) -> Policy[DescribeConfigsResponse]:
+) -> Decision[DescribeConfigsResponse]:
     """DescribeConfigs."""
     yield from ()
     results: list[DescribeConfigsResult] = []
@@ -164,7 +164,7 @@ def describe(
 
 def list_resources(
     state: ControllerState, request: Request[ListConfigResourcesRequest]
-) -> Policy[ListConfigResourcesResponse]:
+) -> Decision[ListConfigResourcesResponse]:
     """ListConfigResources."""
     yield from ()
     wanted = set(request.message.get("resource_types") or ())
@@ -193,7 +193,7 @@ def list_resources(
 
 def alter(
     state: ControllerState, request: Request[AlterConfigsRequest]
-) -> Policy[AlterConfigsResponse]:
+) -> Decision[AlterConfigsResponse]:
     """AlterConfigs: a setting that the request does not name gets its default."""
 
     def changed(_before: Mapping[str, str], resource: AlterConfigsResource) -> dict[str, str]:
@@ -211,7 +211,7 @@ def alter(
 
 def incremental_alter(
     state: ControllerState, request: Request[IncrementalAlterConfigsRequest]
-) -> Policy[IncrementalAlterConfigsResponse]:
+) -> Decision[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs."""
 
     def changed(before: Mapping[str, str], resource: IncrementalResource) -> dict[str, str]:
@@ -259,7 +259,7 @@ def topic_entries(
 
 def _alter_each(
     state: ControllerState, request: Request[Any], changed: _Alteration
-) -> Policy[AlterConfigsResponse]:
+) -> Decision[AlterConfigsResponse]:
     """Plan each resource, write it, then apply it; for both APIs."""
     results: list[AlterConfigsResourceResponse] = []
     resources = request.message["resources"]

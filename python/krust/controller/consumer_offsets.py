@@ -20,7 +20,7 @@ from krust.metadata.store import Create, MultiResult, Node, Read, Refusal, SetDa
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import ControllerState, Policy, Request, Transactions
+    from krust.controller.state import ControllerState, Decision, Request, Transactions
     from krust.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitResponse,
@@ -40,7 +40,7 @@ _TopicPartition = tuple[str, int]
 
 def commit(
     state: ControllerState, request: Request[OffsetCommitRequest]
-) -> Policy[OffsetCommitResponse]:
+) -> Decision[OffsetCommitResponse]:
     """OffsetCommit 0. INVALID_GROUP_ID: the group's name cannot be the name of a node."""
     group: str = request.message["group_id"]
     most = state.whole("offset.metadata.max.bytes")
@@ -77,7 +77,7 @@ def commit(
 
 def fetch(
     state: ControllerState, request: Request[OffsetFetchRequest]
-) -> Policy[OffsetFetchResponse]:
+) -> Decision[OffsetFetchResponse]:
     """OffsetFetch 0. UNKNOWN_TOPIC_OR_PARTITION where nothing was committed, as Kafka says."""
     group: str = request.message["group_id"]
     asked = request.message["topics"] or []

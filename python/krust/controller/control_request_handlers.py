@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from krust.controller.state import (
         ConfigEntity,
         ControllerState,
-        Policy,
+        Decision,
         Request,
         Transactions,
     )
@@ -89,7 +89,7 @@ class _NamedTopic(NamedTuple):
 
 def leader_and_isr(
     state: ControllerState, request: Request[LeaderAndIsrRequest]
-) -> Policy[LeaderAndIsrResponse]:
+) -> Decision[LeaderAndIsrResponse]:
     """LeaderAndIsr: note which partitions this broker leads and follows."""
     message = request.message
     entities = yield from _new_topic_settings(state, request)
@@ -132,7 +132,7 @@ def leader_and_isr(
 
 def update_metadata(
     state: ControllerState, request: Request[UpdateMetadataRequest]
-) -> Policy[UpdateMetadataResponse]:
+) -> Decision[UpdateMetadataResponse]:
     """UpdateMetadata: note the live brokers, and the leaders of all partitions."""
     message = request.message
     entities = yield from _new_topic_settings(state, request)
@@ -162,7 +162,7 @@ def update_metadata(
 
 def stop_replica(
     state: ControllerState, request: Request[StopReplicaRequest]
-) -> Policy[StopReplicaResponse]:
+) -> Decision[StopReplicaResponse]:
     """StopReplica: give up replicas that the controller took from this broker."""
     yield from ()
     message = request.message

@@ -1,11 +1,11 @@
-"""The controller: starts the policy of each request, and resumes it when the store answers.
+"""The controller: starts the decision of each request, and resumes it when the store answers.
 
 Each method returns a ControllerOutcome and has no other effect. The runtime submits its
 transactions to the store, applies its changes to the image, sends its requests to other brokers,
-then sends its replies. A policy that waits for the store is kept until all its transactions are
-answered. A policy that pauses (`pace.py`) is kept until `resume`. If other brokers use the tree
+then sends its replies. A decision that waits for the store is kept until all its transactions
+are answered. One that pauses (`pace.py`) is kept until `resume`. If other brokers use the tree
 too, `jobs.py` adds what the controller does without a request.
-A policy is the generator that decides one request (`state.py`).
+A decision is a generator that decides one request (`state.py`).
 Threads: the policy thread.
 Not promised: an order between requests that wait for the store at the same time. Versions decide
 which of two concurrent transactions succeeds.
@@ -26,7 +26,7 @@ from krust.controller.state import (
     BrokerRequest,
     Changes,
     ControllerState,
-    Policy,
+    Decision,
     Request,
 )
 from krust.errors import Code, KrustError
@@ -63,8 +63,8 @@ class ControllerOutcome:
         """ticket and response; an error: a start that cannot be, our own bug, an unknown API"""
 
 
-class _StartedPolicy:
-    """A policy between two steps.
+class _RunningSteps:
+    """A decision, a job or steps of the runtime, until they end.
 
     ticket  None: no answer is sent
     term    the controller's term in which it began; it ends with that term
@@ -86,16 +86,16 @@ class _StartedPolicy:
 
 
 class Controller:
-    """Runs policies over the state."""
+    """Runs decisions and jobs over the state."""
 
     def __init__(self, state: ControllerState) -> None:
         self.state = state
         self._token = 0
-        self._places: dict[int, tuple[_StartedPolicy, int, int]] = {}
+        self._places: dict[int, tuple[_RunningSteps, int, int]] = {}
         self._cluster: ControllerJobs | None = None
-        self._runs: deque[_StartedPolicy] = deque()
-        self._paused: deque[_StartedPolicy] = deque()
-        self._running: _StartedPolicy | None = None
+        self._runs: deque[_RunningSteps] = deque()
+        self._paused: deque[_RunningSteps] = deque()
+        self._running: _RunningSteps | None = None
         self._forwarded: list[tuple[BrokerRequest, int, Request[Any]]] = []
 
     def share(self) -> ControllerJobs:
@@ -107,15 +107,15 @@ class Controller:
         return self._cluster
 
     def request(
-        self, ticket: int, request: Request[Any], steps: Policy[Any] | None = None
+        self, ticket: int, request: Request[Any], steps: Decision[Any] | None = None
     ) -> ControllerOutcome:
-        """Start the policy of a request.
+        """Start the decision of a request.
 
-        steps   the policy, if deciding takes more than the state; None: the table names it
+        steps   the decision, if it takes more than the state; None: the table names it
         """
         outcome = ControllerOutcome()
         if steps is not None:
-            self._step(_StartedPolicy(ticket, steps, request), outcome)
+            self._step(_RunningSteps(ticket, steps, request), outcome)
             return self._finished(outcome)
         api = CONTROLLER_APIS.get(request.api)
         if self._cluster is not None:
@@ -132,7 +132,7 @@ class Controller:
                 self._elsewhere(ticket, request, outcome)
                 return self._finished(outcome)
         steps = api.decide(self.state, request)
-        self._step(_StartedPolicy(ticket, steps, request, term), outcome)
+        self._step(_RunningSteps(ticket, steps, request, term), outcome)
         return self._finished(outcome)
 
     def run(
@@ -142,12 +142,12 @@ class Controller:
 
         ticket   None: no answer is sent; an error is logged
         """
-        self._runs.append(_StartedPolicy(ticket, steps))
+        self._runs.append(_RunningSteps(ticket, steps))
         return self._finished(ControllerOutcome())
 
     @property
     def is_paused(self) -> bool:
-        """Whether a policy, or requests for other brokers, wait for `resume`."""
+        """Whether a decision, or requests for other brokers, wait for `resume`."""
         if self._paused:
             return True
         return (
@@ -162,9 +162,9 @@ class Controller:
         return self._running in self._paused
 
     def resume(self, *, job_only: bool = False) -> ControllerOutcome:
-        """Run the next slice of the policy that paused first, or send the next requests.
+        """Run the next slice of the decision that paused first, or send the next requests.
 
-        job_only   only the job or the runtime's own steps; policies of requests wait
+        job_only   only the job or the runtime's own steps; decisions of requests wait
         """
         outcome = ControllerOutcome()
         if job_only and self._running is not None:
@@ -296,12 +296,12 @@ class Controller:
                 return False
             steps, bound = job
             term = self.state.term if bound else None
-            self._running = _StartedPolicy(None, steps, term=term)
+            self._running = _RunningSteps(None, steps, term=term)
         self._step(self._running, outcome)
         return True
 
-    def _step(self, waiting: _StartedPolicy, outcome: ControllerOutcome) -> None:
-        """Resume a policy until it waits, answers or fails."""
+    def _step(self, waiting: _RunningSteps, outcome: ControllerOutcome) -> None:
+        """Resume steps until they wait, answer or fail."""
         answers = [done for done in waiting.answers if done is not None]
         answer: Message | Exception
         if waiting.term not in (None, self.state.term):
@@ -335,7 +335,7 @@ class Controller:
         self._end(waiting, answer, outcome)
 
     def _submit(
-        self, waiting: _StartedPolicy, asked: Transactions, outcome: ControllerOutcome
+        self, waiting: _RunningSteps, asked: Transactions, outcome: ControllerOutcome
     ) -> None:
         """Submit transactions, and remember the controller epoch that each checks."""
         waiting.answers = [None] * len(asked)
@@ -349,8 +349,8 @@ class Controller:
             self._places[self._token] = (waiting, place, fence)
             outcome.submits.append((self._token, operations))
 
-    def _end(self, waiting: _StartedPolicy, answer: Any, outcome: ControllerOutcome) -> None:
-        """A policy has ended."""
+    def _end(self, waiting: _RunningSteps, answer: Any, outcome: ControllerOutcome) -> None:
+        """Steps have ended."""
         if waiting is self._running:
             self._running = None
         if waiting.ticket is None:
@@ -367,7 +367,7 @@ class Controller:
 
 
 def failed_response(request: Request[Any], error: Exception) -> Message:
-    """The answer to a request whose policy failed: every item is refused with the error."""
+    """The answer to a request whose decision failed: every item is refused with the error."""
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
 

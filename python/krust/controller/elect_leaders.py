@@ -17,7 +17,7 @@ from krust.controller.brokers import PartitionStateBatch
 from krust.controller.leaders import ElectionMode
 from krust.controller.leaders import elect as elect_leader
 from krust.controller.pace import BATCHED, PAUSE, Pace
-from krust.controller.state import ControllerState, Policy, RefusedError, Request
+from krust.controller.state import ControllerState, Decision, RefusedError, Request
 from krust.errors import Code
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 def elect(
     state: ControllerState, request: Request[ElectLeadersRequest]
-) -> Policy[ElectLeadersResponse]:
+) -> Decision[ElectLeadersResponse]:
     """ElectLeaders."""
     asked = request.message["topic_partitions"]
     kind = request.message.get("election_type", PREFERRED)

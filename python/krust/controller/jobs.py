@@ -8,7 +8,7 @@ The controller reads the whole tree (`_initialize`) before `is_controller` becom
 sends the whole state to all brokers, and from then on the changes, whenever no job is running.
 Another broker reads only who the controller is, and settings. It learns everything else from the
 controller's requests (`control_request_handlers.py`).
-A policy or job that started in one term ends with that term (`Controller.on_transaction_done`).
+A decision or job that started in one term ends with that term (`Controller.on_transaction_done`).
 Threads: the policy thread.
 """
 

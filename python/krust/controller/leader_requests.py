@@ -34,7 +34,7 @@ from krust.controller import brokers
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, elect, elr_after
 from krust.controller.pace import BATCHED, PAUSE, Pace
-from krust.controller.state import ControllerState, Policy, RefusedError, Request, Topic
+from krust.controller.state import ControllerState, Decision, RefusedError, Request, Topic
 from krust.errors import Code
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def refused_broker(state: ControllerState, broker: int, epoch: int) -> Code:
 
 def alter_partition(
     state: ControllerState, request: Request[AlterPartitionRequest]
-) -> Policy[AlterPartitionResponse]:
+) -> Decision[AlterPartitionResponse]:
     """AlterPartition."""
     message = request.message
     broker = state.brokers.get(message["broker_id"])
@@ -166,7 +166,7 @@ def _refused(index: int, code: Code) -> PartitionData:
 
 def controlled_shutdown(
     state: ControllerState, request: Request[ControlledShutdownRequest]
-) -> Policy[ControlledShutdownResponse]:
+) -> Decision[ControlledShutdownResponse]:
     """ControlledShutdown."""
     broker = request.message["broker_id"]
     code = refused_broker(state, broker, request.message.get("broker_epoch", -1))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from krust.controller.own_requests import LogDirFailedRequest, LogDirFailedResponse
     from krust.controller.state import (
         ControllerState,
-        Policy,
+        Decision,
         Request,
         Steps,
         Topic,
@@ -75,7 +75,7 @@ class MoveDecision(NamedTuple):
 
 def note_failed(
     state: ControllerState, request: Request[LogDirFailedRequest]
-) -> Policy[LogDirFailedResponse]:
+) -> Decision[LogDirFailedResponse]:
     """LogDirFailed: note that this broker has lost exactly the named replicas."""
     lost = [(each["topic"], each["partition"]) for each in request.message["replicas"]]
     state.offline.replace(state.node_id, lost)

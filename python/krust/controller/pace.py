@@ -1,12 +1,12 @@
-"""Slices of long decisions: a policy pauses, and other requests are decided before it continues.
+"""Slices of long decisions: a decision pauses, and other requests are decided before it continues.
 
-A policy yields PAUSE after a slice. The controller keeps it, and the runtime resumes it after other
-requests. A slice is counted in parts, not in time, so that tests give the same result on a busy
-machine. The check of one entry of a request is one part; longer work counts as several.
-Invariant: between two pauses a policy spends at most SLICE parts and those of one more entry.
+A decision yields PAUSE after a slice. The controller keeps it, and the runtime resumes it after
+other requests. A slice is counted in parts, not in time, so that tests give the same result on a
+busy machine. The check of one entry of a request is one part; longer work counts as several.
+Invariant: between two pauses a decision spends at most SLICE parts and those of one more entry.
 Threads: the policy thread.
-Not promised: that the state is the same after a pause. A policy checks it again, or writes with the
-version that it has read.
+Not promised: that the state is the same after a pause. A decision checks it again, or writes with
+the version that it has read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from krust.metadata.store import Operation
 
 PAUSE: list[list[Operation]] = []
-"""yielded by a policy that pauses; compared by identity, because no writes are an empty list too"""
+"""yielded by a decision that pauses; compared by identity: no writes are an empty list too"""
 
 SLICE = 200
 """the parts of a slice; they were measured to take at most 2 ms"""
@@ -30,7 +30,7 @@ BATCHED = 5
 
 
 class Pace:
-    """Counts what one policy does."""
+    """Counts what one decision does."""
 
     def __init__(self) -> None:
         self._left = SLICE

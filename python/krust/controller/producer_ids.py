@@ -18,7 +18,7 @@ from krust.metadata.contents import BadZnodeError, ProducerIds
 from krust.metadata.store import Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:
-    from krust.controller.state import ControllerState, Policy, Request, Steps
+    from krust.controller.state import ControllerState, Decision, Request, Steps
     from krust.messages.allocate_producer_ids import (
         AllocateProducerIdsRequest,
         AllocateProducerIdsResponse,
@@ -30,7 +30,7 @@ _LAST_BLOCK = 2**63 - 1 - BLOCK
 
 def allocate(
     state: ControllerState, request: Request[AllocateProducerIdsRequest]
-) -> Policy[AllocateProducerIdsResponse]:
+) -> Decision[AllocateProducerIdsResponse]:
     """AllocateProducerIds."""
     broker: int = request.message.get("broker_id", state.node_id)
     if state.shared and broker != state.node_id:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from krust.controller.state import (
         ControllerState,
-        Policy,
+        Decision,
         Request,
         Steps,
         Topic,
@@ -79,7 +79,7 @@ class ReassignmentRefusal(NamedTuple):
 
 def alter(
     state: ControllerState, request: Request[AlterPartitionReassignmentsRequest]
-) -> Policy[AlterPartitionReassignmentsResponse]:
+) -> Decision[AlterPartitionReassignmentsResponse]:
     """AlterPartitionReassignments."""
     responses: list[ReassignableTopicResponse] = []
     same_factor = not request.message.get("allow_replication_factor_change", True)
@@ -118,7 +118,7 @@ def alter(
 
 def list_ongoing(
     state: ControllerState, request: Request[ListPartitionReassignmentsRequest]
-) -> Policy[ListPartitionReassignmentsResponse]:
+) -> Decision[ListPartitionReassignmentsResponse]:
     """ListPartitionReassignments. A topic that is named twice is answered once."""
     asked = request.message["topics"]
     wanted: dict[str, Sequence[int] | None] = dict.fromkeys(state.topics)

@@ -1,6 +1,6 @@
-"""The controller's state: the znode tree as typed objects, and the types of policies.
+"""The controller's state: the znode tree as typed objects, and the types of decisions.
 
-A policy here is a generator that decides one request. It yields lists of store operations (each
+A decision is a generator that decides one request. It yields lists of store operations (each
 list is a transaction), is resumed with their answers, changes the state only after a transaction
 has succeeded, and returns the response. It reads no clock and no random source; the runtime hands
 both in by Request and state.
@@ -45,7 +45,7 @@ ReqT = TypeVar("ReqT")
 RespT = TypeVar("RespT")
 
 Transactions = list[list[Operation]]
-Policy = Generator[Transactions, list[MultiResult], RespT]
+Decision = Generator[Transactions, list[MultiResult], RespT]
 """Yields transactions, is sent their answers, returns a response."""
 Steps = Generator[Transactions, list[MultiResult], None]
 """The same, without a response."""
@@ -295,7 +295,7 @@ class Changes:
 
 
 class JobRequests:
-    """What policies leave to the controller's jobs."""
+    """What decisions leave to the controller's jobs."""
 
     def __init__(self) -> None:
         self.outdated: set[str] = set()
@@ -346,7 +346,7 @@ class ControllerState:
         self.registrations: dict[int, int] = {}
         """each broker's last epoch in this term, or the zxid since which it must have kept all"""
         self.for_jobs = JobRequests()
-        """what policies leave to the controller's jobs"""
+        """what decisions leave to the controller's jobs"""
         self.risks: Counter[str] = Counter()
         """how many elections may have cost acknowledged records, by `leaders.Risk`"""
         self.topics: dict[str, Topic] = {}
@@ -384,8 +384,8 @@ class ControllerState:
     def fence(self) -> Check:
         """The check that fails a transaction if this broker is not the controller.
 
-        The version is that of this broker's own election, not one that was read later. So no policy
-        of an earlier term writes with the epoch of the next controller.
+        The version is that of this broker's own election, not one that was read later. So no
+        decision of an earlier term writes with the epoch of the next controller.
         """
         return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
 

@@ -26,7 +26,7 @@ from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import (
     NO_TOPIC_ID,
     ControllerState,
-    Policy,
+    Decision,
     RefusedError,
     Request,
     Steps,
@@ -75,7 +75,7 @@ _ANSWERS_PER_NAME = 2
 
 def create(
     state: ControllerState, request: Request[CreateTopicsRequest]
-) -> Policy[CreateTopicsResponse]:
+) -> Decision[CreateTopicsResponse]:
     """CreateTopics."""
     asked = request.message["topics"]
     only_check = bool(request.message.get("validate_only"))
@@ -142,7 +142,7 @@ def _create_planned(
 
 def delete(
     state: ControllerState, request: Request[DeleteTopicsRequest]
-) -> Policy[DeleteTopicsResponse]:
+) -> Decision[DeleteTopicsResponse]:
     """DeleteTopics."""
     asked = list(request.message.get("topics") or ())
     named = request.message.get("topic_names") or ()
@@ -231,7 +231,7 @@ def _drop_from_image(state: ControllerState, topic: Topic) -> Steps:
 
 def create_partitions(
     state: ControllerState, request: Request[CreatePartitionsRequest]
-) -> Policy[CreatePartitionsResponse]:
+) -> Decision[CreatePartitionsResponse]:
     """CreatePartitions."""
     asked = request.message["topics"]
     twice = _repeated_names([topic["name"] for topic in asked])
@@ -287,7 +287,7 @@ def _add_partitions(
 
 def auto_create(
     state: ControllerState, request: Request[AutoCreateRequest]
-) -> Policy[AutoCreateResponse]:
+) -> Decision[AutoCreateResponse]:
     """AutoCreate: create the topics that a Metadata request named. An existing one is no error."""
     names = request.message["topics"]
     charge = Charge(state, request)

@@ -109,7 +109,7 @@ class Runtime:
         self._metadata: metadata.OpenMetadata | None = None
         self._woken = threading.Event()
         self._requests: dict[int, Request[Any]] = {}
-        """clients' requests whose policies run, by ticket"""
+        """clients' requests whose decisions run, by ticket"""
         self._own_answers: dict[int, Message | Exception] = {}
         """answers to calls of this process, by ticket"""
         self._start_changes: Changes | None = Changes()
@@ -393,7 +393,7 @@ class Runtime:
         self.server.wakeup()
 
     def _decide_request(self, ticket: int, request: Request[Any]) -> None:
-        """Start the policy of a client's request. The client is answered when the policy ends."""
+        """Start the decision of a client's request. The client is answered when it ends."""
         if self._recovery.is_running:
             self._delayed_requests.append((ticket, request))
             return

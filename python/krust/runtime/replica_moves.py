@@ -13,7 +13,7 @@ from krust.errors import KrustError
 
 if TYPE_CHECKING:
     from krust._krust import Server
-    from krust.controller.state import ControllerState, Policy, Request
+    from krust.controller.state import ControllerState, Decision, Request
     from krust.messages.alter_replica_log_dirs import (
         AlterReplicaLogDirsRequest,
         AlterReplicaLogDirsResponse,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def alter(
     server: Server, state: ControllerState, request: Request[AlterReplicaLogDirsRequest]
-) -> Policy[AlterReplicaLogDirsResponse]:
+) -> Decision[AlterReplicaLogDirsResponse]:
     """Have the core move replicas of this broker to other log directories."""
     dirs = log_dirs.log_dirs(server.log_dirs())
     decided = yield from log_dirs.alter(request.message, dirs, state.topics)
