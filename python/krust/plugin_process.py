@@ -41,7 +41,7 @@ class PluginFailedError(Exception):
 class OnceCaller:
     """Starts a process for each call.
 
-    worker  the module whose `main(place, seconds)` is the process
+    worker  the module whose `main(import_path, seconds)` is the process
     """
 
     def __init__(self, worker: str) -> None:
@@ -54,11 +54,15 @@ class OnceCaller:
         self._killed = False
 
     def call(
-        self, place: str, question: object, seconds: float, parameters: Parameters | None = None
+        self,
+        import_path: str,
+        question: object,
+        seconds: float,
+        parameters: Parameters | None = None,
     ) -> dict[str, Any]:
-        """What the process of the plug-in at `place` answers. FailedError: nothing, or an error."""
+        """What the process of a plug-in answers. FailedError: nothing, or an error."""
         path = [*sys.path, os.getcwd()]  # noqa: PTH109 (text, for another process)
-        command = [sys.executable, "-c", self._code, json.dumps(path), place, str(seconds)]
+        command = [sys.executable, "-c", self._code, json.dumps(path), import_path, str(seconds)]
         with self._lock:
             if self._killed:
                 raise PluginFailedError("the broker stops")
@@ -94,7 +98,7 @@ class OnceCaller:
 
 
 def serve_once(
-    place: str,
+    import_path: str,
     seconds: float,
     find: Callable[[str, Parameters | None], Plugin],
     ask: Callable[[Plugin, Any], dict[str, Any]],
@@ -106,7 +110,7 @@ def serve_once(
     question, parameters = pickle.load(sys.stdin.buffer)  # noqa: S301 (the broker made it)
     faulthandler.dump_traceback_later(LOAD_S, exit=True)
     try:
-        plugin = find(place, parameters)
+        plugin = find(import_path, parameters)
         faulthandler.dump_traceback_later(seconds, exit=True)
         found = ask(plugin, question)
     except FindError as error:

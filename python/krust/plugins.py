@@ -39,7 +39,7 @@ class KnownPlugin(NamedTuple):
     """A plug-in that can be used by name."""
 
     name: str
-    place: str
+    import_path: str
     source: str
     """`built in`, or the package that offers it"""
     about: str | None
@@ -84,7 +84,7 @@ class Plugins(Generic[Plugin]):
                 )
 
     def find(self, name: str, parameters: Parameters | None = None) -> Plugin:
-        """The plug-in of a name or a place `module:Class`, with its parameters.
+        """The plug-in of a name or an import path `module:Class`, with its parameters.
 
         raises  FindError; its `__cause__` is the exception of the plug-in's code
         """
@@ -110,10 +110,10 @@ class Plugins(Generic[Plugin]):
         hint = f"did you mean {near[0]}?" if near else hint
         raise FindError(f"there is no {self.noun} {name!r}", hint)
 
-    def _load(self, place: str) -> Plugin:
-        module_name, _, attribute = place.partition(":")
+    def _load(self, import_path: str) -> Plugin:
+        module_name, _, attribute = import_path.partition(":")
         if not module_name or not attribute:
-            raise FindError(f"{place!r} names no class", "write module:Class")
+            raise FindError(f"{import_path!r} names no class", "write module:Class")
         found = _imported(module_name)
         for part in attribute.split("."):
             if not hasattr(found, part):
@@ -123,19 +123,19 @@ class Plugins(Generic[Plugin]):
                 )
                 raise FindError(f"{module_name} has no {attribute}", hint)
             found = getattr(found, part)
-        return self._made(place, found)
+        return self._made(import_path, found)
 
-    def _made(self, place: str, found: object) -> Plugin:
+    def _made(self, import_path: str, found: object) -> Plugin:
         if isinstance(found, type):
             try:
                 found = found()
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
-                raise FindError(f"{place} cannot be made without arguments", why) from error
+                raise FindError(f"{import_path} cannot be made without arguments", why) from error
         if not callable(getattr(found, self.method, None)) or not hasattr(found, "name"):
-            raise FindError(f"{place} is no {self.noun}", f"it needs {self.needs}")
+            raise FindError(f"{import_path} is no {self.noun}", f"it needs {self.needs}")
         if not isinstance(found.name, str) or not found.name:
-            raise FindError(f"{place} has no name", 'write name = "..." in the class')
+            raise FindError(f"{import_path} has no name", 'write name = "..." in the class')
         return cast("Plugin", found)
 
     def _looks_right(self, kind: object) -> bool:

@@ -54,8 +54,8 @@ class ReturnedBrokers:
         """Add brokers that returned later."""
         self.restarted |= later.restarted
         self.lossy |= later.lossy
-        for place, lossy in later.lossy_in.items():
-            self.lossy_in.setdefault(place, set()).update(lossy)
+        for partition, lossy in later.lossy_in.items():
+            self.lossy_in.setdefault(partition, set()).update(lossy)
 
     def clear(self) -> None:
         """Forget all: the partition states say so now."""
@@ -63,9 +63,9 @@ class ReturnedBrokers:
         self.lossy.clear()
         self.lossy_in.clear()
 
-    def lossy_of(self, place: tuple[str, int]) -> Set[int]:
+    def lossy_of(self, partition: tuple[str, int]) -> Set[int]:
         """The brokers that may have lost records of a partition."""
-        own = self.lossy_in.get(place)
+        own = self.lossy_in.get(partition)
         return self.lossy if own is None else self.lossy | own
 
 
@@ -137,11 +137,11 @@ def _add_registration(
 
 
 def live_brokers(
-    state: ControllerState, place: tuple[str, int], returned: ReturnedBrokers = NO_RETURNED
+    state: ControllerState, partition: tuple[str, int], returned: ReturnedBrokers = NO_RETURNED
 ) -> LiveBrokers:
     """The brokers as an election of this partition sees them; none whose disk with it failed."""
-    alive, lossy = state.brokers.keys(), returned.lossy_of(place)
-    offline = state.offline.brokers_of(place)
+    alive, lossy = state.brokers.keys(), returned.lossy_of(partition)
+    offline = state.offline.brokers_of(partition)
     return LiveBrokers(
         alive - offline if offline else alive,
         state.leaving,
@@ -189,8 +189,8 @@ def without_stale_leaders(
     """
     partitions = list(topic.partitions)
     for index, each in enumerate(partitions):
-        place = (topic.name, index)
-        zxid = written.get(place)
+        key = (topic.name, index)
+        zxid = written.get(key)
         if zxid is None or (was_controller and each.replicas == (state.node_id,)):
             continue
         for broker in {each.leader, *each.isr, *each.elr}.difference((-1,)):
@@ -203,7 +203,7 @@ def without_stale_leaders(
                 if broker == each.leader:
                     partitions[index] = each._replace(leader=-1)
                 if not live.kept_since(zxid):
-                    returned.lossy_in.setdefault(place, set()).add(broker)
+                    returned.lossy_in.setdefault(key, set()).add(broker)
     return topic._replace(partitions=tuple(partitions))
 
 

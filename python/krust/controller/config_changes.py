@@ -60,12 +60,12 @@ class ConfigChangeNotifications:
             if not isinstance(node, Node):
                 raise RetryLaterError(f"{path}: {node}")
             try:
-                place = ConfigChange.decode(node.data).path
+                entity_path = ConfigChange.decode(node.data).path
             except BadZnodeError as error:
                 state.fault(path, error)
                 continue
-            kind, _, name = place.partition("/")
-            owner = quotas.owner_at(place)
+            kind, _, name = entity_path.partition("/")
+            owner = quotas.owner_at(entity_path)
             if owner is not None:
                 limited[owner] = None
             if kind == "topics":

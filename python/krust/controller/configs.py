@@ -125,8 +125,8 @@ def _refused_policy(name: str, of_broker: str) -> str | None:
     """Why a topic cannot name this retention policy; None: it can. A client must not make a broker
     load any module: the policy is built in, of an installed package, or named by a broker setting.
     """
-    places = [place for _, place in rules(RETENTION, of_broker)]
-    known = {*RETENTION_POLICIES, *entry_points(RETENTION_GROUP), *places}
+    named = [name for _, name in rules(RETENTION, of_broker)]
+    known = {*RETENTION_POLICIES, *entry_points(RETENTION_GROUP), *named}
     if name in known:
         return None
     return f"{RETENTION} = {name}: this broker has {', '.join(sorted(known))}"

@@ -191,16 +191,16 @@ class ControlRequests:
 
         LeaderAndIsr of every partition, in slices. Each is built when it is taken.
         """
-        places = [
+        partitions = [
             (name, index)
             for name, topic in state.topics.items()
             for index in range(len(topic.partitions))
         ]
-        for first in range(0, len(places), PARTITIONS_PER_SLICE):
+        for first in range(0, len(partitions), PARTITIONS_PER_SLICE):
             if broker not in state.brokers or broker == state.node_id:
                 return
             indexes: dict[str, list[int]] = {}
-            for name, index in places[first : first + PARTITIONS_PER_SLICE]:
+            for name, index in partitions[first : first + PARTITIONS_PER_SLICE]:
                 if name in state.topics and index < len(state.topics[name].partitions):
                     indexes.setdefault(name, []).append(index)
             if hosted := hosted_partitions(state, broker, indexes):

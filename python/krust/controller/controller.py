@@ -91,7 +91,7 @@ class Controller:
     def __init__(self, state: ControllerState) -> None:
         self.state = state
         self._token = 0
-        self._places: dict[int, tuple[_RunningSteps, int, int]] = {}
+        self._waiting_for: dict[int, tuple[_RunningSteps, int, int]] = {}
         self._cluster: ControllerJobs | None = None
         self._runs: deque[_RunningSteps] = deque()
         self._paused: deque[_RunningSteps] = deque()
@@ -196,13 +196,13 @@ class Controller:
     def on_transaction_done(self, done: MultiResult) -> ControllerOutcome:
         """The store answered one transaction."""
         outcome = ControllerOutcome()
-        if not isinstance(done.token, int) or done.token not in self._places:
+        if not isinstance(done.token, int) or done.token not in self._waiting_for:
             return outcome
-        waiting, place, fence = self._places.pop(done.token)
+        waiting, index, fence = self._waiting_for.pop(done.token)
         lost = fence == self.state.epoch_version and done.results[0] is Refusal.BAD_VERSION
         if lost and self._cluster is not None:
             self._cluster.on_fenced()
-        waiting.answers[place] = done
+        waiting.answers[index] = done
         waiting.open -= 1
         if waiting.open == 0:
             self._step(waiting, outcome)
@@ -340,13 +340,13 @@ class Controller:
         """Submit transactions, and remember the controller epoch that each checks."""
         waiting.answers = [None] * len(asked)
         waiting.open = len(asked)
-        for place, operations in enumerate(asked):
+        for index, operations in enumerate(asked):
             self._token += 1
             first = operations[0] if operations else None
             fence = NO_NODE_VERSION
             if isinstance(first, Check) and first.path == znodes.CONTROLLER_EPOCH:
                 fence = first.version
-            self._places[self._token] = (waiting, place, fence)
+            self._waiting_for[self._token] = (waiting, index, fence)
             outcome.submits.append((self._token, operations))
 
     def _end(self, waiting: _RunningSteps, answer: Any, outcome: ControllerOutcome) -> None:

@@ -294,7 +294,7 @@ class ControllerJobs:
         """Keep changes; they are sent to the other brokers when no job is running."""
         self._pending.add(changes)
         if self._announced:
-            moving = {place.topic_id for place in self._announced}
+            moving = {each.topic_id for each in self._announced}
             if any(each is None or each.id in moving for each in changes.topics.values()):
                 self._wanted.add(reassignment.JOB)
 

@@ -60,9 +60,9 @@ def path(owner: QuotaOwner) -> str:
     )
 
 
-def owner_at(place: str) -> QuotaOwner | None:
+def owner_at(entity_path: str) -> QuotaOwner | None:
     """The owner of a node; None: it is no owner's, or is not named as Kafka names it."""
-    parts = place.split("/")
+    parts = entity_path.split("/")
     folders = {folder: kind for kind, folder in KINDS.items()}
     shapes = (["users"], ["clients"], ["ips"], ["users", "clients"])
     if len(parts) % 2 or parts[::2] not in shapes:
@@ -71,7 +71,7 @@ def owner_at(place: str) -> QuotaOwner | None:
         (folders[folder], None if part == znodes.DEFAULT_ENTITY else znodes.unsanitised(part))
         for folder, part in zip(parts[::2], parts[1::2], strict=True)
     )
-    return owner if path(owner) == place else None
+    return owner if path(owner) == entity_path else None
 
 
 def read(owner: QuotaOwner, config: Mapping[str, str]) -> tuple[dict[str, float], list[str]]:

@@ -200,14 +200,14 @@ def continue_moves(state: ControllerState, announced: set[AnnouncedPartition]) -
         ended: dict[int, Partition] = {}
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
             if topic is not None and partition.is_moving:
-                place = AnnouncedPartition(topic.id, index, partition.replicas)
+                move = AnnouncedPartition(topic.id, index, partition.replicas)
                 has_state = partition.version >= 0  # its first leader learns all replicas
                 done = _ended(state, topic, index) if has_state else None
                 if done is not None:
                     ended[index] = done
-                elif has_state and place not in announced:
+                elif has_state and move not in announced:
                     epochs[index] = in_new_epoch(partition)
-                ongoing.add(place)
+                ongoing.add(move)
             if topic is not None and len(epochs) + len(ended) >= _PARTITIONS_PER_WRITE:
                 yield from _step(state, topic, epochs, ended)
                 epochs, ended = {}, {}

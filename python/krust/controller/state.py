@@ -111,17 +111,17 @@ def write_all(
     step = 0
     while True:
         going = [
-            place
-            for place, transactions in enumerate(planned)
-            if refused[place] is None and step < len(transactions)
+            index
+            for index, transactions in enumerate(planned)
+            if refused[index] is None and step < len(transactions)
         ]
         if not going:
             return refused
-        answers = yield [planned[place][step] for place in going]
-        for place, done in zip(going, answers, strict=True):
-            refused[place] = done.refused
+        answers = yield [planned[index][step] for index in going]
+        for index, done in zip(going, answers, strict=True):
+            refused[index] = done.refused
         step += 1
-        if any(step < len(planned[place]) for place in going):
+        if any(step < len(planned[index]) for index in going):
             yield PAUSE
 
 

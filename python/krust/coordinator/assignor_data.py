@@ -68,9 +68,9 @@ def read_members(call: AssignCall) -> GroupReading:
     holders: dict[TopicPartition, set[str]] = {}
     if call.protocol not in EAGER_PROTOCOLS:
         for member_id, one in subscriptions.items():
-            for place in one.owned:
-                holders.setdefault(place, set()).add(member_id)
-    claimed = {place for one in subscriptions.values() for place in one.owned}
+            for partition in one.owned:
+                holders.setdefault(partition, set()).add(member_id)
+    claimed = {partition for one in subscriptions.values() for partition in one.owned}
     members = {}
     for member_id, instance_id, _, previous in call.members:
         if member_id not in subscriptions:
@@ -78,7 +78,11 @@ def read_members(call: AssignCall) -> GroupReading:
         one = subscriptions[member_id]
         owned, generation = one.owned, one.generation
         if not owned:
-            owned = tuple(place for place in _previous_partitions(previous) if place not in claimed)
+            owned = tuple(
+                partition
+                for partition in _previous_partitions(previous)
+                if partition not in claimed
+            )
             generation = call.generation - 1
         topics = frozenset(one.topics)
         members[member_id] = MemberSpec(
@@ -118,7 +122,7 @@ def _free(
     member_id: str, shares: GroupAssignment, holders: Mapping[TopicPartition, set[str]]
 ) -> Iterable[TopicPartition]:
     for one in shares.get(member_id, ()):
-        place = TopicPartition(*one)
-        held_by = holders.get(place)
+        partition = TopicPartition(*one)
+        held_by = holders.get(partition)
         if held_by is None or member_id in held_by:
-            yield place
+            yield partition

@@ -60,7 +60,7 @@ class TreeFile(NamedTuple):
 class FileChoice(NamedTuple):
     """The file that has the tree, by its index among the sources; -1: none, the tree is empty."""
 
-    place: int
+    source_index: int
     doubt: str | None = None
     """why acknowledged changes may be missing in it"""
 
@@ -147,12 +147,12 @@ class SavedTree:
                 _listed(sources),
             )
             _keep_copies(found)
-        path, copy = found[max(choice.place, 1) - 1]
-        if choice.place > 0 and copy is not None:
+        path, copy = found[max(choice.source_index, 1) - 1]
+        if choice.source_index > 0 and copy is not None:
             contents = self._recovered(path, copy, source)
-        elif choice.place < 0:
+        elif choice.source_index < 0:
             contents = database.EMPTY
-        self._begin(contents, None if choice.place == 0 else source)
+        self._begin(contents, None if choice.source_index == 0 else source)
         self._journals = [Journal(path) for path in how.copies]
         for journal, (_, copy) in zip(self._journals, found, strict=False):
             self._meet(journal, copy, contents)
@@ -379,9 +379,8 @@ def _refusal(how: TreeFiles, sources: Sequence[TreeFile], choice: FileChoice) ->
     shown = sources[: 1 + len(how.copies)]
     because = f" ({how.known})" if how.known else ""
     left = ""
-    if choice.place >= 0:
-        left = (
-            f"the metadata as of change {sources[choice.place].zxid} and, where that lacks them, "
-        )
+    if choice.source_index >= 0:
+        zxid = sources[choice.source_index].zxid
+        left = f"the metadata as of change {zxid} and, where that lacks them, "
     what = f"the metadata in {how.path.parent} is not whole{because}: {choice.doubt}"
     return ServerError(f"{what}; {_listed(shown)}", hint=_ADOPT.format(left))

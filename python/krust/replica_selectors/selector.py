@@ -100,4 +100,4 @@ SELECTORS: Plugins[ReplicaSelector] = Plugins(
     "select",
     "`name` and `select(topic, partition, rack, replicas)`",
 )
-"""The selectors of installed packages (entry points of `krust.replica_selectors`), and by place."""
+"""Selectors of packages (entry points of `krust.replica_selectors`), and by import path."""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from krust.replica_selectors.selector import ReplicaSelector, Selection
 
 
-def main(place: str, seconds: float) -> None:
-    """Call the selector at `place`."""
-    plugin_process.serve_once(place, seconds, SELECTORS.find, _asked)
+def main(import_path: str, seconds: float) -> None:
+    """Call the selector at `import_path`."""
+    plugin_process.serve_once(import_path, seconds, SELECTORS.find, _asked)
 
 
 def _asked(selector: ReplicaSelector, selections: Sequence[Selection]) -> dict[str, list[int]]:

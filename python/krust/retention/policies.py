@@ -75,18 +75,18 @@ class KeepFreeDiskSpace:
             return gone
         may_go = [each.may_go for each in partitions]
         oldest = [
-            (may_go[place][gone[each.key]].largest_timestamp_ms, place)
-            for place, each in enumerate(partitions)
-            if gone[each.key] < len(may_go[place])
+            (may_go[index][gone[each.key]].largest_timestamp_ms, index)
+            for index, each in enumerate(partitions)
+            if gone[each.key] < len(may_go[index])
         ]
         heapify(oldest)
         while missing > 0 and oldest:
-            place = heappop(oldest)[1]
-            key = partitions[place].key
-            missing -= may_go[place][gone[key]].size
+            index = heappop(oldest)[1]
+            key = partitions[index].key
+            missing -= may_go[index][gone[key]].size
             gone[key] += 1
-            if gone[key] < len(may_go[place]):
-                heappush(oldest, (may_go[place][gone[key]].largest_timestamp_ms, place))
+            if gone[key] < len(may_go[index]):
+                heappush(oldest, (may_go[index][gone[key]].largest_timestamp_ms, index))
         return gone
 
 
@@ -125,5 +125,4 @@ POLICIES: Plugins[RetentionPolicy] = Plugins(
     "expired",
     "`name` and `expired(disk, partitions, now_ms)`",
 )
-"""All policies: built-in, of installed packages (entry points of `krust.retention`), and by place.
-"""
+"""All policies: built-in, of packages (entry points of `krust.retention`), and by import path."""

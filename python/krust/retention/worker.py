@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from krust.retention.policy import RetentionPolicy
 
 
-def main(place: str, seconds: float) -> None:
-    """Call the policy at `place` once."""
-    plugin_process.serve_once(place, seconds, POLICIES.find, _asked)
+def main(import_path: str, seconds: float) -> None:
+    """Call the policy at `import_path` once."""
+    plugin_process.serve_once(import_path, seconds, POLICIES.find, _asked)
 
 
 def _asked(policy: RetentionPolicy, question: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class AssignorRule(NamedTuple):
 
     pattern: str
     assignor: str | Assignor
-    """its name, its place, or the object"""
+    """its name, its import path, or the object"""
 
 
 class CallResult(NamedTuple):

@@ -340,16 +340,16 @@ def _offered_assignors(state: ControllerState, objects: Mapping[str, Assignor]) 
     """The assignors that members may ask for. One that cannot be loaded is logged and left out."""
     names = state.broker_text("group.consumer.assignors") or ""
     found: dict[str, str] = {}
-    for place in filter(None, re.split(r"[\s,]+", names)):
-        name = place
-        if ":" in place:
+    for named in filter(None, re.split(r"[\s,]+", names)):
+        name = named
+        if ":" in named:
             from krust.runtime.runners import RunFailedError, name_of
 
             try:
-                name = name_of(place, _parameters(state.config))
+                name = name_of(named, _parameters(state.config))
             except RunFailedError as error:
                 _log.error("group.consumer.assignors: %s", error)
                 continue
-        found[name] = place
+        found[name] = named
     more = {one.name: one.name for one in objects.values() if one.name not in found}
     return (found or {"uniform": "uniform"}) | more

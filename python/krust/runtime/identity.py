@@ -85,14 +85,14 @@ def known_id(config: Config, dirs: list[Path]) -> int:
 
 def stored_id(folder: Path) -> int | None:
     """The id in a directory; None: it has none, or cannot be read, which the core reports."""
-    place = folder / "meta.properties"
+    path = folder / "meta.properties"
     try:
-        meta = properties(place.read_text())
+        meta = properties(path.read_text())
         return int(meta.get("broker.id", meta.get("node.id", str(_NONE))))
     except OSError:
         return None
     except ValueError as error:
-        raise ServerError(f"{place} cannot be read: {error}", hint="fix or remove it") from None
+        raise ServerError(f"{path} cannot be read: {error}", hint="fix or remove it") from None
 
 
 def _write_sequence(store: Store, woken: threading.Event) -> int:

@@ -146,14 +146,14 @@ def _tls(config: Config) -> Tls | None:
     )
 
 
-def _pem(place: str | None, kind: str | None) -> str | None:
+def _pem(path: str | None, kind: str | None) -> str | None:
     """The path of a PEM file; the type or the name of the file shows that it is PEM."""
-    if place and (kind or ("PEM" if place.endswith(".pem") else "JKS")).upper() != "PEM":
+    if path and (kind or ("PEM" if path.endswith(".pem") else "JKS")).upper() != "PEM":
         raise ConfigError(
-            f"zookeeper.ssl: {place} is no PEM file",
+            f"zookeeper.ssl: {path} is no PEM file",
             hint="convert it, and set zookeeper.ssl.keystore.type or .truststore.type to PEM",
         )
-    return place
+    return path
 
 
 def _in_zookeeper(
@@ -162,21 +162,21 @@ def _in_zookeeper(
     open_store = _open_store()
     from krust.metadata.zookeeper import end_session
 
-    place = folder / SESSION if folder is not None else None
-    left = _read(place) if place is not None else None
+    path = folder / SESSION if folder is not None else None
+    left = _read(path) if path is not None else None
     if left is not None and end_session(ensemble, left):
         _log.info("ended the ZooKeeper session %x that an earlier process left", left.session)
     store = open_store(ensemble, wake)
 
     def keep() -> None:
-        if place is not None:
-            _write(place, store.credentials)
+        if path is not None:
+            _write(path, store.credentials)
 
     def close() -> None:
         ends = store.credentials.session != 0  # without a connection it exists until it expires
         store.close()
-        if place is not None and ends:
-            place.unlink(missing_ok=True)
+        if path is not None and ends:
+            path.unlink(missing_ok=True)
 
     def expire() -> None:
         end_session(ensemble, store.credentials)
@@ -197,28 +197,28 @@ def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:
     return open_store
 
 
-def _read(place: Path) -> Credentials | None:
+def _read(path: Path) -> Credentials | None:
     """The saved session of an earlier process; None: there is none that can be read."""
     try:
-        saved = json.loads(place.read_bytes())
+        saved = json.loads(path.read_bytes())
         return Credentials(int(saved["session"]), bytes.fromhex(saved["password"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        _log.warning("%s is passed over: %s", place, error)
+        _log.warning("%s is passed over: %s", path, error)
         return None
 
 
-def _write(place: Path, credentials: Credentials) -> None:
-    draft = place.with_name(f"{place.name}.tmp")
+def _write(path: Path, credentials: Credentials) -> None:
+    draft = path.with_name(f"{path.name}.tmp")
     saved = {"session": credentials.session, "password": credentials.password.hex()}
     try:
         draft.unlink(missing_ok=True)
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             json.dump(saved, file)
-        draft.replace(place)
+        draft.replace(path)
     except OSError as error:
         raise ServerError(
-            f"cannot write {place}: {error.strerror}", hint="choose another --data-dir"
+            f"cannot write {path}: {error.strerror}", hint="choose another --data-dir"
         ) from None

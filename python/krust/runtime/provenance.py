@@ -46,16 +46,16 @@ def mark(folder: Path) -> None:
     text = _meta(folder)
     if text is None or text.startswith(_OWN_MARK) or _MARK in text:
         return
-    place = folder / _META
-    draft = place.with_name(f"{_META}.tmp")
+    path = folder / _META
+    draft = path.with_name(f"{_META}.tmp")
     try:
         with draft.open("w", encoding="utf-8") as file:
             file.write(_MARK + text)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(place)
+        draft.replace(path)
     except OSError as error:
-        _log.warning("cannot write %s: %s", place, error.strerror)
+        _log.warning("cannot write %s: %s", path, error.strerror)
 
 
 def refuse_cluster(folder: Path) -> None:

@@ -40,7 +40,7 @@ _log = logging.getLogger("krust.retention")
 class RetentionSettings(NamedTuple):
     """The settings of the rounds.
 
-    rules   (pattern of topic names, policy's name or place); the first rule that fits counts
+    rules   (pattern of topic names, policy's name or import path); the first rule that fits counts
     """
 
     rules: Sequence[tuple[str, str]]

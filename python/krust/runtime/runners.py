@@ -98,10 +98,10 @@ def _checked(assignor: Assignor, group: GroupSpec, topics: Topics) -> GroupAssig
 
 
 class WorkerProcess:
-    """Runs an assignor that a worker process loads by its name or place."""
+    """Runs an assignor that a worker process loads by its name or import path."""
 
-    def __init__(self, place: str, parameters: Parameters | None = None) -> None:
-        self._place = place
+    def __init__(self, import_path: str, parameters: Parameters | None = None) -> None:
+        self._import_path = import_path
         self._parameters = json.dumps(parameters or {}).encode()
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
@@ -186,7 +186,14 @@ class WorkerProcess:
             with self._lock:
                 if self._closed:
                     raise RunFailedError("the broker stops")
-                command = [sys.executable, "-c", _CODE, json.dumps(path), self._place, str(theirs)]
+                command = [
+                    sys.executable,
+                    "-c",
+                    _CODE,
+                    json.dumps(path),
+                    self._import_path,
+                    str(theirs),
+                ]
                 self._child = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -251,9 +258,9 @@ class WorkerProcess:
         return text or f"the worker process ended (exit code {code})"
 
 
-def name_of(place: str, parameters: Parameters | None = None) -> str:
-    """The name of the assignor at a place. RunFailedError: it cannot be loaded."""
-    one = WorkerProcess(place, parameters)
+def name_of(import_path: str, parameters: Parameters | None = None) -> str:
+    """The name of the assignor at an import path. RunFailedError: it cannot be loaded."""
+    one = WorkerProcess(import_path, parameters)
     try:
         one.warm()
     finally:
@@ -315,5 +322,5 @@ def _stack_of(thread: threading.Thread) -> str:
     """The stack of a thread, from the assignor's code on."""
     frame = sys._current_frames().get(thread.ident or 0)
     stack = traceback.extract_stack(frame) if frame is not None else []
-    ours = [place for place, at in enumerate(stack) if at.filename == __file__]
+    ours = [index for index, at in enumerate(stack) if at.filename == __file__]
     return "".join(traceback.format_list(stack[ours[-1] + 1 if ours else 0 :]))

@@ -47,7 +47,7 @@ class SelectorCalls:
 
     def __init__(self, config: Config, server: Server) -> None:
         name = config.text(SELECTOR) or ""
-        self._place = "" if name in KAFKA_SELECTORS else name
+        self._import_path = "" if name in KAFKA_SELECTORS else name
         self._seconds = config.whole("krust.replica.selector.timeout.ms") / 1000
         given = {key: setup.text for key, setup in config.given().items()}
         self._parameters = parameters(given, SELECTOR)
@@ -78,11 +78,13 @@ class SelectorCalls:
     def _selected(self, selections: list[Selection]) -> list[int]:
         """The brokers to read from; -1: the leader."""
         try:
-            answer = self._caller.call(self._place, selections, self._seconds, self._parameters)
+            answer = self._caller.call(
+                self._import_path, selections, self._seconds, self._parameters
+            )
             brokers = [int(broker) for broker in answer["brokers"]]
         except (PluginFailedError, OSError, KeyError, TypeError, ValueError) as error:
             what = "replica selector %s failed, consumers read the leaders of %d partitions: %s"
-            _log.error(what, self._place, len(selections), error)
+            _log.error(what, self._import_path, len(selections), error)
             return []
         else:
             return brokers

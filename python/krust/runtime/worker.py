@@ -41,14 +41,14 @@ class WorkerAnswer(TypedDict, total=False):
     error: str
 
 
-def main(place: str, trace: int) -> None:
-    """Serve calls of the assignor at `place` until standard input ends."""
+def main(import_path: str, trace: int) -> None:
+    """Serve calls of the assignor at `import_path` until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     faulthandler.dump_traceback_later(LOAD_S, exit=True, file=trace)
     try:
-        assignor = ASSIGNORS.find(place, json.loads(_read(requests) or b"{}"))
+        assignor = ASSIGNORS.find(import_path, json.loads(_read(requests) or b"{}"))
     except FindError as error:
         write(answers, {"error": error.whole()})
         return

@@ -51,7 +51,7 @@ def test_a_custom_assignor_is_found(folder: Path, place: str) -> None:
 
 def test_assignors_of_installed_packages_are_listed(folder: Path) -> None:
     [offered] = [one for one in ASSIGNORS.known() if one.source == "shop"]
-    assert (offered.name, offered.place) == ("by_shop", "krust_find_good:Mine")
+    assert (offered.name, offered.import_path) == ("by_shop", "krust_find_good:Mine")
 
 
 @pytest.mark.parametrize(

@@ -352,8 +352,8 @@ def test_the_newest_whole_file_is_chosen(zxids: tuple[int | None, int | None]) -
         assert choice.doubt == "nothing of it can be read"
         return
     assert choice.doubt is None
-    assert zxids[choice.place] == max(each or 0 for each in zxids)
-    assert choice.place == 0 or zxids[0] != zxids[1]
+    assert zxids[choice.source_index] == max(each or 0 for each in zxids)
+    assert choice.source_index == 0 or zxids[0] != zxids[1]
 
 
 def test_a_file_with_a_newer_or_different_change_is_not_trusted() -> None:
