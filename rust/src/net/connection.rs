@@ -60,7 +60,7 @@ impl<S: Service> ReactorContext<S> {
 pub(super) struct Connection<S: Service> {
     pub(super) stream: TcpStream,
     pub(super) address: IpAddr,
-    pub(super) session: S::ConnectionContext,
+    pub(super) context: S::ConnectionContext,
     replies: Replies,
     read_buffer: ReadBuffer,
     send_queue: SendQueue,
@@ -113,13 +113,13 @@ impl<S: Service> Connection<S> {
     pub(super) fn new(
         stream: TcpStream,
         address: IpAddr,
-        session: S::ConnectionContext,
+        context: S::ConnectionContext,
         now_ms: i64,
     ) -> Self {
         Self {
             stream,
             address,
-            session,
+            context,
             replies: Replies::default(),
             read_buffer: ReadBuffer::default(),
             send_queue: SendQueue::default(),
@@ -247,7 +247,7 @@ impl<S: Service> Connection<S> {
         if context.frames.is_empty() {
             return HandleResult::Nothing;
         }
-        let at = EventContext { thread: &mut context.thread, session: &mut self.session };
+        let at = EventContext { thread: &mut context.thread, connection: &mut self.context };
         let received = ReceivedFrames { buf: self.read_buffer.bytes(), frames: &context.frames };
         let flow = context.shared.service.event(at, received, &mut self.replies);
         let handled = context.frames.len().saturating_sub(self.replies.left());

@@ -280,13 +280,13 @@ impl<S: Service> Reactor<S> {
         let Some(mut connection) = self.connections.remove(id) else { return };
         connection.release(&mut self.context.pool);
         self.throttled.forget(id, connection.timer_ms);
-        let Connection { mut stream, session, address, .. } = connection;
+        let Connection { mut stream, context, address, .. } = connection;
         if let Err(error) = self.poll.registry().deregister(&mut stream) {
             tracing::debug!(%error, "a closed connection was not registered");
         }
         drop(stream);
         let shared = Arc::clone(&self.context.shared);
-        shared.service.closed(&mut self.context.thread, id, session);
+        shared.service.closed(&mut self.context.thread, id, context);
         self.release_quota(address);
     }
 
@@ -483,9 +483,9 @@ impl<S: Service> Reactor<S> {
             Ok(local) => {
                 let peer = Peer { conn, listener, local, remote };
                 let shared = Arc::clone(&self.context.shared);
-                let session = shared.service.opened(&mut self.context.thread, peer);
+                let context = shared.service.opened(&mut self.context.thread, peer);
                 let now_ms = self.context.now_ms;
-                self.connections.insert(Connection::new(stream, remote.ip(), session, now_ms));
+                self.connections.insert(Connection::new(stream, remote.ip(), context, now_ms));
                 self.serve(conn);
             }
             Err(error) => {

@@ -82,7 +82,7 @@ pub struct TestBroker {
 /// A connection.
 pub struct Conn {
     pub id: ConnId,
-    session: Option<ConnectionContext>,
+    context: Option<ConnectionContext>,
     replies: Replies,
     /// Frames that wait until the replies before them were sent.
     left: Vec<Vec<u8>>,
@@ -212,7 +212,7 @@ impl TestBroker {
     pub fn connect(&mut self) -> Conn {
         self.conns += 1;
         let id = ConnId(self.conns);
-        let session = self.broker.opened(
+        let connection = self.broker.opened(
             &mut self.thread,
             Peer {
                 conn: id,
@@ -222,9 +222,9 @@ impl TestBroker {
             },
         );
         let (replies, sent) = (Replies::default(), Vec::new());
-        let session = Some(session);
+        let context = Some(connection);
         let (left, flow) = (Vec::new(), Flow::Go);
-        Conn { id, session, replies, left, sent, flow, muted_ms: 0, until_ms: 0 }
+        Conn { id, context, replies, left, sent, flow, muted_ms: 0, until_ms: 0 }
     }
 
     /// One readable event with these frames.
@@ -240,7 +240,7 @@ impl TestBroker {
             .collect();
         let received = ReceivedFrames { buf: &buf, frames: &ranges };
         let place =
-            EventContext { thread: &mut self.thread, session: conn.session.as_mut().unwrap() };
+            EventContext { thread: &mut self.thread, connection: conn.context.as_mut().unwrap() };
         conn.flow = self.broker.event(place, received, &mut conn.replies);
         let left = conn.replies.left();
         conn.left = frames.get(frames.len() - left..).unwrap_or_default().to_vec();
@@ -293,8 +293,8 @@ impl TestBroker {
     }
 
     pub fn close(&mut self, mut conn: Conn) {
-        let session = conn.session.take().unwrap();
-        self.broker.closed(&mut self.thread, conn.id, session);
+        let context = conn.context.take().unwrap();
+        self.broker.closed(&mut self.thread, conn.id, context);
     }
 
     /// Sends one request and takes its reply, which must be ready at once. A worker may do a

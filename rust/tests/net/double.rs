@@ -100,7 +100,7 @@ impl Service for TestService {
             self.frames.fetch_add(1, Ordering::SeqCst);
             match frame {
                 [kind @ (b'p' | b'h'), name, ..] => {
-                    at.thread.delayed.insert(*name, (*at.session, replies.reserve()));
+                    at.thread.delayed.insert(*name, (*at.connection, replies.reserve()));
                     if *kind == b'h' {
                         flow = Flow::Hold;
                     }

@@ -56,7 +56,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     let request = AddPartitionsToTxnRequest::decode(&mut call.reader(), version)?;
     let parts = parts(request, version);
-    if parts.iter().any(|part| part.verify_only) && !call.session.is_brokers_own {
+    if parts.iter().any(|part| part.verify_only) && !call.connection.is_brokers_own {
         let refused = ErrorCode::ClusterAuthorizationFailed;
         let response =
             AddPartitionsToTxnResponse { error_code: refused.code(), ..Default::default() };

@@ -45,7 +45,7 @@ fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>
     };
     call.note_group_member();
     let now_ms = call.broker.clock.monotonic_ms();
-    call.broker.groups.snapshots.check_quiet(&identity, call.session.connection, now_ms)
+    call.broker.groups.snapshots.check_quiet(&identity, call.connection.number, now_ms)
 }
 
 fn has_news(request: &ConsumerGroupHeartbeatRequest<'_>) -> bool {

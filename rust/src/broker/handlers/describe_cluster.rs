@@ -30,7 +30,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let image = call.image();
     let node = call.broker.settings.load().node_id;
     let advertised = match error {
-        ErrorCode::None => advertised_brokers(&image, node, &call.session.peer),
+        ErrorCode::None => advertised_brokers(&image, node, &call.connection.peer),
         _ => Vec::new(),
     };
     let brokers = advertised.iter().map(|broker| DescribeClusterBroker {

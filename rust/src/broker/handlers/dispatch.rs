@@ -74,7 +74,7 @@ impl Service for Broker {
     }
 
     fn opened(&self, _: &mut NetworkThread, peer: Peer) -> ConnectionContext {
-        let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let settings = self.settings.load();
         let is_brokers_own = settings.inter_broker_listener.as_ref() == Some(&peer.listener);
         let is_administrators =
@@ -83,7 +83,7 @@ impl Service for Broker {
             peer,
             is_brokers_own,
             is_administrators,
-            connection,
+            number,
             has_group_member: false,
             account: None,
             delayed: Vec::new(),
@@ -109,7 +109,7 @@ impl Service for Broker {
         self.refresh(state);
         let image = Arc::clone(&state.image);
         let mut staging = produce::StagedRequests::new(&image, self.clock.wall_ms(), produce);
-        let mut meter = Meter::of(self, at.session, image.quotas.as_ref());
+        let mut meter = Meter::of(self, at.connection, image.quotas.as_ref());
         let mut flow = Flow::Go;
         let before = work::done();
         let began_ms = self.clock.monotonic_ms();
@@ -123,21 +123,21 @@ impl Service for Broker {
             let outcome = match read(frame) {
                 None => Ok(Flow::Close),
                 Some(request) => {
-                    log_request(&request, &at.session.peer);
-                    meter.open(at.session, &request);
-                    let (thread, session) = (&mut *state, &mut *at.session);
+                    log_request(&request, &at.connection.peer);
+                    meter.open(at.connection, &request);
+                    let (thread, connection) = (&mut *state, &mut *at.connection);
                     let replies = &mut *replies;
                     let mut call =
-                        Call { broker: self, thread, session, replies, request, lease: None };
+                        Call { broker: self, thread, connection, replies, request, lease: None };
                     match call.may_ask(call.request.head.api) {
                         true => answer(&mut call, &mut staging),
                         false => Ok(Flow::Close),
                     }
                 }
             };
-            meter.count(at.session);
+            meter.count(at.connection);
             let left = received.frames.len() - number;
-            match (std::mem::take(&mut at.session.following_frames), &outcome) {
+            match (std::mem::take(&mut at.connection.following_frames), &outcome) {
                 (_, Ok(Flow::Close) | Err(_)) | (FollowingFrames::HandleNext, _) => {}
                 (FollowingFrames::WaitForAnswer, _) => {
                     flow = Flow::Hold;
@@ -158,12 +158,12 @@ impl Service for Broker {
                 }
             }
         }
-        let finished = staging.finish(self, state, (at.session, replies));
-        meter.count(at.session);
+        let finished = staging.finish(self, state, (at.connection, replies));
+        meter.count(at.connection);
         self.work.note(before);
         let took_ms = self.clock.monotonic_ms() - began_ms;
         if took_ms >= SLOW_MS {
-            log_slow_event(&received, &at.session.peer, took_ms);
+            log_slow_event(&received, &at.connection.peer, took_ms);
         }
         if finished == Flow::Close { Flow::Close } else { flow }
     }
@@ -222,16 +222,16 @@ impl Service for Broker {
         if thread.to_retry.is_empty() { thread.delayed.next_deadline() } else { Some(0) }
     }
 
-    fn closed(&self, thread: &mut NetworkThread, _: ConnId, session: ConnectionContext) {
+    fn closed(&self, thread: &mut NetworkThread, _: ConnId, connection: ConnectionContext) {
         let thread = &mut thread.state;
-        for id in session.delayed {
+        for id in connection.delayed {
             if let Some(delayed) = thread.delayed.take(id) {
                 delayed.operation.cancel(self, thread.index, id);
             }
         }
-        self.fetch_sessions.closed(session.connection, &session.fetch_sessions);
+        self.fetch_sessions.closed(connection.number, &connection.fetch_sessions);
         let now_ms = self.clock.monotonic_ms();
-        if session.has_group_member && self.groups.snapshots.closed(session.connection, now_ms) {
+        if connection.has_group_member && self.groups.snapshots.closed(connection.number, now_ms) {
             self.policy.hurry();
         }
     }
@@ -324,11 +324,11 @@ fn answer<'e>(
         HandlerKind::Staged => return staging.stage(call),
         other => other,
     };
-    if staging.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
+    if staging.finish(call.broker, call.thread, (call.connection, call.replies)) == Flow::Close {
         return Ok(Flow::Close);
     }
     if call.broker.waits_for_groups(call.request.head.api) {
-        call.session.following_frames = FollowingFrames::WaitForRetry;
+        call.connection.following_frames = FollowingFrames::WaitForRetry;
         call.replies.mute(GROUPS_WAIT_MS);
         return Ok(Flow::Go);
     }
@@ -346,7 +346,7 @@ fn answer<'e>(
         let cost = call.request.size.saturating_mul(LARGE_COSTS);
         call.lease = call.broker.memory.lease(cost);
         if call.lease.is_none() {
-            call.session.following_frames = FollowingFrames::WaitForRetry;
+            call.connection.following_frames = FollowingFrames::WaitForRetry;
             call.replies.mute(POOL_WAIT_MS);
             return Ok(Flow::Go);
         }

@@ -71,7 +71,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         create(call, topic, here);
         return Ok(Flow::Hold);
     }
-    let addresses = addresses(&image, (here, &call.session.peer));
+    let addresses = addresses(&image, (here, &call.connection.peer));
     let find = |key: &str| coordinator_of(&image, &addresses, (key_type, key));
     let found: Vec<(&str, CoordinatorId)> = keys.into_iter().map(|key| (key, find(key))).collect();
     call.reply(|writer, version| respond(&found, &addresses, version).encode(writer, version));
@@ -158,7 +158,7 @@ fn create(call: &mut Call<'_, '_>, topic: &str, here: i32) {
     let thread = call.thread.index;
     let delayed = call.thread.delayed.name();
     let ticket = call.broker.tickets.open(TicketHolder::AutoCreate { thread, delayed });
-    let (body, peer) = (call.request.body.into(), call.session.peer.clone());
+    let (body, peer) = (call.request.body.into(), call.connection.peer.clone());
     let waiting = Box::new(DelayedLookup { body, here, peer, ticket });
     let deadline_ms = call.decision_deadline_ms(0);
     call.delay_as(delayed, Some(deadline_ms), waiting);

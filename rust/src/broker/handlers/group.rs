@@ -76,7 +76,7 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> GroupAdmission {
     }
     if key != leave_group::KEY {
         call.note_group_member();
-        let (snapshots, connection) = (&call.broker.groups.snapshots, call.session.connection);
+        let (snapshots, connection) = (&call.broker.groups.snapshots, call.connection.number);
         let identity = MemberIdentity { group_id, member_id, ..MemberIdentity::default() };
         snapshots.refresh_member_of(&identity, connection, call.broker.clock.monotonic_ms());
     }

@@ -39,7 +39,7 @@ fn check_member(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> Error
             call.note_group_member();
             let now_ms = call.broker.clock.monotonic_ms();
             let snapshots = &call.broker.groups.snapshots;
-            snapshots.check_heartbeat(identity, call.session.connection, now_ms)
+            snapshots.check_heartbeat(identity, call.connection.number, now_ms)
         }
     }
 }

@@ -118,14 +118,14 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         let cost =
             call.request.body.len() * 2 + named * WAITING_BYTES + absent.len() * CREATION_BYTES;
         let Some(lease) = call.broker.memory.lease(cost) else {
-            call.session.following_frames = FollowingFrames::WaitForRetry;
+            call.connection.following_frames = FollowingFrames::WaitForRetry;
             call.replies.mute(AGAIN_MS);
             return Ok(Flow::Go);
         };
         let waiting = DelayedMetadata {
             asked: asked.unwrap_or_default(),
             node: settings.node_id,
-            peer: call.session.peer.clone(),
+            peer: call.connection.peer.clone(),
             cluster_operations: request.include_cluster_authorized_operations,
             topic_operations: request.include_topic_authorized_operations,
             refused: HashMap::default(),
@@ -137,7 +137,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let answer = MetadataReply {
         image: &image,
         node: settings.node_id,
-        peer: &call.session.peer.clone(),
+        peer: &call.connection.peer.clone(),
         cluster_operations: request.include_cluster_authorized_operations,
         topic_operations: request.include_topic_authorized_operations,
         absent: ErrorCode::UnknownTopicOrPartition,

@@ -52,7 +52,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let most = call.broker.settings.load().policy_request_bytes;
     let most = most.max(body.len().saturating_mul(FACTOR));
     if cost > most && !head.api.is_between_brokers() {
-        let client = call.session.peer.remote;
+        let client = call.connection.peer.remote;
         call.broker.too_large.warn(call.broker.clock.monotonic_ms(), |more| {
             tracing::warn!(
                 api = head.api.name,
@@ -68,7 +68,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         return Ok(Flow::Close);
     }
     let Some(lease) = call.broker.memory.lease(cost) else {
-        call.session.following_frames = FollowingFrames::WaitForRetry;
+        call.connection.following_frames = FollowingFrames::WaitForRetry;
         call.replies.mute(AGAIN_MS);
         return Ok(Flow::Go);
     };

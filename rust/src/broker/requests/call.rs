@@ -36,7 +36,7 @@ pub(crate) const POOL_WAIT_MS: i32 = 20;
 pub(crate) struct Call<'c, 'f> {
     pub(crate) broker: &'c Broker,
     pub(crate) thread: &'c mut ThreadState,
-    pub(crate) session: &'c mut ConnectionContext,
+    pub(crate) connection: &'c mut ConnectionContext,
     pub(crate) replies: &'c mut Replies,
     pub(crate) request: Request<'f>,
     /// The memory of a large request while it is handled.
@@ -53,8 +53,8 @@ impl<'f> Call<'_, 'f> {
     pub(crate) fn may_ask(&self, api: &Api) -> bool {
         match api.requester {
             Requester::Client => true,
-            Requester::Broker | Requester::Controller => self.session.is_brokers_own,
-            Requester::Administrator => self.session.is_administrators,
+            Requester::Broker | Requester::Controller => self.connection.is_brokers_own,
+            Requester::Administrator => self.connection.is_administrators,
         }
     }
 
@@ -68,8 +68,8 @@ impl<'f> Call<'_, 'f> {
 
     /// Notes that a group member uses the connection.
     pub(crate) fn note_group_member(&mut self) {
-        if !std::mem::replace(&mut self.session.has_group_member, true) {
-            self.broker.groups.snapshots.opened(self.session.connection);
+        if !std::mem::replace(&mut self.connection.has_group_member, true) {
+            self.broker.groups.snapshots.opened(self.connection.number);
         }
     }
 
@@ -122,12 +122,12 @@ impl<'f> Call<'_, 'f> {
         lease: Option<Lease>,
     ) {
         let slot = self.replies.reserve_holding(self.request.size);
-        let conn = self.session.peer.conn;
+        let conn = self.connection.peer.conn;
         let head = self.request.head;
         self.thread.delayed.begin(
             id,
             DelayedRequest { conn, slot, head, deadline_ms, operation, lease },
-            self.session,
+            self.connection,
         );
     }
 
@@ -139,10 +139,10 @@ impl<'f> Call<'_, 'f> {
         run: impl FnOnce(&Broker) -> WorkResult + Send + 'static,
     ) {
         let id = self.thread.delayed.name();
-        let account = self.session.account.clone();
+        let account = self.connection.account.clone();
         let wait = self.broker.work_on((self.thread.index, id), account, run);
         self.delay_paid(id, (None, wait), lease);
-        self.session.following_frames = FollowingFrames::WaitForAnswer;
+        self.connection.following_frames = FollowingFrames::WaitForAnswer;
     }
 
     /// Delays the request until another thread wakes it, for at most `wait_ms`. Later requests of
@@ -158,7 +158,7 @@ impl<'f> Call<'_, 'f> {
         }
         let deadline_ms = self.broker.clock.monotonic_ms().saturating_add(wait_ms);
         self.delay_paid(id, (Some(deadline_ms), operation), lease);
-        self.session.following_frames = FollowingFrames::WaitForAnswer;
+        self.connection.following_frames = FollowingFrames::WaitForAnswer;
     }
 
     /// The deadline for the policy's decision: `more_ms` later than usual.
@@ -193,7 +193,7 @@ impl<'f> Call<'_, 'f> {
     /// Passes an event of this request to the policy. The client's later requests are handled after
     /// the answer.
     pub(crate) fn submit(&mut self, event: Event) {
-        self.session.following_frames = FollowingFrames::WaitForAnswer;
+        self.connection.following_frames = FollowingFrames::WaitForAnswer;
         self.broker.policy.submit(event);
     }
 
@@ -201,9 +201,9 @@ impl<'f> Call<'_, 'f> {
     pub(crate) fn client(&self) -> RequestClient {
         RequestClient {
             id: self.request.client_id.map(str::to_owned),
-            host: self.session.peer.remote.ip().to_string(),
-            listener: Arc::clone(&self.session.peer.listener),
-            connection: self.session.connection,
+            host: self.connection.peer.remote.ip().to_string(),
+            listener: Arc::clone(&self.connection.peer.listener),
+            connection: self.connection.number,
         }
     }
 }

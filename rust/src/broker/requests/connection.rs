@@ -19,7 +19,7 @@ pub struct ConnectionContext {
     /// broker is alone.
     pub(crate) is_administrators: bool,
     /// The connection's number in the whole broker, from 1; never used twice.
-    pub(crate) connection: u64,
+    pub(crate) number: u64,
     /// Whether a group member uses it.
     pub(crate) has_group_member: bool,
     /// Its client's quota account, if there are quotas.

@@ -123,12 +123,12 @@ impl DelayedRequests {
         &mut self,
         id: DelayedId,
         delayed: DelayedRequest,
-        session: &mut ConnectionContext,
+        connection: &mut ConnectionContext,
     ) {
-        if session.delayed.len() == session.delayed.capacity() {
-            session.delayed.retain(|id| self.requests.contains_key(id));
+        if connection.delayed.len() == connection.delayed.capacity() {
+            connection.delayed.retain(|id| self.requests.contains_key(id));
         }
-        session.delayed.push(id);
+        connection.delayed.push(id);
         self.keep(id, delayed);
     }
 

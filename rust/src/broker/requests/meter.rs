@@ -22,7 +22,7 @@ impl<'a> Meter<'a> {
     #[inline]
     pub(crate) fn of(
         broker: &'a Broker,
-        session: &mut ConnectionContext,
+        connection: &mut ConnectionContext,
         table: Option<&'a Arc<QuotaTable>>,
     ) -> Self {
         match table {
@@ -31,7 +31,7 @@ impl<'a> Meter<'a> {
                 counted_nanos: broker.clock.monotonic_nanos(),
             },
             None => {
-                session.account = None;
+                connection.account = None;
                 Self { limits: None, counted_nanos: 0 }
             }
         }
@@ -39,22 +39,22 @@ impl<'a> Meter<'a> {
 
     /// Sets the connection's account to that of the request's client.
     #[inline]
-    pub(crate) fn open(&self, session: &mut ConnectionContext, request: &Request<'_>) {
+    pub(crate) fn open(&self, connection: &mut ConnectionContext, request: &Request<'_>) {
         let Some((broker, table)) = self.limits else { return };
         let client_id = request.client_id.unwrap_or_default();
         if request.head.api.is_between_brokers() {
-            session.account = None;
-        } else if !session.account.as_ref().is_some_and(|it| it.is_of(table, client_id)) {
+            connection.account = None;
+        } else if !connection.account.as_ref().is_some_and(|it| it.is_of(table, client_id)) {
             let now_ms = broker.clock.monotonic_ms();
-            session.account = Some(Arc::new(broker.quotas.account(table, client_id, now_ms)));
+            connection.account = Some(Arc::new(broker.quotas.account(table, client_id, now_ms)));
         }
     }
 
     /// Counts the time that has passed.
     #[inline]
-    pub(crate) fn count(&mut self, session: &ConnectionContext) {
+    pub(crate) fn count(&mut self, connection: &ConnectionContext) {
         let Some((broker, _)) = self.limits else { return };
-        let Some(account) = session.account.as_ref().filter(|it| it.is_timed()) else { return };
+        let Some(account) = connection.account.as_ref().filter(|it| it.is_timed()) else { return };
         let now = broker.clock.monotonic_nanos();
         account.took(now - self.counted_nanos, broker.clock.monotonic_ms());
         self.counted_nanos = now;
@@ -65,7 +65,7 @@ impl Call<'_, '_> {
     /// Throttles a client whose requests took more time than its quota.
     #[inline]
     pub(crate) fn throttle_for_time(&mut self) {
-        if let Some(account) = &self.session.account {
+        if let Some(account) = &self.connection.account {
             let wait_ms = account.requests_wait_ms(self.broker.clock.monotonic_ms());
             self.throttle(wait_ms);
         }
@@ -74,7 +74,7 @@ impl Call<'_, '_> {
     /// Counts the bytes of a Produce request, and throttles its client if they exceed the quota.
     #[inline]
     pub(crate) fn throttle_for_bytes(&mut self) {
-        if let Some(account) = &self.session.account {
+        if let Some(account) = &self.connection.account {
             let bytes = self.request.size;
             let wait_ms = account.produced(bytes, self.broker.clock.monotonic_ms());
             self.throttle(wait_ms);

@@ -121,7 +121,7 @@ pub trait Service: Send + Sync + 'static {
     fn next_deadline(&self, thread: &Self::Thread) -> Option<i64>;
 
     /// A connection was closed: its delayed requests are dropped.
-    fn closed(&self, thread: &mut Self::Thread, conn: ConnId, session: Self::ConnectionContext);
+    fn closed(&self, thread: &mut Self::Thread, conn: ConnId, connection: Self::ConnectionContext);
 }
 
 /// The states that a request's handler may use: the network thread's and the connection's.
@@ -129,7 +129,7 @@ pub struct EventContext<'a, S: Service> {
     /// The network thread's state.
     pub thread: &'a mut S::Thread,
     /// The connection's state.
-    pub session: &'a mut S::ConnectionContext,
+    pub connection: &'a mut S::ConnectionContext,
 }
 
 /// The mailbox of the network threads. Other threads post to it. A network thread is woken once a

@@ -78,16 +78,16 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     let request = FetchRequest::decode(&mut call.reader(), version)?;
     if FetchReader::of(&request).is_follower() {
-        if !call.session.is_brokers_own {
+        if !call.connection.is_brokers_own {
             let response = refusal(&request);
             call.reply(|writer, version| response.encode(writer, version));
             return Ok(Flow::Go);
         }
-        call.session.account = None;
+        call.connection.account = None;
     }
     call.throttle_for_time();
     let settings = call.broker.settings.load();
-    let account = call.session.account.clone();
+    let account = call.connection.account.clone();
     let most = account.as_ref().map_or(usize::MAX, |account| account.fetch_max_bytes());
     let mut rules = ReadRules::of(&request, version, settings.fetch_max_bytes).at_most(most);
     let target = match target(call, &request, settings.node_id) {

@@ -40,7 +40,7 @@ pub(crate) fn location(
         ReplicaSelector::RackAware => may_be_nearer(rack, (settings.node_id, &call.thread.image)),
         ReplicaSelector::Policy => true,
     };
-    if is_worth_it { ConsumerLocation::of(rack, &call.session.peer.listener) } else { None }
+    if is_worth_it { ConsumerLocation::of(rack, &call.connection.peer.listener) } else { None }
 }
 
 impl ReplicaChoice<'_> {

@@ -42,13 +42,13 @@ pub(super) fn target(
 ) -> Result<FetchTarget, ErrorCode> {
     let by_id = call.version() >= IDS_FROM;
     let sessions = &call.broker.fetch_sessions;
-    let (connection, now_ms) = (call.session.connection, call.broker.clock.monotonic_ms());
+    let (connection, now_ms) = (call.connection.number, call.broker.clock.monotonic_ms());
     let thread = &call.thread;
     if request.session_epoch > 0 {
         let (id, epoch) = (request.session_id, request.session_epoch);
         let asked = SessionUse { id, epoch, by_id, connection, now_ms };
         let (session, epoch) =
-            sessions.resume(&mut call.session.fetch_sessions, asked, |session| {
+            sessions.resume(&mut call.connection.fetch_sessions, asked, |session| {
                 update(session, request, (&thread.image, node));
             })?;
         return Ok(FetchTarget::Session { session, id, full: false, epoch, forgotten: 0 });
@@ -82,7 +82,7 @@ pub(super) fn target(
         }
         return Ok(FetchTarget::Once(context));
     }
-    let of_connection = (&mut call.session.fetch_sessions, replaced);
+    let of_connection = (&mut call.connection.fetch_sessions, replaced);
     Ok(match sessions.create(context, of_connection, (connection, now_ms)) {
         Ok((id, session)) => {
             FetchTarget::Session { session, id, full: true, epoch: 1, forgotten: 0 }

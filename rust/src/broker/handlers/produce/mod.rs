@@ -160,7 +160,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
     ) -> Flow {
         let lease = call.broker.memory.lease(call.request.size);
         if lease.is_none() && self.scratch.results.len() == start {
-            call.session.following_frames = FollowingFrames::WaitForRetry;
+            call.connection.following_frames = FollowingFrames::WaitForRetry;
             call.replies.mute(POOL_WAIT_MS);
             return Flow::Go;
         }
@@ -172,7 +172,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
         let results = self.scratch.results.split_off(start);
         let mut unverified = std::mem::take(&mut self.scratch.unverified);
         unverified.iter_mut().for_each(|one| one.at -= start);
-        if self.finish(call.broker, call.thread, (call.session, call.replies)) == Flow::Close {
+        if self.finish(call.broker, call.thread, (call.connection, call.replies)) == Flow::Close {
             return Flow::Close;
         }
         let produce = LongProduce {
@@ -197,7 +197,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
         &mut self,
         broker: &Broker,
         thread: &mut ThreadState,
-        (session, replies): (&mut ConnectionContext, &mut Replies),
+        (connection, replies): (&mut ConnectionContext, &mut Replies),
     ) -> Flow {
         if self.requests.is_empty() {
             return Flow::Go;
@@ -220,7 +220,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
                 ProduceReply::Later(waiting) => {
                     let deadline_ms =
                         broker.clock.monotonic_ms() + i64::from(request.message.timeout_ms.max(0));
-                    let conn = session.peer.conn;
+                    let conn = connection.peer.conn;
                     let delayed = |operation| DelayedRequest {
                         conn,
                         slot: replies.reserve_holding(size_of_val::<[PartitionResult]>(results)),
@@ -229,7 +229,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
                         operation,
                         lease: None,
                     };
-                    delay(thread, (waiting, delayed), session);
+                    delay(thread, (waiting, delayed), connection);
                 }
             }
         }
@@ -246,13 +246,13 @@ fn delay(
         DelayedProduce,
         impl FnOnce(Box<dyn DelayedOperation>) -> DelayedRequest,
     ),
-    session: &mut ConnectionContext,
+    connection: &mut ConnectionContext,
 ) {
     let id = thread.delayed.name();
     if operation.begin(thread.index, id) {
         thread.to_retry.push(id);
     }
-    thread.delayed.begin(id, delayed(Box::new(operation)), session);
+    thread.delayed.begin(id, delayed(Box::new(operation)), connection);
 }
 
 fn throttle(call: &mut Call<'_, '_>, message: &ProduceRequest<'_>) {
