@@ -55,6 +55,9 @@ class Confluent:
 
     def __init__(self, bootstrap: str, transactional_id: str, topic: str = "") -> None:
         where = {"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        # librdkafka 2.16 that has bootstrapped again, as it does by default after its only broker
+        # was away, sends TxnOffsetCommit to nobody until its time is over.
+        where["metadata.recovery.strategy"] = "none"
         more = {"transactional.id": transactional_id, "transaction.timeout.ms": TIMEOUT_MS}
         self._producer = Producer({**where, **more})
         self._producer.init_transactions(WAIT_S)
