@@ -219,7 +219,7 @@ LIBRARIES: dict[str, Any] = {"confluent": Confluent, "aiokafka": Aiokafka, "krus
 
 
 def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
-    """Partition and value of every committed record, up to the present high watermarks."""
+    """Partition and value of every committed record, at least up to the present ends."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "committed",
@@ -230,21 +230,27 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
     }
     consumer, admin = Consumer(settings), AdminClient({"bootstrap.servers": bootstrap})
     places = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
-    until(lambda: _is_stable(consumer, admin, places))
+    ends = until(lambda: _stable_ends(consumer, admin, places))
     consumer.assign(places)
-    ended: set[int] = set()
-    while len(ended) < PARTITIONS:
+    while ends:
         for message in consumer.consume(1000, 0.1):
             partition, value, error = message.partition() or 0, message.value(), message.error()
             if error is None and isinstance(value, bytes):
                 yield partition, value
-            elif error is not None and error.name() == "_PARTITION_EOF":
-                ended.add(partition)
+            # Its end event does not come while others write, and no record after a marker.
+            at_end = error is not None and error.name() == "_PARTITION_EOF"
+            if at_end or (message.offset() or 0) + 1 >= ends.get(partition, 0):
+                ends.pop(partition, None)
     consumer.close()
 
 
-def _is_stable(consumer: Consumer, admin: AdminClient, places: list[TopicPartition]) -> bool:
-    """Whether all that was there when this was called is of transactions that have ended."""
+def _stable_ends(
+    consumer: Consumer, admin: AdminClient, places: list[TopicPartition]
+) -> dict[int, int] | None:
+    """The ends when this was called, once all transactions before them have ended.
+
+    None: a leader has moved, ask again.
+    """
     asked = dict.fromkeys(places, OffsetSpec.latest())
     try:
         ends = {place: consumer.get_watermark_offsets(place, WAIT_S)[1] for place in places}
@@ -255,8 +261,8 @@ def _is_stable(consumer: Consumer, admin: AdminClient, places: list[TopicPartiti
 
         until(stable)
     except KafkaException:
-        return False  # a leader has moved
-    return True
+        return None
+    return {place.partition: end for place, end in ends.items()}
 
 
 def own_accounts(bootstrap: str, name: str) -> tuple[int, dict[int, int]]:
