@@ -25,7 +25,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation interleavings planted planted-replication \
-	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions replication-cases spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions chaos-spark replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -239,6 +239,9 @@ chaos-mixed: $(DEV) ## Kafka 3.9.1 and krust as replicas of each other, and a ro
 
 spark: $(DEV) $(VENV)/.spark ## Spark's tests: every kind of table and bad option, more kills, memory
 	KRUST_SPARK_ALL=1 KRUST_SPARK_TABLES="parquet delta iceberg" $(BIN)/python -m pytest tests/spark $(ARGS)
+
+chaos-spark: $(DEV) $(VENV)/.spark ## Spark's sink, exactly once: driver, workers and broker killed KRUST_SPARK_KILLS (40) times
+	KRUST_SPARK_KILLS=$${KRUST_SPARK_KILLS:-40} $(BIN)/python -m pytest -q -s tests/spark/test_exactly_once_chaos.py $(ARGS)
 
 demo: $(DEV) $(VENV)/.old-clients ## a data set through three clients and a kill -9
 	$(PIP) vega_datasets

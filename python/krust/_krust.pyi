@@ -461,6 +461,15 @@ class Sender:
     def end_transaction(self, commit: bool, timeout_ms: int) -> None:
         """Commit or abort; calls no callback. The records may take `timeout_ms`."""
 
+    def hand_over(
+        self, timeout_ms: int
+    ) -> tuple[tuple[int, int, bool], list[tuple[str, int, int, int, int]]]:
+        """Deliver the records and leave the transaction open: another process ends it.
+
+        returns  producer id, epoch, whether it is version 2 (EndTxn 5); and where its records are:
+                 topic, partition, first offset, last offset, number of records
+        """
+
     def in_transaction(self) -> bool:
         """Whether a transaction is open, or its end is unfinished."""
 

@@ -66,6 +66,23 @@ def read(bootstrap: str, topic: str, partition: int = 0) -> list[_krust.Record]:
     return found
 
 
+def committed_values(bootstrap: str, topic: str) -> list[bytes]:
+    """The values that read_committed readers see up to the end of the log."""
+    with Consumer(bootstrap_servers=bootstrap) as reader:
+        parts = [(topic, number) for number in range(reader.topics()[topic])]
+        ends = reader.end_offsets(parts)
+    found: list[bytes] = []
+    with Consumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    ) as reader:
+        reader.assign([(*part, 0) for part in parts])
+        while any(reader.position(*part) < ends[part] for part in ends):
+            found += [bytes(one.value or b"") for one in reader.poll(100)]
+    return found
+
+
 def run_program(program: str, *arguments: str) -> str:
     """Run a program that Ctrl-C may end; what it says."""
     run = subprocess.run(

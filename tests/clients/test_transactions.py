@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 import krust
+from krust import _krust
 from krust.errors import (
     AbortableTransactionError,
     ConfigError,
     KafkaError,
+    KrustError,
     ProducerFencedError,
 )
 from tests.clients.conftest import create
@@ -183,6 +185,28 @@ def test_offsets_need_no_consumer(bootstrap: str, single: str) -> None:
     reader = krust.Consumer(bootstrap_servers=bootstrap, group_id=f"alone-{single}")
     with reader:
         assert reader.committed([(single, 0)]) == {(single, 0): 3}
+
+
+def test_a_prepared_transaction_is_ended_by_another_process(bootstrap: str, single: str) -> None:
+    with producer(bootstrap, single) as writer:
+        writer.begin_transaction()
+        for word in (b"one", b"two"):
+            writer.send(single, word).result()
+        found = writer.prepare_transaction()
+        with pytest.raises(KrustError, match="another process ends it"):
+            writer.begin_transaction()
+    assert committed(bootstrap, single) == []
+    assert [(one.first, one.last, one.records) for one in found.written] == [(0, 1, 2)]
+    body = {"transactional_id": f"tx-{single}", "committed": True}
+    body |= {"producer_id": found.producer_id, "producer_epoch": found.epoch}
+    client = _krust.Client(bootstrap)
+
+    def end() -> bool:
+        answer = client.request("EndTxn", body, 5 if found.is_v2 else 4)
+        return bool(answer["error_code"] == 0)
+
+    until(end)
+    until(lambda: committed(bootstrap, single) == [b"one", b"two"])
 
 
 def test_close_aborts_an_open_transaction(bootstrap: str, single: str) -> None:

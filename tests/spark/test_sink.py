@@ -96,12 +96,12 @@ def test_a_copied_record_keeps_its_partition_and_timestamp(
         (["id AS value"], {}, "'value' is bigint; it has to be string or binary.*cast"),
         (["'v' AS value", "id AS partition"], {}, "'partition' is bigint; it has to be int"),
         (["'v' AS value"], {"topic": None}, "neither an option nor a column 'topic'"),
-        (["'v' AS value"], {"exactlyOnce": "true"}, "needs transactions.*at least once"),
+        (["'v' AS value"], {"exactlyOnce": "true"}, "need each other.*jobId"),
         (["'v' AS value", "9 AS partition"], {}, "partition"),
         *others(
             (["'v' AS value", "'h' AS headers"], {}, "'headers' is string"),
             (["'v' AS value"], {"keepTimestamp": "true"}, "no column 'timestamp'"),
-            (["'v' AS value"], {"kafka.transactional.id": "x"}, "no transactions yet"),
+            (["'v' AS value"], {"jobId": "x"}, "need each other.*exactlyOnce"),
             (["'v' AS value"], {"compresion": "zstd"}, "Write 'compression'"),
         ),
     ],
@@ -123,6 +123,23 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, bootstrap: str, topic: 
     writer = spark.range(3).selectExpr("'v' AS value").write.format("krust").mode("overwrite")
     with pytest.raises(Exception, match=r'\.mode\("append"\)'):
         writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).save()
+
+
+def test_a_job_is_written_once_and_nothing_of_it_is_seen_after_a_failure(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
+    """One of its two tasks fails; the other has written by then, or is about to."""
+    frame = spark.range(0, 20, 1, 2).selectExpr(
+        "concat('v', id) AS value", f"CASE WHEN id < 15 THEN '{topic}' END AS topic"
+    )
+    job = {"exactlyOnce": "true", "jobId": topic}
+    with pytest.raises(Exception, match="KAFKA_NULL_TOPIC_IN_DATA"):
+        write(frame, bootstrap, None, **job)
+    committed = {"kafka__isolation__level": "read_committed"}
+    assert values(reading(spark, "krust", bootstrap, topic, **committed)) == []
+    for _ in range(2):
+        write(frame, bootstrap, topic, **job)
+    assert values(reading(spark, "krust", bootstrap, topic, **committed)) == list(range(20))
 
 
 def test_a_write_without_a_broker_fails(spark: SparkSession, bootstrap: str, topic: str) -> None:

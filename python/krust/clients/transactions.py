@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from krust import _krust
 from krust.clients.coordinator_client import GroupMetadata
@@ -26,6 +26,26 @@ if TYPE_CHECKING:
     from typing import Self
 
     from krust.clients.consumer import Consumer
+
+
+class WrittenRange(NamedTuple):
+    """Where records of a transaction are. Records of others may be between them."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    records: int
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction whose records are delivered, and which another process ends."""
+
+    producer_id: int
+    epoch: int
+    is_v2: bool
+    """whether EndTxn 5 ends it; otherwise EndTxn 4 or less"""
+    written: tuple[WrittenRange, ...]
 
 
 class TransactionalSender(_krust.Sender):
@@ -72,6 +92,19 @@ class TransactionalSender(_krust.Sender):
         finally:
             self.serve()
             self.take_failures()  # the records of an aborted transaction
+
+    def prepare_transaction(self, timeout_ms: int | None = None) -> PreparedTransaction:
+        """Deliver the records and leave the transaction open, for another process to end.
+
+        This producer can have no further transaction. `close` leaves it open too.
+        raises  KafkaError, UnreachableError: records without `on_delivery` were not written
+        """
+        wait_ms = 2 * self.delivery_ms if timeout_ms is None else timeout_ms
+        try:
+            identity, written = self.hand_over(wait_ms)
+        finally:
+            self.serve()
+        return PreparedTransaction(*identity, tuple(WrittenRange(*one) for one in written))
 
     def send_offsets(
         self,

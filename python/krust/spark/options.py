@@ -51,10 +51,6 @@ def _rows(used: tuple[str, ...], fate: str, *rows: tuple[str, str, str]) -> list
 
 _START = '`earliest`, `latest` (streams), `{"orders":{"0":23,"1":-2}}` (-2 earliest, -1 latest)'
 _NOT_SUPPORTED = "krust does not have it yet; leave it out"
-_NO_TRANSACTIONS = (
-    "it needs transactions, which this sink does not have yet. Rows are written at least once: a "
-    "task that is tried again writes its rows again. Leave it out, or write a table"
-)
 
 OPTIONS = (
     *_rows(
@@ -156,6 +152,8 @@ OPTIONS = (
         ("keepTimestamp", "false", "`true`: the column `timestamp` becomes the record's time"),
         ("keepPartition", "true", "`false`: the column `partition` is ignored"),
         ("partitioner", "murmur2", "by the key, as Java's clients do"),
+        ("exactlyOnce", "false", "`true`: rows are written in transactions; see Exactly once"),
+        ("jobId", "", "with `exactlyOnce`, names a batch write; a second one writes nothing"),
     ),
     *_rows(
         READ,
@@ -191,12 +189,10 @@ OPTIONS = (
         REFUSED,
         ("kafka.key.serializer", "", "`key` is binary or string; encode the column"),
         ("kafka.value.serializer", "", "`value` is binary or string; encode the column"),
-        ("kafka.transactional.id", "", "this sink has no transactions yet; leave it out"),
-        ("jobId", "", "it names transactions, which this sink does not have yet; leave it out"),
         (
-            "exactlyOnce",
-            "false",
-            _NO_TRANSACTIONS,
+            "kafka.transactional.id",
+            "",
+            "`exactlyOnce` derives it from the query or `jobId`",
         ),
     ),
 )
@@ -233,6 +229,7 @@ PRODUCER = CLIENT | {
     "linger.ms",
     "max.block.ms",
     "max.request.size",
+    "transaction.timeout.ms",
 }
 """`kafka.*` options that the sink passes on."""
 SECRET = re.compile(r"(sasl|ssl|security)\.")
@@ -289,6 +286,8 @@ class SinkOptions:
     topic: str | None
     keep_timestamp: bool
     keep_partition: bool
+    exactly_once: bool = False
+    job_id: str | None = None
 
 
 def headers_wanted(given: Mapping[str, str]) -> bool:
@@ -381,12 +380,18 @@ def sink(given: Mapping[str, str]) -> SinkOptions:
     codec = texts.get("compression")
     if codec is not None:
         client["compression.type"] = texts.choice("compression", *CODECS)
+    job_id = texts.get("jobId")
+    if job_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", job_id):
+        wanted = "1 to 200 letters, digits, '.', '_' or '-'"
+        raise wrong("jobId", job_id, "orders-2026-11-26", wanted)
     return SinkOptions(
         bootstrap=_bootstrap(texts),
         client=client,
         topic=texts.get("topic"),
         keep_timestamp=texts.switch("keepTimestamp", False),
         keep_partition=texts.switch("keepPartition", True),
+        exactly_once=texts.switch("exactlyOnce", False),
+        job_id=job_id,
     )
 
 

@@ -18,8 +18,10 @@ mod accumulate;
 mod batches;
 mod coordinator;
 mod enlisting;
+mod handover;
 mod identity;
 mod transaction;
+mod written;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use batches::{PartitionBatches, ProducerBatch};
 use coordinator::{CONCURRENT_BACKOFF, CONCURRENT_TRANSACTIONS};
 pub use enlisting::GroupOffsets;
 use transaction::TransactionManager;
+pub use written::{PreparedTransaction, WrittenRange};
 
 use super::cluster::{Cluster, Target};
 use super::connection::{ApiRequest, ApiResponse, newest};
@@ -505,6 +508,9 @@ impl Producer {
     ) {
         self.held_bytes = self.held_bytes.saturating_sub(batch.bytes.len());
         let ((topic, partition), count, ticket) = (key.clone(), batch.count, batch.ticket);
+        if error.is_none() {
+            self.note_written(key, base_offset, count);
+        }
         self.delivery_reports.push(DeliveryReport {
             topic,
             partition,

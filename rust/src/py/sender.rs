@@ -72,6 +72,9 @@ pub(super) struct PySender {
 /// Group, generation, member id and instance id of the member whose offsets are committed.
 type GroupMetadata = (String, i32, String, Option<String>);
 
+/// Producer id, epoch, whether the version is 2; topic, partition, first and last offset, records.
+type HandedOver = ((i64, i16, bool), Vec<(String, i32, i64, i64, i64)>);
+
 /// One record's arguments.
 struct OutgoingRecord<'a, 'py> {
     topic: &'a str,
@@ -313,6 +316,16 @@ impl PySender {
 
     fn end_transaction(&self, py: Python<'_>, commit: bool, timeout_ms: u64) -> PyResult<()> {
         self.run(py, |core| core.end_transaction(commit, Duration::from_millis(timeout_ms)))
+    }
+
+    fn hand_over(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<HandedOver> {
+        let delivery = Duration::from_millis(timeout_ms);
+        let prepared = self.run(py, |core| core.prepare_transaction(delivery))?;
+        let ranges = prepared.written.into_iter().map(|((topic, partition), range)| {
+            (topic.to_string(), partition, range.first, range.last, range.records)
+        });
+        let identity = (prepared.producer_id, prepared.producer_epoch, prepared.is_v2);
+        Ok((identity, ranges.collect()))
     }
 
     fn in_transaction(&self) -> bool {

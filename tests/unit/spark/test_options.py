@@ -214,7 +214,8 @@ def test_options_of_the_sink_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("exactlyOnce", "true", "needs transactions, .*at least once"),
+        ("jobId", "a:b", "letters, digits"),
+        ("kafka.transactional.id", "x", "derives it from the query"),
         ("kafka.value.serializer", "x", "not supported"),
         ("compression", "lzma", "one of none, gzip, snappy, lz4, zstd"),
         ("keepTimestamp", "maybe", "true or false"),

@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::Producer;
 use super::batches::ProducerConfig;
 use super::coordinator::{CoordinatorRequest, CoordinatorType, Coordinators};
+use super::written::WrittenRecords;
 use crate::client::connection::newest;
 use crate::client::metadata::PartitionKey;
 use crate::client::options::{ClientOptions, Wait};
@@ -64,6 +65,8 @@ pub(super) struct TransactionManager {
     pub(super) partitions: HashSet<PartitionKey>,
     /// The groups that the coordinator knows of; unused with version 2.
     pub(super) groups: HashSet<String>,
+    /// Where its acknowledged records are.
+    pub(super) written: WrittenRecords,
     /// The coordinator may have this transaction, so it has to end it.
     pub(super) started: bool,
     /// Sequence numbers are missing or unsure: the next transaction needs a new epoch.
@@ -81,6 +84,7 @@ impl TransactionManager {
             is_v2: false,
             partitions: HashSet::new(),
             groups: HashSet::new(),
+            written: WrittenRecords::default(),
             started: false,
             needs_epoch: false,
         })
@@ -220,6 +224,7 @@ impl Producer {
         manager.is_v2 = manager.coordinators.has_version_2(key, wait)?;
         manager.partitions.clear();
         manager.groups.clear();
+        manager.written = WrittenRecords::default();
         (manager.started, manager.needs_epoch) = (false, false);
         manager.state = TransactionState::Open;
         Ok(())

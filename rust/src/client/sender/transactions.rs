@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{Sender, SenderThread, closed};
 use crate::client::options::Wait;
-use crate::client::producer::{GroupOffsets, Producer, ProducerConfig};
+use crate::client::producer::{GroupOffsets, PreparedTransaction, Producer, ProducerConfig};
 use crate::client::{Error, Result};
 
 /// A call on the transaction.
@@ -21,6 +21,7 @@ enum TransactionCall {
     SendOffsets(GroupOffsets),
     PrepareEnd { commit: bool },
     End,
+    HandOver,
 }
 
 /// The call of a caller, from the request to the answer.
@@ -39,6 +40,8 @@ pub(super) struct TransactionCalls {
     /// Why no record is accepted now.
     pub(super) refusal: Option<Error>,
     call: CallState,
+    /// The answer of the last call that handed a transaction over.
+    handed_over: Option<PreparedTransaction>,
     /// A transaction is open, or its end is unfinished.
     is_open: bool,
 }
@@ -82,6 +85,17 @@ impl Sender {
             return Err(Error::Timeout { subject: "the records of the transaction".to_owned() });
         }
         self.call(TransactionCall::End)
+    }
+
+    /// Sends all records and leaves the transaction open for another process, which ends it.
+    pub fn prepare_transaction(&self, delivery: Duration) -> Result<PreparedTransaction> {
+        self.call(TransactionCall::PrepareEnd { commit: true })?;
+        if self.flush(delivery)? > 0 {
+            return Err(Error::Timeout { subject: "the records of the transaction".to_owned() });
+        }
+        self.call(TransactionCall::HandOver)?;
+        let handed_over = self.shared.state.lock().transaction.handed_over.take();
+        handed_over.ok_or_else(closed)
     }
 
     /// Whether a transaction is open or its end is unfinished.
@@ -133,7 +147,9 @@ impl SenderThread {
         let wait = self.producer.wait(time);
         let answer = make_call(&mut self.producer, call, &wait);
         let mut state = self.shared.state.lock();
-        state.transaction.call = CallState::Answered(answer);
+        state.transaction.call = CallState::Answered(answer.map(|handed_over| {
+            state.transaction.handed_over = handed_over;
+        }));
         state.transaction.refusal = self.producer.refusal();
         state.transaction.is_open = self.producer.in_transaction();
         drop(state);
@@ -141,12 +157,18 @@ impl SenderThread {
     }
 }
 
-fn make_call(producer: &mut Producer, call: TransactionCall, wait: &Wait) -> Result<()> {
-    match call {
+fn make_call(
+    producer: &mut Producer,
+    call: TransactionCall,
+    wait: &Wait,
+) -> Result<Option<PreparedTransaction>> {
+    let made = match call {
         TransactionCall::Init => producer.init_transactions(wait),
         TransactionCall::Begin => producer.begin_transaction(wait),
         TransactionCall::SendOffsets(group) => producer.send_offsets(&group, wait),
         TransactionCall::PrepareEnd { commit } => producer.prepare_end(commit),
         TransactionCall::End => producer.end_transaction(wait),
-    }
+        TransactionCall::HandOver => return producer.hand_over().map(Some),
+    };
+    made.map(|()| None)
 }
