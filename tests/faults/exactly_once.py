@@ -58,6 +58,8 @@ class Client:
         self.name = words[3]
         self.told: list[int] = []
         """the numbers that its processes printed"""
+        self.told_by_latest = 0
+        """how many of them its latest process did"""
         self.starts = 0
         self._errors = place / f"{self.name}.stderr"
         self._starting = threading.Lock()
@@ -73,6 +75,7 @@ class Client:
                 command, stdin=pipe, stdout=pipe, stderr=errors, text=True
             )
         self.starts += 1
+        self.told_by_latest = 0
         self._readers.append(threading.Thread(target=self._read, args=(self.process,)))
         self._readers[-1].start()
 
@@ -81,6 +84,7 @@ class Client:
             assert process.stdout is not None
             for line in process.stdout:
                 self.told.append(int(line))
+                self.told_by_latest += process is self.process
 
     def tend(self) -> None:
         """Start the next process if the last has ended."""
@@ -236,9 +240,8 @@ class Workload:
         """A process goes on after its successor has begun."""
         client = self._chance.choice(self.tellers)
         self.happened["zombies"] += 1
-        told = len(client.told)
         client.suspend()
-        until(lambda: len(client.told) > told)
+        until(lambda: client.told_by_latest)
         client.resume()
 
     def check(self) -> None:

@@ -176,6 +176,7 @@ class Krust:
         where = {"bootstrap.servers": bootstrap}
         more = {"transactional.id": transactional_id, "transaction.timeout.ms": TIMEOUT_MS}
         self._producer = krust.Producer(where | more)
+        self._producer.init_transactions()
         if topic:
             reading = {
                 "group.id": f"of-{topic}",
