@@ -53,6 +53,7 @@ OURS = {  # no settings of the broker
     "KRUST_TXN_ROUNDS",
     "KRUST_TXN_RUNS",
     "KRUST_TXN_SEED",
+    "KRUST_TXN_VERSION",
     "KRUST_WORKER_KILLS",
 }
 STOP_S = 60

@@ -6,6 +6,7 @@ the three replicas have the same bytes.
 KRUST_TXN_RUNS: how many runs; without it there is none. Every other one is in flush mode `ack`.
 KRUST_TXN_ROUNDS: how many rounds in each (3).
 KRUST_TXN_SEED: which, in the first; the next one has the next seed.
+KRUST_TXN_VERSION: the level of transaction.version, if it is not the default.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ commit.
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from krust._krust import Client
 from tests.faults.exactly_once_client import ACCOUNTS, BALANCE, OWNED, PARTITIONS, read_committed
 from tests.waiting import WAIT_S, until
 
@@ -42,6 +44,9 @@ BROKER: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
 """settings of a broker"""
+VERSION = os.environ.get("KRUST_TXN_VERSION", "")
+"""the level of transaction.version, if it is not the default"""
+FEATURE, SAFE_DOWNGRADE = "transaction.version", 2
 FEED = 3
 """inputs that come at once"""
 BACKLOG = 600
@@ -50,7 +55,7 @@ PAUSE_S = 0.02
 """between two looks at clients"""
 
 
-class Client:
+class Processes:
     """The processes of one transactional id, one after the other."""
 
     def __init__(self, place: Path, *words: str) -> None:
@@ -169,6 +174,9 @@ class Workload:
     def __init__(self, bootstrap: str, place: Path, seed: int) -> None:
         self._bootstrap = bootstrap
         self._chance = random.Random(seed)
+        if VERSION:
+            finalize(bootstrap, int(VERSION))
+        self._version = finalized(bootstrap)
         self.inputs = 0
         self.happened: Counter[str] = Counter()
         """what was done to clients"""
@@ -176,11 +184,11 @@ class Workload:
         """the clients that have committed nothing since the last fault"""
         libraries = self._chance.sample(["confluent", "aiokafka", "krust"], 3)
         self.tellers = [
-            Client(place, "teller", library, bootstrap, f"teller-{library}")
+            Processes(place, "teller", library, bootstrap, f"teller-{library}")
             for library in libraries
         ]
         self.copiers = [
-            Client(place, "copier", library, bootstrap, f"copy-to-{target}", source, target)
+            Processes(place, "copier", library, bootstrap, f"copy-to-{target}", source, target)
             for library, source, target in zip(libraries, HOPS, HOPS[1:], strict=False)
         ]
         self.followers = {topic: Follower(bootstrap, topic) for topic in (ACCOUNTS, HOPS[-1])}
@@ -198,7 +206,7 @@ class Workload:
         self._thread.start()
 
     @property
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[Processes]:
         return [*self.tellers, *self.copiers]
 
     def told(self) -> int:
@@ -267,7 +275,8 @@ class Workload:
         transfers = sum(len(teller.told) for teller in self.tellers)
         processes = sum(client.starts for client in self.clients)
         done = f"{transfers} transfers, {self.inputs} inputs copied twice, {processes} processes"
-        return f"{done}, clients: {dict(self.happened)}"
+        version = f"transaction.version {self._version}"
+        return f"{done}, clients: {dict(self.happened)}, {version}"
 
     def _end(self) -> None:
         self._stops.set()
@@ -281,6 +290,23 @@ class Workload:
             follower.stop()
 
 
+def finalize(bootstrap: str, level: int) -> None:
+    """Set the level of `transaction.version`."""
+    levels = [{"feature": FEATURE, "max_version_level": level, "upgrade_type": SAFE_DOWNGRADE}]
+    body = {"timeout_ms": 60_000, "feature_updates": levels, "validate_only": False}
+    answer = Client(bootstrap, {}).request("UpdateFeatures", body)
+    assert answer["error_code"] == 0, answer
+    until(lambda: finalized(bootstrap) == level)
+
+
+def finalized(bootstrap: str) -> int:
+    """The level of `transaction.version`."""
+    who = {"client_software_name": "krust", "client_software_version": "1"}
+    answer = Client(bootstrap, {}).request("ApiVersions", who)
+    levels = {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
+    return int(levels.get(FEATURE, 0))
+
+
 def committed_values(bootstrap: str, topic: str) -> list[list[bytes]]:
     """The committed values of each partition. No transaction is open any more."""
     found: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
@@ -289,7 +315,7 @@ def committed_values(bootstrap: str, topic: str) -> list[list[bytes]]:
     return found
 
 
-def check_teller(teller: Client, accounts: list[list[bytes]]) -> None:
+def check_teller(teller: Processes, accounts: list[list[bytes]]) -> None:
     """What the module promises of a teller."""
     transfers: dict[int, dict[int, int]] = {}
     for values in accounts:

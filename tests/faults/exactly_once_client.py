@@ -40,6 +40,8 @@ OWNED = 6
 BALANCE = 100
 """of each account at first"""
 WAIT_S = 60
+OFFSETS_S = 10
+"""how long a process of librdkafka waits for the answer to its offsets before it gives up"""
 TIMEOUT_MS = 20_000
 """of a transaction"""
 SESSION_MS = 6000
@@ -55,8 +57,8 @@ class Confluent:
 
     def __init__(self, bootstrap: str, transactional_id: str, topic: str = "") -> None:
         where = {"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        # librdkafka 2.16 that has bootstrapped again, as it does by default after its only broker
-        # was away, sends TxnOffsetCommit to nobody until its time is over.
+        # librdkafka 2.16 sends TxnOffsetCommit to nobody after it has dropped the broker that was
+        # the coordinator: as it bootstraps again, or when it learns that this broker has died.
         where["metadata.recovery.strategy"] = "none"
         more = {"transactional.id": transactional_id, "transaction.timeout.ms": TIMEOUT_MS}
         self._producer = Producer({**where, **more})
@@ -92,7 +94,7 @@ class Confluent:
         consumer = self._consumer
         position = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
         group = consumer.consumer_group_metadata()
-        self._producer.send_offsets_to_transaction(position, group, WAIT_S)
+        self._producer.send_offsets_to_transaction(position, group, OFFSETS_S)
 
     def commit(self) -> None:
         self._repeated(self._producer.commit_transaction)

@@ -3,6 +3,7 @@
 KRUST_TXN_RUNS: how many runs (1), each with a broker of its own.
 KRUST_TXN_ROUNDS: how many things happen in each (3).
 KRUST_TXN_SEED: which, in the first; the next one has the next seed.
+KRUST_TXN_VERSION: the level of transaction.version, if it is not the default.
 """
 
 from __future__ import annotations
