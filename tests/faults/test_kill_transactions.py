@@ -13,6 +13,7 @@ the record that the transaction is complete after them, so a write is a point:
     before EndTxn     the client is killed with its transaction open
     EndTxn waits      the client is killed with its EndTxn sent, and before the broker reads it
 
+The producers are confluent-kafka's and krust's.
 KRUST_TXN_KILLS: how many kills (20); a fifth of them is random.
 """
 
@@ -38,7 +39,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.faults.transactional_client import EACH, PARTITIONS, TOPIC, WAIT_S, send, transactional
+from krust.errors import KrustError
+from tests.faults.transactional_client import (
+    EACH,
+    LIBRARIES,
+    PARTITIONS,
+    TOPIC,
+    WAIT_S,
+    AnyProducer,
+    close,
+    send,
+    transactional,
+)
 from tests.ports import free_port
 from tests.serving import NotReadyError, ServedBroker
 from tests.waiting import until
@@ -61,10 +73,13 @@ READS = "pread64,preadv"
 
 
 class Transactions:
-    """One transaction after the other, on a thread. Of each it is known how it ended, or not."""
+    """One transaction after the other, on a thread. Of each it is known how it ended, or not.
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    Each library has numbers of its own.
+    """
+
+    def __init__(self, bootstrap: str, library: str) -> None:
+        self._bootstrap, self._library = bootstrap, library
         self.committed: set[int] = set()
         self.aborted: set[int] = set()
         self._stops = threading.Event()
@@ -82,9 +97,9 @@ class Transactions:
         self._thread.join()
 
     def _run(self) -> None:
-        producer, number = transactional(self._bootstrap, "killed"), 0
+        producer, number = self._next_producer(), LIBRARIES.index(self._library)
         while not self._stops.is_set():
-            commits = number % 3 != 2
+            commits = number // len(LIBRARIES) % 3 != 2
             try:
                 send(producer, number)
                 if commits:
@@ -93,9 +108,14 @@ class Transactions:
                 else:
                     self.aborted.add(number)
                     producer.abort_transaction(WAIT_S)
-            except KafkaException:
-                producer = transactional(self._bootstrap, "killed")
-            number += 1
+            except (KafkaException, KrustError):
+                close(producer)
+                producer = self._next_producer()
+            number += len(LIBRARIES)
+        close(producer)
+
+    def _next_producer(self) -> AnyProducer:
+        return transactional(self._library, self._bootstrap, f"killed-{self._library}")
 
 
 class Reader:
@@ -303,6 +323,8 @@ ENDS = {
     "timer": [BEFORE_PREPARE, AFTER_PREPARE, BETWEEN_MARKERS, BEFORE_COMPLETE],
 }
 """Who ends a transaction, and where the broker is killed then."""
+KINDS = sum(map(len, ENDS.values())) + 2
+"""these, and two kills of clients"""
 
 
 class Cuts:
@@ -316,12 +338,21 @@ class Cuts:
         self.in_doubt: set[int] = set()
         self.happened: Counter[str] = Counter()
         self.client_kills = 0
-        self._producer = transactional(self.bootstrap, "cut")
+        self._library = LIBRARIES[0]
+        self._producers = {each: self._transactional(each) for each in LIBRARIES}
         self._pool = ThreadPoolExecutor(1)
 
     @property
     def kills(self) -> int:
         return self.served.kills + self.client_kills
+
+    def _transactional(self, library: str, timeout_ms: int = 60_000) -> AnyProducer:
+        return transactional(library, self.bootstrap, f"cut-{library}", timeout_ms)
+
+    def choose_library(self, count: int) -> None:
+        """Choose who has the cut after so many: each library has every second kind by turns."""
+        turns, kind = divmod(count, KINDS)
+        self._library = LIBRARIES[(turns + kind) % len(LIBRARIES)]
 
     def kinds(self) -> Iterator[Callable[[], None]]:
         """All ways to cut one off, again and again."""
@@ -330,39 +361,41 @@ class Cuts:
             return lambda: self.broker_killed(end, point)
 
         kinds = [bound(end, point) for end, points in ENDS.items() for point in points]
-        return cycle([*kinds, self.client_killed_before_end_txn, self.client_killed_in_end_txn])
+        kinds += [self.client_killed_before_end_txn, self.client_killed_in_end_txn]
+        return cycle(kinds)
 
     def broker_killed(self, end: str, point: Point) -> None:
         """The broker is killed as a transaction ends. A client that ends it does not notice."""
-        self.happened[f"{end}: {point.name}"] += 1
+        self.happened[f"{self._library}, {end}: {point.name}"] += 1
         if end == "timer":
-            self._producer = transactional(self.bootstrap, "cut", SHORTEST_MS)
-        send(self._producer, self.number)
-        self._producer.flush(WAIT_S)
+            self._replace_producer(SHORTEST_MS)
+        producer = self._producers[self._library]
+        send(producer, self.number)
+        producer.flush(WAIT_S)
         ended: Future[None] | None = None
         with self.served.killed_at(point):
             if end == "commit":
-                ended = self._pool.submit(self._producer.commit_transaction, WAIT_S)
+                ended = self._pool.submit(producer.commit_transaction, WAIT_S)
             elif end == "abort":
-                ended = self._pool.submit(self._producer.abort_transaction, WAIT_S)
+                ended = self._pool.submit(producer.abort_transaction, WAIT_S)
         if ended is not None:
             ended.result()
         if end == "commit":
             self.committed.add(self.number)
         if end == "timer":
-            self._producer = transactional(self.bootstrap, "cut")
+            self._replace_producer()
         self.number += 1
 
     def client_killed_before_end_txn(self) -> None:
         """The next producer of the id aborts what is open."""
-        self.happened["client: before EndTxn"] += 1
+        self.happened[f"{self._library}, client: before EndTxn"] += 1
         with self._client() as client:
             client.kill()
         self._next_producer()
 
     def client_killed_in_end_txn(self) -> None:
         """Nobody learns how it ended, but it ended whole."""
-        self.happened["client: EndTxn waits"] += 1
+        self.happened[f"{self._library}, client: EndTxn waits"] += 1
         broker = self.served.broker
         with self._client() as client:
             broker.process.send_signal(signal.SIGSTOP)
@@ -381,13 +414,22 @@ class Cuts:
     def _next_producer(self) -> None:
         self.client_kills += 1
         self.number += 1
-        self._producer = transactional(self.bootstrap, "cut")
+        self._replace_producer()
+
+    def _replace_producer(self, timeout_ms: int = 60_000) -> None:
+        close(self._producers[self._library])
+        self._producers[self._library] = self._transactional(self._library, timeout_ms)
+
+    def close(self) -> None:
+        """End all producers."""
+        for producer in self._producers.values():
+            close(producer)
 
     @contextmanager
     def _client(self) -> Iterator[subprocess.Popen[str]]:
         """A process with an open transaction whose records have all arrived."""
         command = [sys.executable, "-m", "tests.faults.transactional_client"]
-        command += [self.bootstrap, "cut", str(self.number)]
+        command += [self._library, self.bootstrap, f"cut-{self._library}", str(self.number)]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as client:
             assert client.stdout is not None
@@ -415,21 +457,23 @@ def has_unread_bytes(port: int) -> bool:
 def test_each_transaction_is_seen_whole_or_not_at_all_after_kills(tmp_path: Path) -> None:
     chance = random.Random(20261126)
     with serving(tmp_path / "data") as served:
-        transactions = Transactions(served.broker.bootstrap)
+        running = [Transactions(served.broker.bootstrap, each) for each in LIBRARIES]
         try:
             while served.kills < RANDOM_KILLS:
-                transactions.until_more(chance.randrange(5, 60))
+                chance.choice(running).until_more(chance.randrange(5, 60))
                 served.kill()
                 served.start()
         finally:
-            transactions.stop()
+            for transactions in running:
+                transactions.stop()
         reader = Reader(served.broker.bootstrap)
         seen = reader.to_the_end()
         reader.close()
-    assert {seen[number] for number in transactions.committed} == {EACH}
-    assert not seen.keys() & transactions.aborted
+    committed = {number for each in running for number in each.committed}
+    assert {seen[number] for number in committed} == {EACH}
+    assert not seen.keys() & {number for each in running for number in each.aborted}
     assert set(seen.values()) == {EACH}
-    print(f"{served.kills} kills, {len(transactions.committed)} transactions committed")
+    print(f"{served.kills} kills, {len(committed)} transactions committed")
 
 
 @pytest.mark.timeout(max(300, KILLS * 20))
@@ -439,7 +483,8 @@ def test_a_transaction_that_is_cut_off_at_a_named_point_ends_as_it_was_decided(
 ) -> None:
     with serving(tmp_path / "data") as served:
         cuts, reader = Cuts(served), Reader(served.broker.bootstrap)
-        for cut_off in cuts.kinds():
+        for count, cut_off in enumerate(cuts.kinds()):
+            cuts.choose_library(count)
             cut_off()
             if cuts.number - 1 in cuts.committed:
                 reader.until_whole(cuts.number - 1)
@@ -452,4 +497,5 @@ def test_a_transaction_that_is_cut_off_at_a_named_point_ends_as_it_was_decided(
         offsets = cuts.number * (EACH // PARTITIONS + 1)
         assert reader.high_watermarks() == [offsets] * PARTITIONS
         reader.close()
+        cuts.close()
     print(f"{cuts.kills} kills, {cuts.number} transactions: {dict(cuts.happened)}")
