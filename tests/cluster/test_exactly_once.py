@@ -71,8 +71,7 @@ def test_sums_stay_and_each_input_is_copied_once_whatever_fails(tmp_path: Path, 
             workload.progress()
             workload.check()
         except BaseException:
-            print(seed, mode, happened, faults.begun, workload.waits_for)
-            print(*(client.errors() for client in workload.clients), sep="\n")
+            print(seed, mode, happened, faults.begun, workload.diagnosis())
             raise
         finally:
             workload.close()

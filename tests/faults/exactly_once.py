@@ -130,6 +130,12 @@ class Processes:
     def errors(self) -> str:
         return self._errors.read_text()
 
+    def says_where_it_is(self) -> bool:
+        """Have the process write its stack to its errors; whether it has."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
+        return self.process.poll() is not None or "Current thread" in self.errors()
+
 
 class Follower:
     """A read_committed reader of a topic that never rests."""
@@ -269,6 +275,14 @@ class Workload:
             assert copied == dict.fromkeys(range(self.inputs), 1), topic
         for teller in self.tellers:
             check_teller(teller, committed[ACCOUNTS])
+
+    def diagnosis(self) -> str:
+        """What the clients wait for."""
+        late = [client for client in self.clients if client.name in self.waits_for]
+        for client in late:
+            until(client.says_where_it_is)
+        texts = [f"{each.name}:\n{each.errors()}" for each in self.clients]
+        return "\n".join([f"these wait: {self.waits_for}", self.summary(), *texts])
 
     def summary(self) -> str:
         """What was done."""

@@ -4,8 +4,8 @@
     python -m tests.faults.exactly_once_client copier LIBRARY BOOTSTRAP TRANSACTIONAL_ID FROM TO
 
 It works until its standard input ends. An error of its library ends it at once, with the error on
-standard error: the next process with its transactional id goes on. LIBRARY: confluent, aiokafka or
-krust.
+standard error: the next process with its transactional id goes on. SIGUSR1 has it say where it is.
+LIBRARY: confluent, aiokafka or krust.
 
 A teller owns accounts over all partitions of the topic `accounts`. A transfer is a transaction of
 two records, the new balances; it reads its accounts when it starts. It prints the number of each
@@ -18,9 +18,11 @@ the records of one poll, and its offsets.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -324,6 +326,7 @@ def copy(
 
 
 def main() -> None:
+    faulthandler.register(signal.SIGUSR1)
     role, library, bootstrap, name, *topics = sys.argv[1:]
     stops = threading.Event()
 

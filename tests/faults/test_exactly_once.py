@@ -51,7 +51,7 @@ def test_sums_stay_and_each_input_is_copied_once_whoever_is_killed(
         workload.progress()
         workload.check()
     except BaseException:
-        print(seed, workload.waits_for, *(client.errors() for client in workload.clients), sep="\n")
+        print(seed, workload.diagnosis())
         raise
     finally:
         workload.close()
