@@ -4,7 +4,9 @@
 //! Each partition has one open batch and a queue of closed batches. A Produce request takes the
 //! first queued batch of every partition that the broker leads. An idempotent producer may have
 //! five batches of a partition in flight, as many as a broker remembers, once the first one is
-//! acknowledged. Any other producer has one in flight, so that a retry cannot overtake.
+//! acknowledged. Any other producer has one in flight, so that a retry cannot overtake. All batches
+//! of a partition in flight are at one broker: a new leader gets none before the old one has
+//! answered, because it would refuse a batch when it lacks the one before.
 //! A batch that failed with a retriable error returns to its position in the queue. The partition
 //! is then muted: none of its batches is sent until all its batches in flight are answered. A batch
 //! fails if it is refused for good, or if it is not acknowledged within its delivery time.
@@ -17,6 +19,7 @@
 mod accumulate;
 mod batches;
 mod coordinator;
+mod delivery;
 mod enlisting;
 mod handover;
 mod identity;
@@ -29,7 +32,6 @@ use std::time::Instant;
 
 pub use batches::{AccumulatedBatch, DeliveryReport, ProducerConfig};
 use batches::{PartitionBatches, ProducerBatch};
-use coordinator::{CONCURRENT_BACKOFF, CONCURRENT_TRANSACTIONS};
 pub use enlisting::GroupOffsets;
 use transaction::TransactionManager;
 pub use written::{PreparedTransaction, WrittenRange};
@@ -51,9 +53,6 @@ use crate::record::compression::Codec;
 use crate::wire::Writer;
 
 const PRODUCE: i16 = 0;
-const OUT_OF_ORDER_SEQUENCE: i16 = 45;
-const MESSAGE_TOO_LARGE: i16 = 10;
-const DUPLICATE_SEQUENCE: i16 = 46;
 /// Batches of one partition in flight; a broker remembers as many.
 const MAX_IN_FLIGHT_BATCHES: usize = 5;
 /// Requests in flight to one broker (`max.in.flight.requests.per.connection`).
@@ -78,6 +77,7 @@ pub struct Producer {
     transaction: Option<TransactionManager>,
     held_bytes: usize,
     delivery_reports: Vec<DeliveryReport>,
+    next_number: u64,
     retry_at: Option<Instant>,
 }
 
@@ -104,6 +104,7 @@ impl Producer {
             transaction,
             held_bytes: 0,
             delivery_reports: Vec::new(),
+            next_number: 0,
             retry_at: None,
         })
     }
@@ -277,6 +278,7 @@ impl Producer {
         &mut self,
         wait: &Wait,
     ) -> Result<BTreeMap<i32, Vec<(PartitionKey, TopicId)>>> {
+        let now = Instant::now();
         let mut by_node: BTreeMap<i32, Vec<(PartitionKey, TopicId)>> = BTreeMap::new();
         for (key, partition_batches) in &self.accumulator {
             let window =
@@ -284,6 +286,7 @@ impl Producer {
             if partition_batches.queue.is_empty()
                 || partition_batches.muted
                 || partition_batches.in_flight >= window
+                || partition_batches.retry_at.is_some_and(|at| now < at)
             {
                 continue;
             }
@@ -291,7 +294,8 @@ impl Producer {
             let leader = topic.partition(key.1).map_or(-1, |partition| partition.leader);
             let busy = self.in_flight_requests.get(&leader).map_or(0, VecDeque::len)
                 >= MAX_IN_FLIGHT_REQUESTS;
-            if leader >= 0 && !busy {
+            let has_moved = partition_batches.in_flight > 0 && partition_batches.leader != leader;
+            if leader >= 0 && !busy && !has_moved {
                 by_node.entry(leader).or_default().push((key.clone(), topic.topic_id));
             }
         }
@@ -316,6 +320,7 @@ impl Producer {
             if let Some(head) = fits.then(|| partition_batches.queue.pop_front()).flatten() {
                 bytes += head.bytes.len();
                 partition_batches.in_flight += 1;
+                partition_batches.leader = node;
                 ids.insert(Arc::clone(&key.0), id);
                 batches.push((key, head));
             }
@@ -457,143 +462,4 @@ impl Producer {
             self.complete_batch(&key, batch, Err(error.clone()));
         }
     }
-
-    /// Handles the outcome of one batch: reports it, or puts it back in its place in the queue.
-    fn complete_batch(&mut self, key: &PartitionKey, batch: ProducerBatch, outcome: Result<i64>) {
-        let Some(partition_batches) = self.accumulator.get_mut(key) else { return };
-        partition_batches.in_flight = partition_batches.in_flight.saturating_sub(1);
-        partition_batches.first_acknowledged |= self.config.idempotent && outcome.is_ok();
-        let may_retry = self.transaction.as_ref().is_none_or(TransactionManager::may_retry);
-        let again = match &outcome {
-            Ok(_) | Err(Error::Refused { code: DUPLICATE_SEQUENCE, .. }) => false,
-            // An earlier batch was refused; this one only reached the broker before the retry.
-            Err(Error::Refused { code: OUT_OF_ORDER_SEQUENCE, .. }) => partition_batches.muted,
-            // The previous transaction is still being ended.
-            Err(Error::Refused { code: CONCURRENT_TRANSACTIONS, .. }) => true,
-            Err(error) => error.retriable() || *error == Error::Interrupted,
-        };
-        if again && may_retry {
-            let at = partition_batches.queue.partition_point(|other| is_before(other, &batch));
-            partition_batches.queue.insert(at, batch);
-            partition_batches.muted = true;
-            let mut backoff = self.cluster.options().retry_backoff;
-            if outcome.is_err_and(|error| error.code() == CONCURRENT_TRANSACTIONS) {
-                backoff = backoff.min(CONCURRENT_BACKOFF);
-            } else {
-                self.cluster.forget(&key.0);
-            }
-            self.retry_at = Some(Instant::now() + backoff);
-        } else {
-            let error = outcome.as_ref().err().filter(|error| error.code() != DUPLICATE_SEQUENCE);
-            let error = error.cloned().map(|error| with_batch_size(error, &batch));
-            self.report_delivery(key, &batch, (outcome.unwrap_or(-1), error.clone()));
-            if let Some(error) = error {
-                self.abandon_sequences(key, &error);
-            }
-        }
-        if let Some(partition_batches) = self
-            .accumulator
-            .get_mut(key)
-            .filter(|partition_batches| partition_batches.in_flight == 0)
-        {
-            partition_batches.muted = false;
-        }
-    }
-
-    fn report_delivery(
-        &mut self,
-        key: &PartitionKey,
-        batch: &ProducerBatch,
-        (base_offset, error): (i64, Option<Error>),
-    ) {
-        self.held_bytes = self.held_bytes.saturating_sub(batch.bytes.len());
-        let ((topic, partition), count, ticket) = (key.clone(), batch.count, batch.ticket);
-        if error.is_none() {
-            self.note_written(key, base_offset, count);
-        }
-        self.delivery_reports.push(DeliveryReport {
-            topic,
-            partition,
-            ticket,
-            base_offset,
-            count,
-            error,
-        });
-    }
-
-    /// Gives up the producer id after an idempotent batch failed for good. Its sequence numbers are
-    /// a gap that the broker does not accept, so the batches queued behind it fail too, and later
-    /// batches get a new producer id.
-    fn abandon_sequences(&mut self, key: &PartitionKey, error: &Error) {
-        if !self.config.idempotent {
-            return;
-        }
-        if self.transaction.is_some() {
-            self.fail_transaction(error);
-            return;
-        }
-        self.identity = None;
-        for partition_batches in self.accumulator.values_mut() {
-            (partition_batches.next_sequence, partition_batches.first_acknowledged) = (0, false);
-        }
-        let queue = self
-            .accumulator
-            .get_mut(key)
-            .map(|partition_batches| std::mem::take(&mut partition_batches.queue));
-        for batch in queue.unwrap_or_default() {
-            self.report_delivery(key, &batch, (-1, Some(error.clone())));
-        }
-    }
-
-    /// Fails queued batches whose delivery time is over.
-    fn expire(&mut self) {
-        let now = Instant::now();
-        let due = |partition_batches: &PartitionBatches| {
-            partition_batches.queue.front().is_some_and(|head| head.expires <= now)
-        };
-        let late: Vec<PartitionKey> = self
-            .accumulator
-            .iter()
-            .filter(|(_, partition_batches)| due(partition_batches))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in late {
-            let subject = match self.cluster.options().reachability.unreachable() {
-                Some((address, Some(why))) => {
-                    format!("{}:{} (cannot connect to {address}: {why})", key.0, key.1)
-                }
-                _ => format!("{}:{}", key.0, key.1),
-            };
-            let error = Error::Timeout { subject };
-            while let Some(partition_batches) =
-                self.accumulator.get_mut(&key).filter(|partition_batches| due(partition_batches))
-            {
-                let Some(head) = partition_batches.queue.pop_front() else { break };
-                self.report_delivery(&key, &head, (-1, Some(error.clone())));
-                self.abandon_sequences(&key, &error);
-            }
-        }
-    }
-}
-
-/// Adds the size of the batch to an error that refuses it as too large.
-fn with_batch_size(error: Error, batch: &ProducerBatch) -> Error {
-    match error {
-        Error::Refused { code: MESSAGE_TOO_LARGE, subject, message: None } => {
-            let (bytes, records) = (batch.bytes.len(), batch.count);
-            let plural = if records == 1 { "" } else { "s" };
-            let what = format!("a batch of {bytes} bytes ({records} record{plural})");
-            let message = Some(format!("{what} is larger than max.message.bytes of the topic"));
-            Error::Refused { code: MESSAGE_TOO_LARGE, subject, message }
-        }
-        other => other,
-    }
-}
-
-/// Whether `other` was closed before `this`: sequence numbers and delivery deadlines ascend.
-fn is_before(other: &ProducerBatch, this: &ProducerBatch) -> bool {
-    if this.base_sequence >= 0 && other.base_sequence >= 0 {
-        return this.base_sequence.wrapping_sub(other.base_sequence) > 0;
-    }
-    other.expires < this.expires
 }

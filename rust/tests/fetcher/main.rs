@@ -1,4 +1,5 @@
-//! Followers against real leaders: two brokers in this process, over sockets and files.
+//! Followers and producers against real leaders: two brokers in this process, over sockets and
+//! files.
 
 #![cfg(test)]
 #![allow(
@@ -12,5 +13,6 @@ mod double;
 mod fetchers_come_and_go;
 mod followers_copy_their_leader;
 mod peers_are_asked;
+mod producers_follow_the_leader;
 mod proxy;
 mod throttled_replicas_wait;

@@ -67,10 +67,13 @@ impl Producer {
         // Sequences wrap from 2^31 - 1 to 0.
         partition_batches.next_sequence =
             partition_batches.next_sequence.wrapping_add(count) & i32::MAX;
+        self.next_number += 1;
         let expires = opened + self.config.delivery_timeout;
         partition_batches.queue.push_back(ProducerBatch {
             bytes,
             count,
+            number: self.next_number,
+            identity,
             base_sequence,
             expires,
             ticket,
@@ -101,7 +104,7 @@ impl Producer {
             };
             for batch in queue {
                 self.report_delivery(&key, &batch, (-1, Some(error.clone())));
-                self.abandon_sequences(&key, error);
+                self.abandon_sequences(&key, batch.identity, error);
             }
         }
     }
@@ -109,7 +112,9 @@ impl Producer {
     /// Sleeps until a response comes, `wake` is readable, `until` has passed or a batch may expire.
     pub fn sleep(&self, wake: BorrowedFd<'_>, until: Option<Instant>) {
         let now = Instant::now();
-        let until = [until, self.retry_at].into_iter().flatten().min();
+        let waiting = self.accumulator.values().filter(|batches| !batches.queue.is_empty());
+        let retries = waiting.filter_map(|batches| batches.retry_at).filter(|at| now < *at);
+        let until = retries.chain(until).chain(self.retry_at).min();
         let mut time = until.map(|at| at.saturating_duration_since(now));
         if self.held_bytes > 0 {
             time = Some(time.map_or(NAP, |time| time.min(NAP)));

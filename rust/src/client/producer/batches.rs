@@ -79,6 +79,10 @@ pub struct DeliveryReport {
 pub(super) struct ProducerBatch {
     pub(super) bytes: Vec<u8>,
     pub(super) count: i32,
+    /// Ascends in the order in which batches are closed.
+    pub(super) number: u64,
+    /// Producer id and epoch.
+    pub(super) identity: (i64, i16),
     pub(super) base_sequence: i32,
     pub(super) expires: Instant,
     pub(super) ticket: u64,
@@ -91,10 +95,15 @@ pub(super) struct PartitionBatches {
     pub(super) opened: Option<Instant>,
     pub(super) queue: VecDeque<ProducerBatch>,
     pub(super) in_flight: usize,
+    /// The broker to which the last batch was sent.
+    pub(super) leader: i32,
+    /// Nothing is sent before.
+    pub(super) retry_at: Option<Instant>,
     /// A batch must be retried. The partition waits until its other batches in flight are answered.
     pub(super) muted: bool,
-    /// A batch of this producer id was acknowledged. Before that a broker accepts any sequence
-    /// number as the first, so a second batch in flight could overtake the first one for ever.
+    /// A batch of the current producer id was acknowledged. Before that a broker accepts any
+    /// sequence number as the first, so a second batch in flight could overtake the first one for
+    /// ever.
     pub(super) first_acknowledged: bool,
     pub(super) next_sequence: i32,
 }
