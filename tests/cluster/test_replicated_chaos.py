@@ -19,11 +19,14 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from krust._krust import Client
+from tests.cluster.brokers import Cluster
 from tests.cluster.faults import BROKERS, Faults, all_in_sync, log_bytes, three
 from tests.cluster.replicated import WRITERS, Ledger
 from tests.peers import zookeeper as peer
@@ -83,6 +86,8 @@ def test_no_fault_loses_or_doubles_an_acknowledged_record(tmp_path: Path, mode: 
         assert broken == [], (happened, len(broken), broken[:8])
         for name in ("confluent", "krust"):
             failed = ledgers[name].failed
+            if failed:
+                print(*failed, *states(cluster, name), sep="\n")
             assert failed == [], (happened, name, len(failed), failed[0], failed[-1])
         until(lambda: all_in_sync(cluster, WRITERS))
         for number in BROKERS:
@@ -90,6 +95,17 @@ def test_no_fault_loses_or_doubles_an_acknowledged_record(tmp_path: Path, mode: 
         for name in (f"{topic}-{each}" for topic in ledgers for each in range(PARTITIONS)):
             copies = {log_bytes(cluster.folder(each) / name) for each in BROKERS}
             assert len(copies) == 1, (happened, name)
+
+
+def states(cluster: Cluster, topic: str) -> Iterator[str]:
+    """The partitions and the producers of a topic, as each broker describes them."""
+    asked = {"topics": [{"name": topic, "partition_indexes": list(range(PARTITIONS))}]}
+    for number in BROKERS:
+        for each in cluster.view(number).get("topics", ()):
+            if each["name"] == topic:
+                yield f"broker {number}: {each['partitions']}"
+        client = Client(cluster.brokers[number].bootstrap)
+        yield f"broker {number}: {client.request('DescribeProducers', asked, broker=number)}"
 
 
 def record(
