@@ -231,15 +231,14 @@ class Workload:
                 self.inputs += FEED
 
     def progress(self) -> None:
-        """Wait until every client has committed something new."""
-        before = {client.name: len(client.told) for client in self.clients}
+        """Wait until every client has committed something new, for WAIT_S each."""
+        before = [len(client.told) for client in self.clients]
+        for client, told in zip(self.clients, before, strict=True):
+            self._waits_for(client, told)
 
-        def went_on() -> bool:
-            waits_for = [each for each in self.clients if len(each.told) == before[each.name]]
-            self.waits_for = [each.name for each in waits_for]
-            return not waits_for
-
-        until(went_on)
+    def _waits_for(self, client: Processes, before: int) -> None:
+        self.waits_for = [client.name]
+        until(lambda: len(client.told) > before)
 
     def kinds(self) -> list[Callable[[], None]]:
         """What may happen to clients."""

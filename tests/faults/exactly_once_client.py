@@ -87,8 +87,10 @@ class Confluent:
     def poll(self) -> list[tuple[int, bytes]]:
         found = []
         for message in self._consumer.consume(AT_ONCE, POLL_S):
-            value = message.value()
-            if message.error() is None and isinstance(value, bytes):
+            value, error = message.value(), message.error()
+            if error is not None and error.fatal():
+                raise KafkaException(error)
+            if error is None and isinstance(value, bytes):
                 found.append((message.partition() or 0, value))
         return found
 
