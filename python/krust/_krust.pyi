@@ -167,8 +167,9 @@ class Server:
         snapshots (group, None: gone, or {state, generation, protocol_type, since_ms, subscribed,
                   members: {member_id: {instance_id, session_timeout_ms, timed, connection}}});
                   of a consumer group {type: "consumer", state, epoch, since_ms, subscribed,
-                  heartbeat_interval_ms, members} whose members have also {epoch, quiet: nothing to
-                  tell it}, or {classic: True, epoch, rejoin} where they speak the classic protocol
+                  heartbeat_interval_ms, members} whose members have also {epoch,
+                  has_current_assignment}, or {classic: True, epoch, rejoin} where they speak the
+                  classic protocol
         replies   (ticket, response, the groups whose logs it waits for; none: it waits until all
                   records of the call are appended or have failed)
         returns   the groups whose append failed. Their snapshots are not published, and the tickets

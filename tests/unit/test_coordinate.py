@@ -25,7 +25,7 @@ CONSUMERS = {
     "subscribed": ["orders"],
     "heartbeat_interval_ms": 5000,
     "members": {
-        "m": {**ROW["members"]["m"], "epoch": 3, "quiet": True},
+        "m": {**ROW["members"]["m"], "epoch": 3, "has_current_assignment": True},
         "c": {**ROW["members"]["m"], "epoch": 2, "classic": True, "rejoin": False},
     },
 }

@@ -28,8 +28,8 @@ class ConsumerMemberSnapshot(MemberSnapshot):
     """A member of a consumer group."""
 
     epoch: int
-    quiet: bool
-    """whether a heartbeat without news can be answered without the coordinator"""
+    has_current_assignment: bool
+    """whether a heartbeat that changes nothing can be answered without the coordinator"""
     classic: NotRequired[bool]
     """whether it speaks the classic protocol"""
     rejoin: NotRequired[bool]

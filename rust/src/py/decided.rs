@@ -115,9 +115,10 @@ impl MemberSnapshot {
                 let rejoin = table.or("rejoin", false)?;
                 MemberRole::ClassicMember { generation: table.must("epoch")?, rejoin }
             }
-            GroupKind::Consumer { .. } => {
-                MemberRole::Consumer { epoch: table.must("epoch")?, quiet: table.must("quiet")? }
-            }
+            GroupKind::Consumer { .. } => MemberRole::Consumer {
+                epoch: table.must("epoch")?,
+                has_current_assignment: table.must("has_current_assignment")?,
+            },
         };
         Ok(Self {
             member_id: member_id.extract()?,

@@ -261,7 +261,7 @@ fn a_member_of_a_consumer_group_is_fenced_by_its_epoch() {
     let producer = enlisted(&mut fixture, &mut conn);
     let mut snapshot = row(GroupState::Stable, vec![member(MEMBER)]);
     snapshot.kind = GroupKind::Consumer { heartbeat_interval_ms: 1000 };
-    snapshot.members[0].role = MemberRole::Consumer { epoch: 4, quiet: true };
+    snapshot.members[0].role = MemberRole::Consumer { epoch: 4, has_current_assignment: true };
     publish_row(&fixture, Some(snapshot));
     for (member, code) in [
         ((MEMBER, None, 4), 0),

@@ -40,7 +40,7 @@ def test_partitions_of_an_absent_static_member_are_kept_until_its_session_ends()
     static(bench, "a", 0)
     static(bench, "a", -2)
     bench.restart()
-    assert (bench.row("a")["epoch"], bench.row("a")["quiet"]) == (-2, False)
+    assert (bench.row("a")["epoch"], bench.row("a")["has_current_assignment"]) == (-2, False)
     joined = bench.heartbeat("b", 0)
     assert "t0" not in shown(joined) or "t1" not in shown(joined)
     bench.news("SessionExpired", members=["a"])
@@ -225,7 +225,7 @@ def test_members_continue_while_an_assignor_works_and_changes_call_it_again() ->
     joins = [bench.heartbeat_event(each, 0) for each in ("b", "c")]
     bench.batch(joins[0])
     assert shown(bench.heartbeat("a", 1)) == "-"
-    assert bench.row("a")["quiet"] is True
+    assert bench.row("a")["has_current_assignment"] is True
     bench.batch(joins[1])
     assert called(bench).generation == 2
     say(bench, {"a": "t0", "b": "t1"}, 2)

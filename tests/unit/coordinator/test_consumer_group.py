@@ -16,7 +16,7 @@ def test_the_first_heartbeat_brings_epoch_and_assignment() -> None:
     assert answer["heartbeat_interval_ms"] == 5000
     assert shown(answer) == "t0 t1 t2"
     assert bench.state == "Stable"
-    assert bench.row("a")["quiet"] is True
+    assert bench.row("a")["has_current_assignment"] is True
     assert bench.snapshot["subscribed"] == ["t"]
 
 
@@ -60,7 +60,10 @@ def test_a_partition_moves_after_its_owner_revoked_it() -> None:
     joined = bench.heartbeat("b", 0)
     assert (joined["member_epoch"], shown(joined)) == (2, "")
     assert bench.state == "Reconciling"
-    assert (bench.row("a")["quiet"], bench.row("b")["quiet"]) == (False, True)
+    assert (bench.row("a")["has_current_assignment"], bench.row("b")["has_current_assignment"]) == (
+        False,
+        True,
+    )
     response = bench.heartbeat("a", 1)
     assert (response["member_epoch"], shown(response)) == (1, "t0 t1")
     assert shown(bench.heartbeat("b", 2)) == "-"
@@ -68,7 +71,7 @@ def test_a_partition_moves_after_its_owner_revoked_it() -> None:
     assert shown(bench.heartbeat("b", 2)) == "-"
     let_go = bench.heartbeat("a", 1, topic_partitions="t0 t1")
     assert (let_go["member_epoch"], shown(let_go)) == (2, "-")
-    assert bench.row("b")["quiet"] is False
+    assert bench.row("b")["has_current_assignment"] is False
     got = bench.heartbeat("b", 2)
     assert (got["member_epoch"], shown(got)) == (2, "t2 t3")
     assert bench.state == "Stable"
@@ -200,7 +203,7 @@ def test_new_partitions_and_deleted_topics_change_the_target_without_a_request()
     bench.change(x=3)
     assert bench.epoch == 1
     bench.change(t=2)
-    assert (bench.epoch, bench.row("a")["quiet"]) == (2, False)
+    assert (bench.epoch, bench.row("a")["has_current_assignment"]) == (2, False)
     assert shown(bench.heartbeat("a", 1)) == "t0 t1"
     bench.change(u=1)
     assert shown(bench.heartbeat("a", 2)) == "t0 t1 u0"

@@ -157,8 +157,8 @@ def does_not_see_that_topics_changed(patch: Patch) -> None:
 
 
 @caught_by("settled")
-def leaves_quiet_who_has_something_to_fetch(patch: Patch) -> None:
-    patch.setattr(ConsumerGroupMembers, "is_quiet", lambda *_: True)
+def tells_nothing_to_who_has_something_to_fetch(patch: Patch) -> None:
+    patch.setattr(ConsumerGroupMembers, "has_current_assignment", lambda *_: True)
 
 
 @caught_by("settled")

@@ -79,11 +79,13 @@ class ConsumerMember:
         """All deadlines of the member: to revoke, to join, to sync."""
         return [each for each in (self.revoke_due, self.join_due, self.sync_due) if each]
 
-    def snapshot(self, session_timeout_ms: int, quiet: bool) -> ConsumerMemberSnapshot:
+    def snapshot(
+        self, session_timeout_ms: int, has_current_assignment: bool
+    ) -> ConsumerMemberSnapshot:
         """Its part of the group snapshot; the same object as long as nothing changes."""
         published_key = (
             self.epoch,
-            quiet,
+            has_current_assignment,
             self.connection,
             session_timeout_ms,
             self.classic is None,
@@ -96,10 +98,13 @@ class ConsumerMember:
                 "timed": True,
                 "connection": self.connection,
                 "epoch": self.epoch,
-                "quiet": quiet and self.classic is None,
+                "has_current_assignment": has_current_assignment and self.classic is None,
             }
             if self.classic is not None:
-                self.published["classic"], self.published["rejoin"] = True, not quiet
+                self.published["classic"], self.published["rejoin"] = (
+                    True,
+                    not has_current_assignment,
+                )
         return self.published
 
 

@@ -159,7 +159,7 @@ class ConsumerGroupMembers:
         )
         return SETTLED if settled else RECONCILING
 
-    def is_quiet(self, member: ConsumerMember, settings: GroupSettings) -> bool:
+    def has_current_assignment(self, member: ConsumerMember, settings: GroupSettings) -> bool:
         """Whether a heartbeat without new fields would change nothing."""
         if member.epoch <= 0:
             return False
@@ -174,7 +174,7 @@ class ConsumerGroupMembers:
     def must_rejoin(self, member: ConsumerMember, settings: GroupSettings) -> bool:
         """Whether a classic member has to join again to learn its assignment."""
         return not member.joins and (
-            member.state == UNREVOKED or not self.is_quiet(member, settings)
+            member.state == UNREVOKED or not self.has_current_assignment(member, settings)
         )
 
     def is_unused(self) -> bool:
@@ -195,8 +195,8 @@ class ConsumerGroupMembers:
         members: dict[str, ConsumerMemberSnapshot] = {}
         for each in self.members.values():
             if each.classic is None:
-                quiet = self.is_quiet(each, settings)
-                members[each.id] = each.snapshot(session_ms, quiet)
+                is_current = self.has_current_assignment(each, settings)
+                members[each.id] = each.snapshot(session_ms, is_current)
             else:
                 rejoin = self.must_rejoin(each, settings)
                 members[each.id] = each.snapshot(each.classic.session_timeout_ms, not rejoin)

@@ -34,7 +34,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
 /// The heartbeat interval of the reply, if the snapshot can answer the heartbeat.
 fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<i32> {
     let group_id = request.group_id;
-    if has_news(request) || call.broker.coordinator_state(group_id) != CoordinatorState::Ready {
+    if changes_anything(request)
+        || call.broker.coordinator_state(group_id) != CoordinatorState::Ready
+    {
         return None;
     }
     let identity = MemberIdentity {
@@ -45,10 +47,10 @@ fn answered(call: &mut Call<'_, '_>, request: &ConsumerGroupHeartbeatRequest<'_>
     };
     call.note_group_member();
     let now_ms = call.broker.clock.monotonic_ms();
-    call.broker.groups.snapshots.check_quiet(&identity, call.connection.number, now_ms)
+    call.broker.groups.snapshots.check_unchanged(&identity, call.connection.number, now_ms)
 }
 
-fn has_news(request: &ConsumerGroupHeartbeatRequest<'_>) -> bool {
+fn changes_anything(request: &ConsumerGroupHeartbeatRequest<'_>) -> bool {
     request.topic_partitions.is_some()
         || request.subscribed_topic_names.is_some()
         || request.subscribed_topic_regex.is_some()

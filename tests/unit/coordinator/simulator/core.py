@@ -160,9 +160,13 @@ class SimulatedCore:
         if row is None or row.get("type") != "consumer" or member is None:
             return None
         changes = [each for key, each in message.items() if key.startswith(("sub", "ser", "top"))]
-        quiet = member["quiet"] and message["rebalance_timeout_ms"] == -1 and changes == [None] * 4
+        unchanged = (
+            member["has_current_assignment"]
+            and message["rebalance_timeout_ms"] == -1
+            and changes == [None] * 4
+        )
         same = member["epoch"] == message["member_epoch"] > 0
-        if not quiet or not same or message["instance_id"] not in (None, member["instance_id"]):
+        if not unchanged or not same or message["instance_id"] not in (None, member["instance_id"]):
             return None
         return heartbeat_response(
             message["member_id"], member["epoch"], row["heartbeat_interval_ms"]

@@ -257,7 +257,9 @@ class MixedGroupChecks(GroupChecks):
                 own = known[key]
                 self.must("snapshot", own["epoch"] == each.epoch, f"{key} is published as {own}")
                 if each.classic is None:
-                    same = own["quiet"] == group.is_quiet(each, self.simulation.settings)
+                    same = own["has_current_assignment"] == group.has_current_assignment(
+                        each, self.simulation.settings
+                    )
                 else:
                     same = own["rejoin"] == group.must_rejoin(each, self.simulation.settings)
                 self.must("snapshot", same, f"{group_id}: {key} is published as {own}")

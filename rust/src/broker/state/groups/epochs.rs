@@ -17,7 +17,7 @@ const EPOCHS_FROM: i16 = 9;
 impl GroupSnapshots {
     /// Answers a heartbeat without changes: the heartbeat interval, if the member has no new
     /// assignment. Its session is extended then. `None`: the policy must be asked.
-    pub(crate) fn check_quiet(
+    pub(crate) fn check_unchanged(
         &self,
         identity: &MemberIdentity<'_>,
         connection: u64,
@@ -28,7 +28,7 @@ impl GroupSnapshots {
         let GroupKind::Consumer { heartbeat_interval_ms } = snapshot.kind else { return None };
         let member = snapshot.named(identity).ok()?;
         match member.role {
-            MemberRole::Consumer { epoch, quiet: true }
+            MemberRole::Consumer { epoch, has_current_assignment: true }
                 if epoch == identity.generation && epoch > 0 => {}
             _ => return None,
         }

@@ -61,8 +61,8 @@ pub enum MemberRole {
     Consumer {
         /// Its epoch.
         epoch: i32,
-        /// Whether it has no new assignment.
-        quiet: bool,
+        /// Whether it knows its assignment: a heartbeat has nothing to tell it.
+        has_current_assignment: bool,
     },
     /// A member of a consumer group that uses the classic protocol.
     ClassicMember {

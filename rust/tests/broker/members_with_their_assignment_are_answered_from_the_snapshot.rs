@@ -19,8 +19,11 @@ const INTERVAL_MS: i32 = 3000;
 /// A member that uses the classic protocol, and its generation.
 const CLASSIC_MEMBER: (&str, i32) = ("classic", 4);
 
-fn consumer(member_id: &str, epoch: i32, quiet: bool) -> MemberSnapshot {
-    MemberSnapshot { role: MemberRole::Consumer { epoch, quiet }, ..member(member_id) }
+fn consumer(member_id: &str, epoch: i32, has_current_assignment: bool) -> MemberSnapshot {
+    MemberSnapshot {
+        role: MemberRole::Consumer { epoch, has_current_assignment },
+        ..member(member_id)
+    }
 }
 
 fn group(state: GroupState, members: Vec<MemberSnapshot>) -> Option<GroupSnapshot> {
@@ -28,7 +31,7 @@ fn group(state: GroupState, members: Vec<MemberSnapshot>) -> Option<GroupSnapsho
     Some(GroupSnapshot { kind, generation: 6, ..row(state, members) })
 }
 
-/// Publishes [`MEMBER`], [`STATIC`], [`CLASSIC_MEMBER`] and one for whom there is news.
+/// Publishes [`MEMBER`], [`STATIC`], [`CLASSIC_MEMBER`] and one with a new assignment.
 fn publish(fixture: &TestBroker, rejoin: bool) {
     let fixed =
         MemberSnapshot { instance_id: Some(STATIC.1.into()), ..consumer(STATIC.0, 6, true) };
@@ -57,7 +60,7 @@ fn send(version: i16, request: &ConsumerGroupHeartbeatRequest<'_>) -> Frame {
     frame(68, version, |writer, version| request.encode(writer, version))
 }
 
-/// Whether the policy was asked; if not, the answer is that of a quiet heartbeat.
+/// Whether the policy was asked; if not, the answer is the one without an assignment.
 fn is_asked(
     fixture: &mut TestBroker,
     version: i16,
@@ -110,15 +113,15 @@ fn an_unchanged_heartbeat_is_answered_without_the_policy() {
         ] {
             assert!(is_asked(says(member_id, epoch)), "{member_id} {epoch}");
         }
-        let quiet = || says(MEMBER, EPOCH);
-        for news in [
-            ConsumerGroupHeartbeatRequest { instance_id, ..quiet() },
-            ConsumerGroupHeartbeatRequest { topic_partitions: Some(vec![]), ..quiet() },
-            ConsumerGroupHeartbeatRequest { subscribed_topic_names: Some(vec![]), ..quiet() },
-            ConsumerGroupHeartbeatRequest { server_assignor: Some("range"), ..quiet() },
-            ConsumerGroupHeartbeatRequest { rebalance_timeout_ms: 1, ..quiet() },
+        let unchanged = || says(MEMBER, EPOCH);
+        for changed in [
+            ConsumerGroupHeartbeatRequest { instance_id, ..unchanged() },
+            ConsumerGroupHeartbeatRequest { topic_partitions: Some(vec![]), ..unchanged() },
+            ConsumerGroupHeartbeatRequest { subscribed_topic_names: Some(vec![]), ..unchanged() },
+            ConsumerGroupHeartbeatRequest { server_assignor: Some("range"), ..unchanged() },
+            ConsumerGroupHeartbeatRequest { rebalance_timeout_ms: 1, ..unchanged() },
         ] {
-            assert!(is_asked(news.clone()), "{news:?}");
+            assert!(is_asked(changed.clone()), "{changed:?}");
         }
     }
     let regex = ConsumerGroupHeartbeatRequest {
