@@ -136,12 +136,13 @@ class Server:
         """All requests that wait for a decision; waits for the first. None: it has stopped.
 
         returns   (ticket, API's name, version, request, client: {id, host, listener, connection: a
-                  number never used twice}); with ticket 0 news that want no answer: SessionExpired
-                  {group_id, members: [member_id]}, GroupsLoaded {partition, groups: [{group_id,
-                  value: dict | None}], records: [[group_id, kind, key, value]]}, OffsetsExpired
-                  {group_id}. groups: classic ones, and each that `reload_groups` named; records:
-                  what lives of consumer groups, in the log's order, keys without the group; of a
-                  group with a record of kind 3 a row has to be published, whatever it says
+                  number never used twice}); with ticket 0 notifications, which get no answer:
+                  SessionExpired {group_id, members: [member_id]}, GroupsLoaded {partition, groups:
+                  [{group_id, value: dict | None}], records: [[group_id, kind, key, value]]},
+                  OffsetsExpired {group_id}. groups: classic ones, and each that `reload_groups`
+                  named; records: what lives of consumer groups, in the log's order, keys without
+                  the group; of a group with a record of kind 3 a row has to be published, whatever
+                  it says
         """
 
     def wakeup(self) -> None:
@@ -150,7 +151,7 @@ class Server:
     def answer(self, ticket: int, response: Message) -> None:
         """Answer an event. ValueError, TypeError: that is no response of its API."""
 
-    def coordinate(
+    def apply_group_outcome(
         self,
         records: Sequence[
             tuple[str, Message | str | Sequence[tuple[int, Message, Message | None]] | None]
@@ -229,7 +230,7 @@ class Server:
         """
 
     def reload_groups(self, group_ids: Sequence[str]) -> None:
-        """Read groups again: the news GroupsLoaded names each, with None where the log has nothing.
+        """Read groups again. The notification GroupsLoaded names each, None: it has no record.
 
         A group whose partition is not here is not named.
         """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from krust.coordinator.events import Event, GroupSettings, Outcome
+    from krust.coordinator.events import Event, GroupOutcome, GroupSettings
     from krust.coordinator.snapshots import MemberSnapshot
     from krust.messages.join_group import JoinGroupRequest
 
@@ -29,12 +29,12 @@ def size(protocols: Protocols) -> int:
 
 @dataclass(slots=True)
 class Turn:
-    """One call of the coordinator: its time, and the Outcome that collects its effects."""
+    """One call of the coordinator: its time, and the GroupOutcome that collects its effects."""
 
     settings: GroupSettings
     new_id: Callable[[], str]
     now_ms: int
-    out: Outcome
+    out: GroupOutcome
     dirty: dict[str, None] = field(default_factory=dict)
     """groups whose snapshot has to be published"""
     open: dict[str, None] = field(default_factory=dict)

@@ -204,7 +204,7 @@ class ClassicGroupMembers:
         return replies.sync_response(self.protocol_type, self.protocol, member.assignment)
 
     def publish(self, turn: Turn) -> None:
-        """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
+        """Publish the snapshot to the core; `GroupOutcome.snapshots` says why there may be two."""
         untimed: dict[str, MemberSnapshot] = {
             each.id: {**each.published, "timed": False}
             for each in self.members.values()

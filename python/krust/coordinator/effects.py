@@ -1,6 +1,6 @@
 """Roll back the effects of a step of a group when the step raises.
 
-An Outcome collects the effects of many groups. A failed step leaves no effect in it.
+A GroupOutcome collects the effects of many groups. A failed step leaves no effect in it.
 Only effects are rolled back, not the state of the group: the group is read again from the log.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from krust.coordinator.classic_member import Turn
-    from krust.coordinator.events import Outcome, Reply
+    from krust.coordinator.events import GroupOutcome, Reply
 
 
 class StepFailedError(Exception):
@@ -37,8 +37,8 @@ def run_step(turn: Turn, step: Callable[[], None]) -> None:
         raise StepFailedError(undone) from None
 
 
-def roll_back(out: Outcome, group_id: str) -> list[Reply]:
-    """Remove all effects of a group from an Outcome; returns the removed responses."""
+def roll_back(out: GroupOutcome, group_id: str) -> list[Reply]:
+    """Remove all effects of a group from a GroupOutcome; returns the removed responses."""
     undone = [each for each in out.replies if group_id in each[2]]
     out.records[:] = [each for each in out.records if each[0] != group_id]
     out.snapshots[:] = [each for each in out.snapshots if each[0] != group_id]

@@ -1,8 +1,8 @@
-"""What the coordinator takes and returns: Event, Outcome, and the settings that hold.
+"""What the coordinator takes and returns: Event, GroupOutcome, and the settings that hold.
 
-An Event is a request of a client (`ticket` > 0, one answer each) or news from the core (`ticket` 0,
-no answer). An Outcome is everything that the runtime has to do, in the order of its fields. The
-keys of messages are Kafka's field names in snake_case. The news:
+An Event is a request of a client (`ticket` > 0, one answer each) or a notification of the core
+(`ticket` 0, no answer). A GroupOutcome is everything that the runtime has to do, in the order of
+its fields. The keys of messages are Kafka's field names in snake_case. The notifications:
 
     SessionExpired, GroupsLoaded, GroupsUnloaded, TopicsChanged, OffsetsExpired, Assigned
 """
@@ -45,11 +45,11 @@ Reply = tuple[int, Message, tuple[str, ...]]
 """ticket, response, groups. The response waits until the records of all these groups are committed
 (below the high watermark). If an append fails, the coordinator sends a refusal instead
 (`on_append_failed`); if the log is lost afterwards, the connection is closed. With no groups the
-response waits until all records of the Outcome are committed or have failed."""
+response waits until all records of the GroupOutcome are committed or have failed."""
 
 
 class Event(NamedTuple, Generic[MessageT_co]):
-    """A request for a decision, or news."""
+    """A request for a decision, or a notification."""
 
     ticket: int
     api: str
@@ -120,7 +120,7 @@ class Assigned(TypedDict, Generic[AssignmentsT]):
 
 
 class AssignCall(NamedTuple):
-    """The runtime is to call an assignor. The result comes back as the news `Assigned`."""
+    """The runtime is to call an assignor. The result comes back as the notification `Assigned`."""
 
     group_id: str
     generation: int
@@ -138,7 +138,7 @@ class AssignCall(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class GroupOutcome:
     """What the runtime has to do, in this order."""
 
     records: list[tuple[str, GroupMetadataValue | str | list[Record] | None]] = field(

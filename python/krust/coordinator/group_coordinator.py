@@ -1,6 +1,6 @@
 """The group coordinator: it hands each event to its group.
 
-`handle_batch`, `tick` and `on_append_failed` return an Outcome and do nothing else. Each call
+`handle_batch`, `tick` and `on_append_failed` return a GroupOutcome and do nothing else. Each call
 publishes the snapshot of each changed group once, before all responses. A request whose step raises
 is answered with UNKNOWN_SERVER_ERROR; `group_table` says what becomes of its group.
 Time: `now_ms` never jumps. It is the wall clock at the start plus the time on a monotonic clock.
@@ -21,7 +21,7 @@ from krust.coordinator.consumer import replies as consumer_replies
 from krust.coordinator.consumer.group import ConsumerGroup
 from krust.coordinator.consumer.member import Heartbeat
 from krust.coordinator.effects import StepFailedError, run_step
-from krust.coordinator.events import Outcome
+from krust.coordinator.events import GroupOutcome
 from krust.coordinator.group_table import AnyGroup, GroupTable
 from krust.coordinator.states import DEAD, EMPTY
 from krust.errors import Code
@@ -74,15 +74,15 @@ class GroupCoordinator(GroupTable):
         """Whether an event of this name is for a coordinator."""
         return api in _HANDLERS
 
-    def handle(self, event: Event[Message], now_ms: int) -> Outcome:
+    def handle(self, event: Event[Message], now_ms: int) -> GroupOutcome:
         """One event."""
         return self.handle_batch([event], now_ms)
 
     def handle_batch(
         self, events: Iterable[Event[Message]], now_ms: int, wall_ms: int | None = None
-    ) -> Outcome:
+    ) -> GroupOutcome:
         """Decide events in their order, then what is due."""
-        turn = Turn(self.settings, self._new_id, now_ms, Outcome(), self._dirty)
+        turn = Turn(self.settings, self._new_id, now_ms, GroupOutcome(), self._dirty)
         turn.jumped_ms = 0 if wall_ms is None else wall_ms - now_ms
         for event in events:
             self._handle_event(turn, event)
@@ -97,31 +97,31 @@ class GroupCoordinator(GroupTable):
         return turn.out
 
     def on_configs_changed(self, group_ids: Iterable[str]) -> None:
-        """The settings of groups changed: the next Outcome publishes their snapshots."""
+        """The settings of groups changed: the next GroupOutcome publishes their snapshots."""
         self._dirty |= dict.fromkeys(self._groups.keys() & set(group_ids))
 
-    def tick(self, now_ms: int) -> Outcome:
+    def tick(self, now_ms: int) -> GroupOutcome:
         """Decide what is due."""
         return self.handle_batch((), now_ms)
 
     def on_append_failed(
         self, group_ids: Iterable[str], now_ms: int, unsent: Sequence[Reply] = ()
-    ) -> Outcome:
+    ) -> GroupOutcome:
         """Forget these groups: the core could not write their records, and reads them again.
 
-        unsent   the replies of the failed Outcome; those of these groups are refused here
+        unsent   the replies of the failed GroupOutcome; those of these groups are refused here
         """
         failed = set(group_ids)
         waited = [each for each in unsent if not failed.isdisjoint(each[2])]
-        out = Outcome(replies=[replies.refuse_failed(each, failed) for each in waited])
+        out = GroupOutcome(replies=[replies.refuse_failed(each, failed) for each in waited])
         for group_id in sorted(failed):
             out.replies += self._unload(group_id, now_ms)
         out.wake_at_ms = self._next_due()
         return out
 
-    def on_batch_failed(self, events: Iterable[Event[Message]], now_ms: int) -> Outcome:
+    def on_batch_failed(self, events: Iterable[Event[Message]], now_ms: int) -> GroupOutcome:
         """`handle_batch` raised for these events: every group is dropped and read again."""
-        out = Outcome(reload=list(self._groups))
+        out = GroupOutcome(reload=list(self._groups))
         code = Code.UNKNOWN_SERVER_ERROR
         for group_id in out.reload:
             with suppress(Exception):
@@ -145,7 +145,7 @@ class GroupCoordinator(GroupTable):
         now_ms: int,
         log: Sequence[LiveRecord] = (),
     ) -> None:
-        """Take over a group from the log. The next Outcome publishes it.
+        """Take over a group from the log. The next GroupOutcome publishes it.
 
         value  the value of a classic group
         log    the records of a consumer group
@@ -310,7 +310,7 @@ class GroupCoordinator(GroupTable):
             return group
         return self._downgrade(turn, group)
 
-    # -- news of the core
+    # -- notifications of the core
 
     def _on_topics_changed(self, turn: Turn, event: Event[TopicsChanged]) -> None:
         names = set(event.message["names"])

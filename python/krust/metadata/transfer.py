@@ -1,8 +1,8 @@
 """Copies a cluster's tree from one store to another: the nodes, the obstacles, the writes.
 
 A transfer has every persistent node of Kafka 3.9. It leaves out nodes of other programs in the
-ZooKeeper and children that are notifications (`NEWS`). It leaves out ephemeral nodes: if there is
-one, a broker runs, and the transfer is refused.
+ZooKeeper and children that are notifications (`NOTIFICATION_PARENTS`). It leaves out ephemeral
+nodes: if there is one, a broker runs, and the transfer is refused.
 `/controller_epoch` tells which of two trees of one cluster is newer, because it rises with each
 election. It is written last, so that a transfer that was interrupted can be repeated.
 Pure.
@@ -45,7 +45,7 @@ ROOTS = frozenset(
 )
 """The first names of Kafka's persistent paths."""
 
-NEWS = frozenset(
+NOTIFICATION_PARENTS = frozenset(
     {
         "/config/changes",
         "/isr_change_notification",

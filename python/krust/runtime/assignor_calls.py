@@ -1,4 +1,4 @@
-"""Calls of assignors: which assignor serves a group, where it runs, and the news `Assigned`.
+"""Calls of assignors: which assignor serves a group, where it runs, the notification `Assigned`.
 
 Each assignor has a queue and a thread, made at its first call, so an assignor that hangs delays
 only its own groups. The queue keeps the newest call of a group. A call ends within QUEUE_S, the
@@ -137,7 +137,7 @@ class AssignorCalls:
         return queue
 
     def _report(self, call: AssignCall, result: CallResult) -> None:
-        """Queue the news of a call that has ended, and wake the policy thread."""
+        """Queue the notification of a call that has ended, and wake the policy thread."""
         message: Assigned[Assignments] = {
             "group_id": call.group_id,
             "call": call,

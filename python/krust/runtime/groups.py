@@ -1,4 +1,4 @@
-"""Hands group events to the coordinator, and its Outcomes to the core.
+"""Hands group events to the coordinator, and its GroupOutcomes to the core.
 
 One call to the core has a whole batch: records, snapshots, replies, in this order. If the records
 of a group cannot be written, or if the core refuses its records, snapshot or reply as malformed (a
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.state import ControllerState, Topic
     from krust.coordinator.assignors.assignor import Assignor, Topics
-    from krust.coordinator.events import AssignCall, Outcome, Reply, TopicsChanged
+    from krust.coordinator.events import AssignCall, GroupOutcome, Reply, TopicsChanged
     from krust.messages import Message, RequestContext
     from krust.plugins import Parameters
     from krust.runtime.assignor_calls import AssignorCalls
@@ -177,11 +177,11 @@ class Groups:
             self._assigning.warm()
         return self._assigning
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _carry_out(self, outcome: GroupOutcome) -> None:
         while True:
             for line in outcome.lines:
                 _log.error("%s", line)
-            failed = self._coordinate(outcome)
+            failed = self._apply(outcome)
             if outcome.reload:
                 self._server.reload_groups(outcome.reload)
             for call in outcome.calls:
@@ -193,13 +193,15 @@ class Groups:
             _log.error("the offsets topic could not be written for %s", ", ".join(failed))
             outcome = self.coordinator.on_append_failed(failed, self._now_ms(), outcome.replies)
 
-    def _coordinate(self, outcome: Outcome) -> list[str]:
-        """Have the core carry out an Outcome. Returns the groups for which that failed.
+    def _apply(self, outcome: GroupOutcome) -> list[str]:
+        """Have the core carry out a GroupOutcome. Returns the groups for which that failed.
 
         Malformed records, snapshots or replies are a bug of the coordinator and cost their group.
         """
         try:
-            return self._server.coordinate(outcome.records, outcome.snapshots, outcome.replies)
+            return self._server.apply_group_outcome(
+                outcome.records, outcome.snapshots, outcome.replies
+            )
         except (TypeError, ValueError):
             _log.exception("the core refuses what the coordinator decided: it is malformed")
         failed = []
@@ -210,7 +212,7 @@ class Groups:
             snapshots = [each for each in outcome.snapshots if each[0] == group_id]
             answers = [each for each in outcome.replies if each[2] == (group_id,)]
             try:
-                failed += self._server.coordinate(records, snapshots, answers)
+                failed += self._server.apply_group_outcome(records, snapshots, answers)
             except (TypeError, ValueError) as error:
                 _log.error("group %r is read again: %s", group_id, error)
                 failed.append(group_id)
@@ -227,7 +229,7 @@ class Groups:
         A malformed reply closes the connection, so that its client does not wait.
         """
         with suppress(TypeError, ValueError):
-            return self._server.coordinate([], [], [reply])
+            return self._server.apply_group_outcome([], [], [reply])
         with suppress(ValueError):
             self._server.answer(reply[0], {"no answer": None})
         return []

@@ -223,7 +223,7 @@ class _OpenStore:
                         alive.append(path)
                     continue
                 nodes[path] = node.data
-                if path not in transfer.NEWS:
+                if path not in transfer.NOTIFICATION_PARENTS:
                     deeper += [f"{path}/{name}" for name in _child_names(done, 1)]
             level = deeper
         return ClusterTree(self._name, nodes, tuple(alive))

@@ -26,7 +26,7 @@ mod state;
 pub mod transactions;
 
 pub use handlers::dispatch::NetworkThread;
-pub use lifecycle::groups::{PolicyDecisions, WrongReply};
+pub use lifecycle::groups::{GroupOutcome, WrongReply};
 pub use lifecycle::opening::ApplyError;
 pub use policy::{Event, Policy, RequestClient, Ticket};
 pub use requests::apis;

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use super::convert::from_python;
 use super::settings::SettingsTable;
 use crate::broker::{
-    GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberRole, MemberSnapshot, PolicyDecisions,
+    GroupKind, GroupOutcome, GroupRecord, GroupSnapshot, GroupState, MemberRole, MemberSnapshot,
     Ticket,
 };
 
@@ -25,7 +25,7 @@ pub(super) fn read(
     records: &Bound<'_, PyAny>,
     snapshots: &Bound<'_, PyAny>,
     replies: &Bound<'_, PyAny>,
-) -> PyResult<PolicyDecisions> {
+) -> PyResult<GroupOutcome> {
     let replies = each("replies", replies, |item| {
         let (ticket, response, groups): (u64, Bound<'_, PyAny>, Vec<String>) = item.extract()?;
         Ok((Ticket(ticket), from_python(&response)?, groups))
@@ -39,7 +39,7 @@ pub(super) fn read(
         Ok(records.into_iter().map(|record| (group_id.clone(), record)).collect::<Vec<_>>())
     })?;
     let records = records.into_iter().flatten().collect();
-    Ok(PolicyDecisions { records, snapshots: each("snapshots", snapshots, row)?, replies })
+    Ok(GroupOutcome { records, snapshots: each("snapshots", snapshots, row)?, replies })
 }
 
 fn record(value: &Bound<'_, PyAny>) -> PyResult<GroupRecord> {

@@ -281,7 +281,7 @@ impl PyServer {
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    fn coordinate(
+    fn apply_group_outcome(
         &self,
         py: Python<'_>,
         records: &Bound<'_, PyAny>,
@@ -290,7 +290,7 @@ impl PyServer {
     ) -> PyResult<Vec<String>> {
         self.guard(py)?;
         let decided = decided::read(records, snapshots, replies)?;
-        py.detach(|| self.broker.coordinate(decided))
+        py.detach(|| self.broker.apply_group_outcome(decided))
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 

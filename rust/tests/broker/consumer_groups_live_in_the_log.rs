@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use krust::broker::{GroupRecord, PolicyDecisions};
+use krust::broker::{GroupOutcome, GroupRecord};
 use krust::ids::TopicId;
 use krust::protocol::value::Value;
 use krust::record::batch::{self, Batch, BatchBuilder, BatchFields, NewRecord};
@@ -162,8 +162,8 @@ fn epoch(epoch: i64) -> GroupRecord {
 
 fn write(fixture: &TestBroker, group_id: &str, records: Vec<GroupRecord>) {
     let records = records.into_iter().map(|record| (group_id.to_owned(), record)).collect();
-    let decided = PolicyDecisions { records, ..PolicyDecisions::default() };
-    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
+    let decided = GroupOutcome { records, ..GroupOutcome::default() };
+    assert!(fixture.broker.apply_group_outcome(decided).unwrap().is_empty());
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,6 +1,6 @@
 //! Requests that Kafka refuses without reading the group do not reach the policy.
 
-use krust::broker::{Flow, PolicyDecisions};
+use krust::broker::{Flow, GroupOutcome};
 use krust::protocol::consumer_group_describe::{
     ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse,
 };
@@ -137,11 +137,9 @@ fn the_policy_answers_for_the_other_groups() {
     let result =
         map(vec![("group_id", Value::Str("ready".into())), ("error_code", Value::Int(69))]);
     let response = map(vec![("results", Value::List(vec![result]))]);
-    let answer = PolicyDecisions {
-        replies: replies(asked.ticket, response, &[]),
-        ..PolicyDecisions::default()
-    };
-    assert!(fixture.broker.coordinate(answer).unwrap().is_empty());
+    let answer =
+        GroupOutcome { replies: replies(asked.ticket, response, &[]), ..GroupOutcome::default() };
+    assert!(fixture.broker.apply_group_outcome(answer).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     let reply = conn.reply(&delete);
     let answer = DeleteGroupsResponse::decode(&mut Reader::new(&reply), 2).unwrap();
@@ -161,12 +159,12 @@ fn requests_behind_a_join_are_handled_after_it() {
         krust::broker::GroupState::Stable,
         vec![crate::members::member(MEMBER)],
     );
-    let answer = PolicyDecisions {
+    let answer = GroupOutcome {
         snapshots: vec![(GROUP.0.into(), Some(row))],
         replies: replies(ticket, welcome(), &[GROUP.0]),
-        ..PolicyDecisions::default()
+        ..GroupOutcome::default()
     };
-    assert!(fixture.broker.coordinate(answer).unwrap().is_empty());
+    assert!(fixture.broker.apply_group_outcome(answer).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     assert_eq!(joined(5, &conn.reply(&first)).0, 0);
     assert_eq!(&conn.reply(&second)[..], [0, 0, 0, 0, 0, 0, 0], "throttle, code, no tags");

@@ -1,7 +1,7 @@
 //! Members of groups for the tests: their requests, and the snapshots that a policy publishes.
 
 use krust::broker::{
-    GroupKind, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, PolicyDecisions, Ticket,
+    GroupKind, GroupOutcome, GroupRecord, GroupSnapshot, GroupState, MemberSnapshot, Ticket,
 };
 use krust::protocol::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use krust::protocol::join_group::{
@@ -51,8 +51,8 @@ pub fn publish(fixture: &TestBroker, state: GroupState) {
 
 pub fn publish_row(fixture: &TestBroker, row: Option<GroupSnapshot>) {
     let decided =
-        PolicyDecisions { snapshots: vec![(GROUP.0.into(), row)], ..PolicyDecisions::default() };
-    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
+        GroupOutcome { snapshots: vec![(GROUP.0.into(), row)], ..GroupOutcome::default() };
+    assert!(fixture.broker.apply_group_outcome(decided).unwrap().is_empty());
 }
 
 /// A heartbeat of a member of [`GROUP`].
@@ -105,8 +105,8 @@ pub fn metadata() -> Value {
 /// Writes [`GROUP`]'s metadata.
 pub fn store(fixture: &TestBroker) {
     let records = vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))];
-    let decided = PolicyDecisions { records, ..PolicyDecisions::default() };
-    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
+    let decided = GroupOutcome { records, ..GroupOutcome::default() };
+    assert!(fixture.broker.apply_group_outcome(decided).unwrap().is_empty());
 }
 
 /// Runs `while_loading` while [`GROUP`] is read from the log and requests no longer wait for it.

@@ -1,7 +1,7 @@
 //! The memory of a request for the policy is known before it is decoded, leased while the value
 //! exists, and bounded. A request on many items is submitted in slices.
 
-use krust::broker::{Flow, PolicyDecisions, Settings, Ticket};
+use krust::broker::{Flow, GroupOutcome, Settings, Ticket};
 use krust::protocol::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
 use krust::protocol::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse,
@@ -179,7 +179,7 @@ fn a_slice_of_groups_is_asked_when_the_one_before_is_committed() {
         let replies = replies(event.ticket, map(vec![("groups", groups)]), &[]);
         let failed = fixture
             .broker
-            .coordinate(PolicyDecisions { replies, ..PolicyDecisions::default() })
+            .apply_group_outcome(GroupOutcome { replies, ..GroupOutcome::default() })
             .unwrap();
         assert!(failed.is_empty());
         fixture.turn(&mut [&mut conn]);

@@ -2,7 +2,7 @@
 //! sent.
 
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
-use krust::broker::{Flow, GroupRecord, GroupState, MetadataDelta, PolicyDecisions};
+use krust::broker::{Flow, GroupOutcome, GroupRecord, GroupState, MetadataDelta};
 use krust::ids::{Epoch, TopicId};
 use krust::protocol::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 use krust::protocol::value::Value;
@@ -62,8 +62,8 @@ fn change(
     });
 }
 
-fn decided(ticket: krust::broker::Ticket) -> PolicyDecisions {
-    PolicyDecisions {
+fn decided(ticket: krust::broker::Ticket) -> GroupOutcome {
+    GroupOutcome {
         records: vec![(GROUP.0.into(), GroupRecord::Metadata(Some(metadata())))],
         snapshots: vec![(GROUP.0.into(), Some(row(GroupState::Stable, vec![member(MEMBER)])))],
         replies: replies(ticket, welcome(), &[GROUP.0]),
@@ -81,7 +81,7 @@ fn a_reply_waits_until_its_records_are_committed() {
         assert_eq!(conn.flow, Flow::Hold);
         let event = fixture.events().remove(0);
         assert_eq!((event.api, event.version), ("JoinGroup", version));
-        assert!(fixture.broker.coordinate(decided(event.ticket)).unwrap().is_empty());
+        assert!(fixture.broker.apply_group_outcome(decided(event.ticket)).unwrap().is_empty());
         fixture.turn(&mut [&mut conn, &mut other]);
         assert!(conn.is_waiting(), "no other replica has them");
         let good = heartbeat(4, MEMBER, GENERATION);
@@ -90,11 +90,11 @@ fn a_reply_waits_until_its_records_are_committed() {
         let describe = join(version, GROUP.0, "stranger");
         fixture.event(&mut other, std::slice::from_ref(&describe.bytes));
         let event = fixture.events().remove(0);
-        let read_only = PolicyDecisions {
+        let read_only = GroupOutcome {
             replies: replies(event.ticket, welcome(), &[GROUP.0]),
-            ..PolicyDecisions::default()
+            ..GroupOutcome::default()
         };
-        assert!(fixture.broker.coordinate(read_only).unwrap().is_empty());
+        assert!(fixture.broker.apply_group_outcome(read_only).unwrap().is_empty());
         fixture.turn(&mut [&mut conn, &mut other]);
         assert!(other.is_waiting(), "a reply waits for the records it was made from");
 
@@ -152,15 +152,15 @@ fn replies_do_not_leave_where_the_append_failed() {
         partition.log.dir().take_offline(&"a test wants it");
     }
     fixture.breaks();
-    assert_eq!(fixture.broker.coordinate(decided(ticket)).unwrap(), [GROUP.0]);
+    assert_eq!(fixture.broker.apply_group_outcome(decided(ticket)).unwrap(), [GROUP.0]);
     fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting() && conn.sent.is_empty());
     assert_eq!(fixture.broker.session_due_ms(), None, "no snapshot is published");
 
     let refused = map(vec![("error_code", Value::Int(15))]);
     let refusal =
-        PolicyDecisions { replies: replies(ticket, refused, &[]), ..PolicyDecisions::default() };
-    assert!(fixture.broker.coordinate(refusal).unwrap().is_empty());
+        GroupOutcome { replies: replies(ticket, refused, &[]), ..GroupOutcome::default() };
+    assert!(fixture.broker.apply_group_outcome(refusal).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     assert_eq!(joined(9, &conn.reply(&request)).0, 15);
 }
@@ -173,11 +173,11 @@ fn nothing_is_done_where_one_reply_is_malformed() {
     let ticket = fixture.events().remove(0).ticket;
     let mut wrong = decided(ticket);
     wrong.replies.extend(replies(ticket, map(vec![("members", Value::Int(1))]), &[GROUP.0]));
-    let error = fixture.broker.coordinate(wrong).unwrap_err().to_string();
+    let error = fixture.broker.apply_group_outcome(wrong).unwrap_err().to_string();
     assert_eq!(error, "replies.1: members: expected a list, found an integer");
     assert_eq!(fixture.broker.session_due_ms(), None);
     assert!(fixture.log(GROUPS, GROUP.1).is_empty());
-    assert!(fixture.broker.coordinate(decided(ticket)).unwrap().is_empty());
+    assert!(fixture.broker.apply_group_outcome(decided(ticket)).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     assert!(!conn.is_waiting());
 }
@@ -189,23 +189,23 @@ fn replies_to_closed_connections_are_dropped() {
     fixture.event(&mut conn, &[join(9, GROUP.0, "").bytes]);
     let ticket = fixture.events().remove(0).ticket;
     fixture.close(conn);
-    assert!(fixture.broker.coordinate(decided(ticket)).unwrap().is_empty());
+    assert!(fixture.broker.apply_group_outcome(decided(ticket)).unwrap().is_empty());
     fixture.turn(&mut []);
     assert!(!fixture.log(GROUPS, GROUP.1).is_empty());
 }
 
 /// A client that deletes both groups, and what the policy says to that.
-fn deleting(fixture: &mut TestBroker) -> (Conn, Frame, PolicyDecisions) {
+fn deleting(fixture: &mut TestBroker) -> (Conn, Frame, GroupOutcome) {
     let mut conn = fixture.connect();
     let request = DeleteGroupsRequest { groups_names: vec![GROUP.0, OTHER.0] };
     let request = frame(42, 2, |w, v| request.encode(w, v));
     fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
     let ticket = fixture.events().remove(0).ticket;
     let gone = |group: &str| (group.to_owned(), GroupRecord::Metadata(None));
-    let decided = PolicyDecisions {
+    let decided = GroupOutcome {
         records: vec![gone(GROUP.0), gone(OTHER.0)],
         replies: replies(ticket, deleted(0), &[GROUP.0, OTHER.0]),
-        ..PolicyDecisions::default()
+        ..GroupOutcome::default()
     };
     (conn, request, decided)
 }
@@ -230,7 +230,7 @@ fn a_reply_of_several_groups_waits_for_all_of_them() {
         let mut fixture = fixture();
         in_sync(&mut fixture, &[0, 1]);
         let (mut conn, request, decided) = deleting(&mut fixture);
-        assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
+        assert!(fixture.broker.apply_group_outcome(decided).unwrap().is_empty());
         but_the_other(&mut fixture, first, (0, other));
         fixture.turn(&mut [&mut conn]);
         assert!(conn.is_waiting(), "one of them is not committed");
@@ -247,14 +247,14 @@ fn a_reply_of_several_groups_stays_open_where_an_append_failed() {
     let (mut conn, request, decided) = deleting(&mut fixture);
     let (ticket, ..) = decided.replies[0];
     but_the_other(&mut fixture, &[0, 1], (1, &[1]));
-    assert_eq!(fixture.broker.coordinate(decided).unwrap(), [OTHER.0]);
+    assert_eq!(fixture.broker.apply_group_outcome(decided).unwrap(), [OTHER.0]);
     fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting());
-    let refusal = PolicyDecisions {
+    let refusal = GroupOutcome {
         replies: replies(ticket, deleted(15), &[GROUP.0]),
-        ..PolicyDecisions::default()
+        ..GroupOutcome::default()
     };
-    assert!(fixture.broker.coordinate(refusal).unwrap().is_empty());
+    assert!(fixture.broker.apply_group_outcome(refusal).unwrap().is_empty());
     fixture.turn(&mut [&mut conn]);
     assert!(conn.is_waiting(), "the first group's record is not committed");
     but_the_other(&mut fixture, &[0], (1, &[1]));
@@ -267,7 +267,7 @@ fn a_reply_of_several_groups_never_leaves_where_a_log_is_lost() {
     let mut fixture = fixture();
     in_sync(&mut fixture, &[0, 1]);
     let (mut conn, _, decided) = deleting(&mut fixture);
-    assert!(fixture.broker.coordinate(decided).unwrap().is_empty());
+    assert!(fixture.broker.apply_group_outcome(decided).unwrap().is_empty());
     but_the_other(&mut fixture, &[0], (0, &[0, 1]));
     fixture
         .apply(MetadataDelta { topics: vec![(GROUPS.into(), None)], ..MetadataDelta::default() });

@@ -5,7 +5,14 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from krust.coordinator.events import AssignCall, Event, GroupSettings, LiveRecord, Outcome, Record
+from krust.coordinator.events import (
+    AssignCall,
+    Event,
+    GroupOutcome,
+    GroupSettings,
+    LiveRecord,
+    Record,
+)
 from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.messages import Message, RequestContext
 
@@ -23,7 +30,7 @@ class Bench:
         self.log: list[tuple[str, Message | str | list[Record] | None]] = []
         self.snapshots: dict[str, Message | None] = {}
         self.answers: dict[int, Message] = {}
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[GroupOutcome] = []
         self._tickets = count(1)
         self._ids = count(1)
         self.coordinator = self._new()
@@ -45,7 +52,7 @@ class Bench:
         message.setdefault("group_id", self.group_id)
         return Event(next(self._tickets), api, version, message, who)
 
-    def batch(self, *events: Event[Message]) -> Outcome:
+    def batch(self, *events: Event[Message]) -> GroupOutcome:
         return self.take(self.coordinator.handle_batch(events, self.now_ms))
 
     def send(self, api: str, version: int = 0, **message: Any) -> Message | None:
@@ -54,7 +61,7 @@ class Bench:
         self.batch(event)
         return self.answers.get(event.ticket)
 
-    def news(self, api: str, **message: Any) -> Outcome:
+    def notify(self, api: str, **message: Any) -> GroupOutcome:
         return self.batch(self.event(api, **message)._replace(ticket=0))
 
     def call(self, generation: int) -> AssignCall | None:
@@ -62,13 +69,13 @@ class Bench:
         calls = [call for outcome in self.outcomes for call in outcome.calls]
         return next((call for call in reversed(calls) if call.generation == generation), None)
 
-    def take(self, outcome: Outcome) -> Outcome:
+    def take(self, outcome: GroupOutcome) -> GroupOutcome:
         self.outcomes.append(outcome)
         self.log += outcome.records
         self.snapshots |= dict(outcome.snapshots)
         for ticket, reply, _ in outcome.replies:
             assert ticket not in self.answers, "answered twice"
-            assert ticket, "news is not answered"
+            assert ticket, "a notification is not answered"
             self.answers[ticket] = reply
         return outcome
 
@@ -94,7 +101,7 @@ class Bench:
             elif not isinstance(value, str):
                 values[group_id] = value
         groups = [{"group_id": group_id, "value": value} for group_id, value in values.items()]
-        self.news("GroupsLoaded", partition=0, groups=groups, records=list(live.values()))
+        self.notify("GroupsLoaded", partition=0, groups=groups, records=list(live.values()))
 
     # -- what clients say
 

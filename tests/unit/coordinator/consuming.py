@@ -89,7 +89,7 @@ class ConsumerBench(Bench):
             else:
                 self.cluster.made.setdefault(name, 0)
                 self.cluster.counts[name] = count
-        self.news("TopicsChanged", group_id="", names=list(topics))
+        self.notify("TopicsChanged", group_id="", names=list(topics))
 
     def settle(self, *members: str) -> dict[str, str]:
         """Send heartbeats until each member has its target. Returns the targets."""

@@ -111,13 +111,13 @@ def test_the_response_on_several_groups_waits_for_every_append() -> None:
 def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     bench = Bench()
     members = bench.stable(1)
-    bench.news("OffsetsExpired")
+    bench.notify("OffsetsExpired")
     assert bench.state == "Stable"
     bench.leave(*members)
-    bench.news("OffsetsExpired")
+    bench.notify("OffsetsExpired")
     assert bench.log[-1] == ("g", None)
     assert bench.snapshots["g"] is None
-    bench.news("OffsetsExpired", group_id="x")
+    bench.notify("OffsetsExpired", group_id="x")
     assert bench.log[-1] == ("g", None)
 
 

@@ -43,7 +43,7 @@ def test_partitions_of_an_absent_static_member_are_kept_until_its_session_ends()
     assert (bench.row("a")["epoch"], bench.row("a")["has_current_assignment"]) == (-2, False)
     joined = bench.heartbeat("b", 0)
     assert "t0" not in shown(joined) or "t1" not in shown(joined)
-    bench.news("SessionExpired", members=["a"])
+    bench.notify("SessionExpired", members=["a"])
     assert shown(bench.heartbeat("b", joined["member_epoch"])) == "t0 t1 t2"
 
 
@@ -137,7 +137,7 @@ def test_a_resolved_regular_expression_is_logged_while_a_member_uses_it() -> Non
     assert bench.epoch == 2
     bench.heartbeat("a", -1)
     assert [value for kind, _, value in bench.written() if kind == 16][-1] is not None
-    bench.news("SessionExpired", members=["b"])
+    bench.notify("SessionExpired", members=["b"])
     assert [value for kind, _, value in bench.written() if kind == 16][-1] is None
 
 
@@ -198,7 +198,7 @@ def say(bench: ConsumerBench, given: dict[str, str] | None, epoch: int, **more: 
         member: [TopicPartition(one[0], int(one[1:])) for one in text.split()]
         for member, text in (given or {}).items()
     }
-    bench.news("Assigned", call=bench.call(epoch), assignments=given and assignments, **more)
+    bench.notify("Assigned", call=bench.call(epoch), assignments=given and assignments, **more)
 
 
 def test_a_custom_assignor_is_called_and_joining_members_wait_for_it() -> None:
@@ -283,9 +283,9 @@ def test_a_member_that_waits_for_an_assignor_expires_only_on_the_second_report()
     bench = ConsumerBench(assignors=CUSTOM)
     event = bench.heartbeat_event("a", 0, server_assignor="mine")
     bench.batch(event)
-    bench.news("SessionExpired", members=["a"])
+    bench.notify("SessionExpired", members=["a"])
     assert bench.snapshot["members"]["a"]["timed"] is False
-    bench.news("SessionExpired", members=["a"])
+    bench.notify("SessionExpired", members=["a"])
     assert bench.answers[event.ticket]["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert bench.state == "Empty"
 
@@ -363,10 +363,10 @@ def test_only_an_empty_group_is_deleted_and_it_leaves_no_record() -> None:
 def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     bench = ConsumerBench()
     bench.heartbeat("a", 0)
-    bench.news("OffsetsExpired")
+    bench.notify("OffsetsExpired")
     assert bench.state == "Stable"
     bench.heartbeat("a", -1)
-    bench.news("OffsetsExpired")
+    bench.notify("OffsetsExpired")
     assert not live(bench)
     assert bench.snapshots["g"] is None
 
@@ -396,7 +396,7 @@ def test_an_assignment_computed_before_a_replay_is_ignored() -> None:
     join = bench.heartbeat_event("c", 0)
     bench.batch(join)
     assert (called(bench).generation, old.generation) == (2, 2)
-    bench.news("Assigned", call=old, assignments={"a": [], "b": [TopicPartition("t", 0)]})
+    bench.notify("Assigned", call=old, assignments={"a": [], "b": [TopicPartition("t", 0)]})
     assert bench.state == "Assigning"
     say(bench, {"a": "t0 t1", "c": "t2"}, 2)
     assert bench.settle("a", "c") == {"a": "t0 t1", "c": "t2"}

@@ -168,7 +168,7 @@ def test_a_leaving_member_frees_its_partitions() -> None:
 def test_a_silent_member_is_removed_and_fenced() -> None:
     bench = ConsumerBench()
     bench.heartbeat("a", 0)
-    bench.news("SessionExpired", members=["a", "nobody"])
+    bench.notify("SessionExpired", members=["a", "nobody"])
     assert bench.state == "Empty"
     assert bench.code("a", 1) == Code.UNKNOWN_MEMBER_ID
     assert bench.heartbeat("a", 0)["member_epoch"] == 3

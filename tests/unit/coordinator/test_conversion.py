@@ -277,7 +277,7 @@ def test_the_log_holds_one_group_of_one_type_after_a_conversion() -> None:
         bench.heartbeat(each, 0)
         bench.restart()
         assert set(bench.snapshot["members"]) == {a, b, each}
-        bench.news("SessionExpired", members=[each])
+        bench.notify("SessionExpired", members=[each])
         left = {(kind, repr(key)): value for kind, key, value in bench.written()}
         assert not [each for each in left.values() if each is not None]
         bench.restart()

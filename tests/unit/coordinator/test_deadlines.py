@@ -142,7 +142,7 @@ def test_no_deadline_remains_when_all_members_have_synced() -> None:
 def test_a_lost_member_makes_the_others_join_again() -> None:
     bench = Bench()
     a, b = bench.stable(2)
-    bench.news("SessionExpired", members=[b])
+    bench.notify("SessionExpired", members=[b])
     assert bench.state == "PreparingRebalance"
     assert bench.joined(a)["error_code"] == Code.NONE
     reasons = bench.coordinator.history("g")[-1].reasons
@@ -153,7 +153,7 @@ def test_all_members_lost_at_once_leave_an_empty_group() -> None:
     bench = Bench()
     members = bench.stable(3)
     records = len(bench.log)
-    bench.news("SessionExpired", members=members)
+    bench.notify("SessionExpired", members=members)
     assert bench.state == "Empty"
     assert len(bench.log) == records + 1
 
@@ -162,10 +162,10 @@ def test_a_member_with_a_waiting_join_does_not_expire() -> None:
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
-    bench.news("SessionExpired", members=[a])
+    bench.notify("SessionExpired", members=[a])
     assert waiting not in bench.answers
     assert bench.snapshot["members"][a]["timed"] is False
-    bench.news("SessionExpired", members=[b])
+    bench.notify("SessionExpired", members=[b])
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
 
@@ -175,7 +175,7 @@ def test_a_member_with_a_waiting_sync_does_not_expire() -> None:
     for each in (a, b):
         bench.join(each)
     waiting = bench.sync(b, bench.generation)
-    bench.news("SessionExpired", members=[b])
+    bench.notify("SessionExpired", members=[b])
     assert bench.snapshot["members"][b]["timed"] is False
     bench.sync(a, bench.generation, {b: b"x"})
     assert bench.answers[waiting]["assignment"] == b"x"
@@ -187,8 +187,8 @@ def test_a_rebalance_ignores_the_timeout_of_a_removed_member() -> None:
     a, b, _ = bench.stable(3, rebalance_timeout_ms=10_000)
     bench.join(a, rebalance_timeout_ms=60_000)
     waiting = bench.join(b, rebalance_timeout_ms=10_000)
-    bench.news("SessionExpired", members=[a])
-    bench.news("SessionExpired", members=[a])
+    bench.notify("SessionExpired", members=[a])
+    bench.notify("SessionExpired", members=[a])
     bench.wait(9_999)
     assert waiting not in bench.answers
     bench.wait(1)
@@ -214,7 +214,7 @@ def test_a_member_answered_in_the_same_batch_does_not_expire() -> None:
     expired = bench.event("SessionExpired", members=[b])._replace(ticket=0)
     bench.batch(bench.sync_event(a, bench.generation, {b: b"x"}), expired)
     assert set(bench.snapshot["members"]) == {a, b}
-    bench.news("SessionExpired", members=[b])
+    bench.notify("SessionExpired", members=[b])
     assert set(bench.snapshot["members"]) == {a}
 
 
@@ -222,8 +222,8 @@ def test_a_waiting_member_without_connection_is_removed_on_the_second_report() -
     bench = Bench()
     a, b = bench.stable(2)
     waiting = bench.join(a)
-    bench.news("SessionExpired", members=[a])
-    bench.news("SessionExpired", members=[a])
+    bench.notify("SessionExpired", members=[a])
+    bench.notify("SessionExpired", members=[a])
     assert bench.answers[waiting]["error_code"] == Code.UNKNOWN_MEMBER_ID
     assert set(bench.snapshot["members"]) == {b}
 
@@ -232,9 +232,9 @@ def test_a_new_join_clears_the_suspicion_of_a_member() -> None:
     bench = Bench()
     a, _ = bench.stable(2)
     bench.join(a)
-    bench.news("SessionExpired", members=[a])
+    bench.notify("SessionExpired", members=[a])
     waiting = bench.join(a)
-    bench.news("SessionExpired", members=[a])
+    bench.notify("SessionExpired", members=[a])
     assert waiting not in bench.answers
 
 
@@ -242,9 +242,9 @@ def test_events_of_unknown_members_and_groups_correct_the_core() -> None:
     bench = Bench()
     (a,) = bench.stable(1)
     del bench.snapshots["g"]
-    bench.news("SessionExpired", members=["nobody"])
+    bench.notify("SessionExpired", members=["nobody"])
     assert set(bench.snapshot["members"]) == {a}
-    bench.news("SessionExpired", group_id="none", members=["nobody"])
+    bench.notify("SessionExpired", group_id="none", members=["nobody"])
     assert bench.snapshots["none"] is None
 
 

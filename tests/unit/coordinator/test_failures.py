@@ -74,7 +74,7 @@ def test_a_failing_step_leaves_no_effect(monkeypatch: pytest.MonkeyPatch) -> Non
     assert bench.answers[last]["error_code"] == Code.UNKNOWN_SERVER_ERROR
     assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert bench.log[-1] is value
-    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value[1]}])
+    bench.notify("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value[1]}])
     assert bench.state == "Stable"
     assert bench.synced(b, bench.generation)["assignment"] == b.encode()
 
@@ -122,7 +122,7 @@ def test_a_failed_append_unloads_the_group_and_answers_waiting_members() -> None
         assert bench.answers[ticket]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert not refused.records
     assert bench.joined()["error_code"] == Code.COORDINATOR_LOAD_IN_PROGRESS
-    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": bench.log[-1][1]}])
+    bench.notify("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": bench.log[-1][1]}])
     assert bench.state == "Stable"
 
 
@@ -158,7 +158,7 @@ def test_a_failed_append_refuses_only_its_group_in_a_response_on_several(
         [failed], bench.now_ms, outcome.replies
     ).replies
     assert ticket == event.ticket
-    assert waits_for == tuple(each for each in names if each != failed), "of the same Outcome"
+    assert waits_for == tuple(each for each in names if each != failed), "of the same GroupOutcome"
     key = "results" if api == "DeleteGroups" else "groups"
     for old, new in zip(before[key], reply[key], strict=True):
         if new["group_id"] == failed:
@@ -190,7 +190,7 @@ def test_a_group_that_is_not_replayed_is_requested_again() -> None:
     bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms))
     bench.wait(25_000)
     assert [each.reload for each in bench.outcomes if each.reload] == [["g"], ["g"]]
-    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": None}])
+    bench.notify("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": None}])
     assert bench.snapshots["g"] is None
     assert bench.outcomes[-1].wake_at_ms is None
     assert bench.joined()["generation_id"] == 1
@@ -210,13 +210,13 @@ def test_a_group_in_replay_answers_every_request_with_loading() -> None:
     assert results is not None
     assert results["results"][0]["error_code"] == loading
     before = len(bench.outcomes[-1].snapshots)
-    bench.news("SessionExpired", members=members)
+    bench.notify("SessionExpired", members=members)
     assert len(bench.outcomes[-1].snapshots) == before == 0
 
 
 def test_an_unknown_event_is_logged() -> None:
     bench = Bench()
-    outcome = bench.news("SomethingElse")
+    outcome = bench.notify("SomethingElse")
     assert not outcome.replies
     assert "SomethingElse" in outcome.lines[0]
 
@@ -253,7 +253,7 @@ def test_a_group_that_cannot_be_replayed_starts_empty(monkeypatch: pytest.Monkey
     bench.take(bench.coordinator.on_append_failed(["g"], bench.now_ms))
     with monkeypatch.context() as patch:
         patch.setattr(ClassicGroup, "replayed", broken)
-        outcome = bench.news(
+        outcome = bench.notify(
             "GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}]
         )
     assert "RuntimeError: planted" in outcome.lines[0]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from krust.coordinator.events import Outcome
+from krust.coordinator.events import GroupOutcome
 from krust.errors import Code
 from tests.unit.coordinator.bench import Bench
 
 
-def rows(outcome: Outcome) -> list[Any]:
+def rows(outcome: GroupOutcome) -> list[Any]:
     return [row for _, row in outcome.snapshots]
 
 

@@ -99,7 +99,7 @@ def test_a_loaded_group_is_not_replaced_by_an_older_record() -> None:
     a, b = bench.stable(2)
     waiting = bench.join(a)
     value = bench.log[-1][1]
-    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}])
+    bench.notify("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}])
     bench.join(b)
     assert bench.answers[waiting]["error_code"] == Code.NONE
 
@@ -124,7 +124,7 @@ def test_records_of_old_versions_are_read() -> None:
         "current_state_timestamp": -1,
         "members": [member],
     }
-    bench.news("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}])
+    bench.notify("GroupsLoaded", partition=0, groups=[{"group_id": "g", "value": value}])
     assert bench.snapshot["since_ms"] == bench.now_ms
     waiting = bench.join()
     bench.wait(60_000)
@@ -147,7 +147,7 @@ def test_one_unreadable_record_affects_only_its_group() -> None:
     (a,) = bench.stable(1)
     value = bench.log[-1][1]
     groups = [{"group_id": "bad", "value": {}}, {"group_id": "h", "value": value}]
-    outcome = bench.news("GroupsLoaded", partition=0, groups=groups)
+    outcome = bench.notify("GroupsLoaded", partition=0, groups=groups)
     assert "KeyError" in outcome.lines[0]
     assert set((bench.snapshots["h"] or {})["members"]) == {a}
     assert bench.joined(group_id="bad")["error_code"] == Code.NONE
@@ -171,7 +171,7 @@ def test_a_group_that_moved_away_answers_waiting_members_and_is_not_requested_ag
     bench = Bench()
     members = bench.stable(2)
     waiting = bench.join(members[0], protocols=[("range", b"other")])
-    bench.news("GroupsUnloaded", groups=[bench.group_id, "never heard of"])
+    bench.notify("GroupsUnloaded", groups=[bench.group_id, "never heard of"])
     assert bench.answers[waiting]["error_code"] == Code.COORDINATOR_NOT_AVAILABLE
     assert bench.snapshots[bench.group_id] is None
     assert bench.outcomes[-1].wake_at_ms is None
@@ -182,5 +182,5 @@ def test_a_lost_group_that_moved_away_is_not_replayed() -> None:
     bench.stable(2)
     bench.take(bench.coordinator.on_append_failed([bench.group_id], bench.now_ms))
     assert bench.outcomes[-1].wake_at_ms is not None
-    bench.news("GroupsUnloaded", groups=[bench.group_id])
+    bench.notify("GroupsUnloaded", groups=[bench.group_id])
     assert bench.outcomes[-1].wake_at_ms is None

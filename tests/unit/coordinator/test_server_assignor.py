@@ -20,7 +20,7 @@ def called(size: int = 2) -> tuple[Bench, list[str], AssignCall]:
 
 
 def say(bench: Bench, given: dict[str, bytes] | None, generation: int = 1, **more: Any) -> None:
-    bench.news("Assigned", call=bench.call(generation), assignments=given, **more)
+    bench.notify("Assigned", call=bench.call(generation), assignments=given, **more)
 
 
 def test_a_call_of_an_assignor_has_members_topics_and_owned_partitions() -> None:
@@ -95,7 +95,7 @@ def test_an_answer_of_before_the_group_was_read_again_is_not_heard() -> None:
     bench.wait(1000)
     a, b = (bench.answers[each]["member_id"] for each in joins)
     assert bench.generation == old.generation
-    bench.news("Assigned", call=old, assignments={a: b"old"})
+    bench.notify("Assigned", call=old, assignments={a: b"old"})
     assert bench.state == "CompletingRebalance"
     say(bench, {a: b"A", b: b"B"})
     assert bench.synced(b, 1)["assignment"] == b"B"
@@ -106,4 +106,4 @@ def test_other_groups_and_protocol_types_are_assigned_by_their_leaders() -> None
     bench.joined(group_id="h")
     bench.joined(protocol_type="connect")
     assert not [each for outcome in bench.outcomes for each in outcome.calls]
-    bench.news("Assigned", group_id="none", call=None, assignments={})
+    bench.notify("Assigned", group_id="none", call=None, assignments={})

@@ -125,7 +125,7 @@ def test_a_static_member_that_does_not_join_again_stays_until_its_session_ends()
     bench.sync(a, bench.generation, {a: b"x", b: b"y"}, group_instance_id="i")
     bench.wait(3_600_000)
     assert bench.state == "Stable"
-    bench.news("SessionExpired", members=[b])
+    bench.notify("SessionExpired", members=[b])
     assert (bench.state, set(bench.snapshot["members"])) == ("PreparingRebalance", {a})
 
 
@@ -135,7 +135,7 @@ def test_a_rebalance_that_waits_for_absent_static_members_ends_with_their_sessio
     bench.leave({"member_id": a, "group_instance_id": "i"})
     bench.wait(300_000)
     assert (bench.state, set(bench.snapshot["members"])) == ("PreparingRebalance", {b})
-    bench.news("SessionExpired", members=[b])
+    bench.notify("SessionExpired", members=[b])
     assert bench.state == "Empty"
 
 

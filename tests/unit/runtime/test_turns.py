@@ -40,7 +40,7 @@ def test_two_groups_in_a_batch_check_changed_topics() -> None:
         groups = bench.coordinator._groups.values()
         return sum("ab" in each.subscribed() for each in groups if isinstance(each, ConsumerGroup))
 
-    outcome = bench.news("TopicsChanged", group_id="", names=["ab"])
+    outcome = bench.notify("TopicsChanged", group_id="", names=["ab"])
     assert (who_knows(), outcome.wake_at_ms) == (2, bench.now_ms)
     bench.wait(1)
     assert who_knows() == 5

@@ -189,7 +189,7 @@ class ConsumerGroupMembers:
     # -- what others read
 
     def publish(self, turn: Turn) -> None:
-        """Publish the snapshot to the core; `Outcome.snapshots` says why there may be two."""
+        """Publish the snapshot to the core; `GroupOutcome.snapshots` says why there may be two."""
         settings = turn.settings
         heartbeat_ms, session_ms = settings.timing(self.id)
         members: dict[str, ConsumerMemberSnapshot] = {}

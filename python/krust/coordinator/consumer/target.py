@@ -1,7 +1,7 @@
 """The target assignment, from subscriptions, topics and an assignor.
 
 `uniform` and `range` are computed here. Any other assignor of `group.consumer.assignors` is user
-code: it gets an AssignCall and answers with the news `Assigned`.
+code: it gets an AssignCall and answers with the notification `Assigned`.
 """
 
 from __future__ import annotations

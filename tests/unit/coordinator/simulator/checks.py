@@ -10,7 +10,7 @@ from krust.errors import Code
 from krust.messages import Message
 
 if TYPE_CHECKING:
-    from krust.coordinator.events import Event, Outcome
+    from krust.coordinator.events import Event, GroupOutcome
     from tests.unit.coordinator.simulator.clients import SimulatedMember
     from tests.unit.coordinator.simulator.simulation import GroupSimulation
 
@@ -151,7 +151,7 @@ class GroupChecks:
 
     # -- after each call
 
-    def called(self, outcome: Outcome) -> None:
+    def called(self, outcome: GroupOutcome) -> None:
         if not self.simulation.raises:
             self.must("no exception", not outcome.lines, "\n".join(outcome.lines))
         self.rows_match()

@@ -31,7 +31,7 @@ from tests.unit.coordinator.simulator.simulation import FailingClassicGroup, Gro
 
 if TYPE_CHECKING:
     from krust.coordinator.classic_member import Turn
-    from krust.coordinator.events import Event, Outcome
+    from krust.coordinator.events import Event, GroupOutcome
     from tests.unit.coordinator.simulator.clients import SimulatedMember
 
 
@@ -217,7 +217,7 @@ class MixedGroupChecks(GroupChecks):
 
     # -- after each call
 
-    def called(self, outcome: Outcome) -> None:
+    def called(self, outcome: GroupOutcome) -> None:
         super().called(outcome)
         for group_id, row in outcome.snapshots:
             is_published = self.simulation.core.rows.get(group_id) == row

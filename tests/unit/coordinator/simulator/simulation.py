@@ -19,7 +19,7 @@ import pytest
 
 from krust.coordinator import group_coordinator
 from krust.coordinator.classic_group import ClassicGroup
-from krust.coordinator.events import AssignCall, Event, GroupSettings, Outcome
+from krust.coordinator.events import AssignCall, Event, GroupOutcome, GroupSettings
 from krust.coordinator.group_coordinator import GroupCoordinator
 from krust.messages import Message, RequestContext
 from tests.unit.coordinator.simulator.checks import GroupChecks
@@ -220,7 +220,7 @@ class GroupSimulation:
     def _tick(self) -> None:
         self._apply(self.coordinator.tick(self.now_ms))
 
-    def _apply(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: GroupOutcome) -> None:
         """The core's part: append, publish, answer; or fail, or die."""
         self._digest.update(repr((self.now_ms, outcome)).encode())
         failed: set[str] = set()
@@ -255,7 +255,7 @@ class GroupSimulation:
         if not self.draining and self.chance(self.crashes):
             self._crash()
 
-    def _wake(self, outcome: Outcome) -> None:
+    def _wake(self, outcome: GroupOutcome) -> None:
         if outcome.wake_at_ms is not None:
             late = self.rng.randrange(5)
             coordinator = self.coordinator

@@ -27,7 +27,7 @@ use crate::protocol::value::{Value, ValueError};
 
 /// The policy's decisions on the events of one turn.
 #[derive(Clone, Debug, Default)]
-pub struct PolicyDecisions {
+pub struct GroupOutcome {
     /// The records to append, by group, in order.
     pub records: Vec<(String, GroupRecord)>,
     /// The new snapshot of each group. `None`: the group is gone. If a group has two, a member that
@@ -79,10 +79,10 @@ struct PendingResponses {
 }
 
 impl Broker {
-    /// Applies the policy's decisions in the order of [`PolicyDecisions`]. Returns the groups whose
+    /// Applies the policy's decisions in the order of [`GroupOutcome`]. Returns the groups whose
     /// append failed.
-    pub fn coordinate(&self, decided: PolicyDecisions) -> Result<Vec<String>, WrongReply> {
-        let PolicyDecisions { records, snapshots, replies } = decided;
+    pub fn apply_group_outcome(&self, decided: GroupOutcome) -> Result<Vec<String>, WrongReply> {
+        let GroupOutcome { records, snapshots, replies } = decided;
         let answers = self.encode(replies)?;
         let mut places: HashMap<String, AppendedAt> = HashMap::new();
         let mut failed: HashSet<String> = HashSet::new();

@@ -8,4 +8,4 @@ mod expiry;
 mod log;
 pub(crate) mod replay;
 
-pub use decisions::{PolicyDecisions, WrongReply};
+pub use decisions::{GroupOutcome, WrongReply};

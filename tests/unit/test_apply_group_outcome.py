@@ -33,20 +33,20 @@ MEMBER = ROW["members"]["m"]
 
 
 def test_a_silent_member_ends_the_wait_for_events(server: Server) -> None:
-    assert server.coordinate([], [("g", ROW)], []) == []
+    assert server.apply_group_outcome([], [("g", ROW)], []) == []
     events = server.events(60_000)
     assert events is not None
-    [(ticket, api, _, news, _)] = events
-    assert (ticket, api, news) == (0, "SessionExpired", {"group_id": "g", "members": ["m"]})
+    [(ticket, api, _, notification, _)] = events
+    assert (ticket, api, notification) == (0, "SessionExpired", {"group_id": "g", "members": ["m"]})
 
 
 def test_a_group_that_is_gone_has_no_sessions(server: Server) -> None:
-    server.coordinate([], [("g", ROW), ("g", None)], [])
+    server.apply_group_outcome([], [("g", ROW), ("g", None)], [])
     assert server.events(100) == []
 
 
 def test_a_group_of_another_coordinator_cannot_be_written(server: Server) -> None:
-    assert server.coordinate([("g", None)], [("g", ROW)], []) == ["g"]
+    assert server.apply_group_outcome([("g", None)], [("g", ROW)], []) == ["g"]
     assert server.events(100) == []
 
 
@@ -84,16 +84,16 @@ def test_an_invalid_value_is_refused_with_its_path(
     server: Server, records: Any, snapshots: Any, replies: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message.replace(".", r"\.")):
-        server.coordinate(records, snapshots, replies)
+        server.apply_group_outcome(records, snapshots, replies)
     assert server.events(0) == []
 
 
 def test_members_of_consumer_groups_expire_like_classic_ones(server: Server) -> None:
-    assert server.coordinate([], [("g", CONSUMERS)], []) == []
+    assert server.apply_group_outcome([], [("g", CONSUMERS)], []) == []
     events = server.events(60_000)
     assert events is not None
-    [(_, api, _, news, _)] = events
-    assert (api, sorted(news["members"])) == ("SessionExpired", ["c", "m"])
+    [(_, api, _, notification, _)] = events
+    assert (api, sorted(notification["members"])) == ("SessionExpired", ["c", "m"])
 
 
 def test_topics_are_matched_by_their_whole_name(server: Server) -> None:
