@@ -46,13 +46,13 @@ pub use state::groups::snapshot::{
 };
 pub use state::image::{self, ClusterImage, MetadataDelta};
 pub use state::inter_broker;
+pub use state::log_manager::{LoadedLog, LogManager};
 pub use state::partition::{
     Acks, AnsweredRequest, CommitCallback, FollowerStep, Partition, ReplicaRole,
 };
 pub use state::peer_reach::PeerReach;
 pub use state::quotas;
 pub use state::read_replicas::ReplicaSelector;
-pub use state::store::{LoadedLog, LogManager};
 pub use state::transactions::TransactionSettings;
 pub use state::txn_marker::TxnMarker;
 pub use state::waking::{DelayedId, Waker};

@@ -166,7 +166,7 @@ fn replica_selector(table: &SettingsTable<'_, '_>) -> PyResult<ReplicaSelector> 
         Some("org.apache.kafka.common.replica.RackAwareReplicaSelector") => {
             ReplicaSelector::RackAware
         }
-        Some(_) => ReplicaSelector::Policy,
+        Some(_) => ReplicaSelector::UserClass,
     })
 }
 

@@ -175,7 +175,7 @@ fn answer(fixture: &TestBroker, ticket: krust::broker::Ticket, replicas: &[i64])
 
 #[test]
 fn a_users_selector_is_asked_once_and_until_then_the_leader_is_read() {
-    let (mut fixture, mut conn) = leader(ReplicaSelector::Policy);
+    let (mut fixture, mut conn) = leader(ReplicaSelector::UserClass);
     assert_eq!(sent_to(&ConsumerFetch { rack: "", ..WEST }.ask(&mut fixture, &mut conn)), -1);
     assert!(fixture.events().is_empty(), "a consumer without a rack");
     for _ in 0..3 {
@@ -200,7 +200,7 @@ fn a_users_selector_is_asked_once_and_until_then_the_leader_is_read() {
 
 #[test]
 fn a_users_selector_is_asked_again_when_the_in_sync_set_or_the_brokers_change() {
-    let (mut fixture, mut conn) = leader(ReplicaSelector::Policy);
+    let (mut fixture, mut conn) = leader(ReplicaSelector::UserClass);
     let mut ask = |fixture: &mut TestBroker, named| {
         assert_eq!(sent_to(&WEST.ask(fixture, &mut conn)), -1);
         let (ticket, _) = questions(fixture);
@@ -218,7 +218,7 @@ fn a_users_selector_is_asked_again_when_the_in_sync_set_or_the_brokers_change() 
 #[test]
 fn a_choice_that_cannot_be_read_means_the_leader() {
     for chosen in [-1, 0, 1, 7, i64::MAX] {
-        let (mut fixture, mut conn) = leader(ReplicaSelector::Policy);
+        let (mut fixture, mut conn) = leader(ReplicaSelector::UserClass);
         PartitionAssignment {
             partition_epoch: 8,
             isr: vec![0, 2],
@@ -234,7 +234,7 @@ fn a_choice_that_cannot_be_read_means_the_leader() {
 
 #[test]
 fn questions_about_many_racks_are_bounded() {
-    let (mut fixture, mut conn) = leader(ReplicaSelector::Policy);
+    let (mut fixture, mut conn) = leader(ReplicaSelector::UserClass);
     let rack = |number: usize| -> &'static str { Box::leak(format!("r{number}").into_boxed_str()) };
     for number in 0..3000 {
         ConsumerFetch { rack: rack(number), ..WEST }.ask(&mut fixture, &mut conn);

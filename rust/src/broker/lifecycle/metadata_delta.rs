@@ -23,9 +23,9 @@ use crate::broker::state::image::{
     ClusterImage, MetadataDelta, PartitionImage, PartitionState, TopicDelta, TopicImage,
     TopicSettings,
 };
+use crate::broker::state::log_manager::LoadedLog;
 use crate::broker::state::partition::{LeaderAssignment, Partition};
 use crate::broker::state::quotas;
-use crate::broker::state::store::LoadedLog;
 use crate::broker::state::transactions;
 use crate::broker::state::waking::Wakes;
 use crate::ids::{TopicId, TopicPartition};

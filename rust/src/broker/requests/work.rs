@@ -86,7 +86,7 @@ mod tests {
     use crate::broker::requests::broker::Settings;
     use crate::broker::requests::reply::Output;
     use crate::broker::requests::service::Mailbox;
-    use crate::broker::state::store::LogManager;
+    use crate::broker::state::log_manager::LogManager;
     use crate::clock::SystemClock;
 
     struct Undecided;

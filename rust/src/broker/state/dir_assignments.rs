@@ -2,7 +2,7 @@
 //!
 //! Invariant: `counts[dir]` is the number of partitions in directory `dir`, so that the emptiest
 //!     directory for a new partition is found without a search.
-//! Threads: guarded by the lock of the [`LogManager`](crate::broker::state::store::LogManager).
+//! Threads: guarded by the lock of the `LogManager`.
 
 use std::collections::HashMap;
 

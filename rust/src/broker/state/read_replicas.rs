@@ -36,7 +36,7 @@ pub enum ReplicaSelector {
     /// Kafka's RackAwareReplicaSelector.
     RackAware,
     /// A user's class, which Python calls in another process.
-    Policy,
+    UserClass,
 }
 
 /// A consumer's rack and listener.

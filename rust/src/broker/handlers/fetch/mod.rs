@@ -441,7 +441,7 @@ mod tests {
     use crate::broker::state::fetch_sessions::{
         CachedPartition, ConnectionSessions, FetchSessions, ReadRequest, SessionLimits,
     };
-    use crate::broker::state::store::LogManager;
+    use crate::broker::state::log_manager::LogManager;
     use crate::clock::SystemClock;
     use crate::ids::{Epoch, TopicId};
     use crate::wire::Reader;

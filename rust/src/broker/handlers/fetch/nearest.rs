@@ -38,7 +38,7 @@ pub(crate) fn location(
     let is_worth_it = match settings.replica_selector {
         ReplicaSelector::Leader => false,
         ReplicaSelector::RackAware => may_be_nearer(rack, (settings.node_id, &call.thread.image)),
-        ReplicaSelector::Policy => true,
+        ReplicaSelector::UserClass => true,
     };
     if is_worth_it { ConsumerLocation::of(rack, &call.connection.peer.listener) } else { None }
 }
@@ -52,7 +52,7 @@ impl ReplicaChoice<'_> {
         let preferred = partition.choose_follower(|leader| match selector {
             ReplicaSelector::Leader => None,
             ReplicaSelector::RackAware => most_caught_up(leader.followers_with(offset), here),
-            ReplicaSelector::Policy => {
+            ReplicaSelector::UserClass => {
                 let chosen;
                 let asked = (&partition.name, &*self.location.rack);
                 let selected = &broker.selected_replicas;
