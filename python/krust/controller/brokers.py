@@ -2,10 +2,10 @@
 
 `/brokers/ids/N` is ephemeral: a broker is alive while the node exists. A new czxid means that the
 broker was registered again. Its registration says whether it still has the records that it had
-(`LiveBroker.kept_since`): it has after a clean stop, and where only its process or its session
-ended. `leaders.py` decides who leads. Transactions write the states of a topic; each checks the
-controller epoch and the version of each state. If a version differs, the controller reads the topic
-and decides again.
+(`LiveBroker.has_all_records_since`): it has after a clean stop, and where only its process or its
+session ended. `leaders.py` decides who leads. Transactions write the states of a topic; each checks
+the controller epoch and the version of each state. If a version differs, the controller reads the
+topic and decides again.
 A new controller compares the epoch of each registration with the zxid of the state that names the
 broker. If the epoch is higher, the broker was registered again since.
 Not promised: that a new controller knows of a restart, if the controller before it wrote the state
@@ -103,7 +103,7 @@ def read_live_brokers(
         if live is not own and (is_unknown or before not in (-1, live.epoch)):
             returned.restarted.add(broker)
         known = state.registrations.get(broker, live.kept_epoch or 0)
-        if not is_first and not live.kept_since(known):
+        if not is_first and not live.has_all_records_since(known):
             returned.lossy.add(broker)
         if live.epoch != -1:
             state.registrations[broker] = live.epoch
@@ -202,7 +202,7 @@ def without_stale_leaders(
             if epoch > zxid:
                 if broker == each.leader:
                     partitions[index] = each._replace(leader=-1)
-                if not live.kept_since(zxid):
+                if not live.has_all_records_since(zxid):
                     returned.lossy_in.setdefault(key, set()).add(broker)
     return topic._replace(partitions=tuple(partitions))
 

@@ -211,7 +211,7 @@ class LiveBroker(NamedTuple):
     """it still has all records of its registrations from this one on; -1: it may have lost some;
     None: it is no krust, and does not say"""
 
-    def kept_since(self, epoch: int) -> bool:
+    def has_all_records_since(self, epoch: int) -> bool:
         """Whether it still has all records that it had at this zxid, such as its earlier epoch."""
         kept = self.kept_epoch
         return kept is None or 0 <= kept <= epoch or 0 <= self.epoch <= epoch

@@ -34,14 +34,14 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import MultiResult, Refusal, SessionChanged
-from krust.runtime import identity, isr, metadata, provenance, replica_moves
+from krust.runtime import alter_partition, identity, metadata, provenance, replica_moves
 from krust.runtime.cluster_view import ClusterView
-from krust.runtime.continuity import Continuity
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
 from krust.runtime.lines import SESSION_LINES, LogLines
 from krust.runtime.retention_rules import RetentionRules
 from krust.runtime.selector_rule import SelectorRule
+from krust.runtime.unclean_shutdown import UncleanShutdownCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -127,7 +127,7 @@ class Runtime:
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
-        self._continuity = Continuity(config, dirs)
+        self._unclean_shutdown = UncleanShutdownCheck(config, dirs)
         self.server = Server(
             {
                 "node_id": node_id,
@@ -140,7 +140,7 @@ class Runtime:
         )
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
-        self.state.kept_epoch = self._continuity.kept_epoch
+        self.state.kept_epoch = self._unclean_shutdown.kept_epoch
         self.view = ClusterView.of(self.state)
         """a copy of the state that other threads may read"""
         self._controller = Controller(self.state)
@@ -401,7 +401,7 @@ class Runtime:
             self._selector.ask(ticket, request.message["selections"], self.state)
             return
         if request.api == "AlterPartition":
-            request = isr.with_sender(self.state, request)
+            request = alter_partition.with_sender(self.state, request)
         self._requests[ticket] = request
         steps = None
         if request.api == "AlterReplicaLogDirs":
@@ -460,7 +460,7 @@ class Runtime:
         """Tell the next start of this broker which registration it continues."""
         if not self._alone:
             epochs = self.state.broker_epoch, self.state.kept_epoch
-            self._continuity.note(self._dirs, *epochs, stops=stops)
+            self._unclean_shutdown.note(self._dirs, *epochs, stops=stops)
 
     def _registration(self) -> registration.Registration:
         endpoints = registration.advertised(self._endpoints, os.uname().nodename)

@@ -220,9 +220,11 @@ def test_a_new_controller_asks_a_dead_member_for_all_since_it_was_in_the_isr() -
     returned = brokers.ReturnedBrokers()
     brokers.without_stale_leaders(state, found, {("t", 0): 77}, 1, returned, was_controller=False)
     assert state.registrations == {3: 77}
-    assert not LiveBroker(epoch=90, kept_epoch=80).kept_since(77)
-    assert LiveBroker(epoch=90, kept_epoch=70).kept_since(77)
-    assert LiveBroker(epoch=60, kept_epoch=-1).kept_since(77), "it was this one that was in the ISR"
+    assert not LiveBroker(epoch=90, kept_epoch=80).has_all_records_since(77)
+    assert LiveBroker(epoch=90, kept_epoch=70).has_all_records_since(77)
+    assert LiveBroker(epoch=60, kept_epoch=-1).has_all_records_since(77), (
+        "it was this one that was in the ISR"
+    )
 
 
 def test_a_partition_waits_for_its_other_members_before_a_lossy_one_leads() -> None:

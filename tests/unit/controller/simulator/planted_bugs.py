@@ -202,7 +202,7 @@ def any_live_replica_leads() -> Any:
 
 def brokers_after_a_power_cut_count_as_whole() -> Any:
     """What a registration says of lost records is not looked at."""
-    return patch.object(LiveBroker, "kept_since", lambda *_: True)
+    return patch.object(LiveBroker, "has_all_records_since", lambda *_: True)
 
 
 def everybody_who_was_in_the_isr_stays_in_the_elr() -> Any:

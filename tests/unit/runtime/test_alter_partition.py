@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from krust.controller.state import Request
-from krust.runtime import isr
+from krust.runtime import alter_partition
 from tests.unit.controller.nodes import Nodes
 
 
@@ -25,7 +25,7 @@ def test_a_replica_that_cannot_join_is_refused_with_a_code_that_ends_the_proposa
         "leader_recovery_state": 0,
     }
     proposed: Any = {"topics": [{"topic_name": "t", "topic_id": topic.id, "partitions": [row]}]}
-    request = isr.with_sender(state, Request("AlterPartition", 0, proposed, {}, 0))
+    request = alter_partition.with_sender(state, Request("AlterPartition", 0, proposed, {}, 0))
     answer = nodes.leader.ask(request.api, request.message, request.version)
     assert answer["error_code"] == 0
     assert answer["topics"][0]["partitions"][0]["error_code"] == 107

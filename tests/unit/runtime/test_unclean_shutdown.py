@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from krust.config import load
-from krust.runtime import continuity
-from krust.runtime.continuity import (
+from krust.runtime import unclean_shutdown
+from krust.runtime.unclean_shutdown import (
     CLEAN,
     MAY_HAVE_LOST,
-    Continuity,
+    UncleanShutdownCheck,
     are_synced,
     kept_epoch,
     write_served,
@@ -51,11 +51,11 @@ def test_a_broker_whose_records_were_synced_has_lost_none_that_counted_in_a_powe
     assert are_synced([tmp_path])
 
 
-def started(folder: Path, flush_mode: str = "async") -> Continuity:
+def started(folder: Path, flush_mode: str = "async") -> UncleanShutdownCheck:
     boot = folder / "boot"
     boot.write_text("another")
     given = {"krust.boot.id.path": str(boot), "krust.flush.mode": flush_mode}
-    return Continuity(load(options=given), [folder / "data"])
+    return UncleanShutdownCheck(load(options=given), [folder / "data"])
 
 
 def test_a_broker_notes_what_is_synced_until_it_stops_in_order(tmp_path: Path) -> None:
@@ -118,11 +118,11 @@ def test_one_directory_that_is_new_or_of_another_time_may_have_lost_records(
 
 @pytest.mark.parametrize("data", ["", "[]", "{}", '{"broker_epoch":"x"}', "\udcff"])
 def test_a_damaged_file_proves_nothing(tmp_path: Path, data: str) -> None:
-    (tmp_path / continuity.FILE).write_bytes(data.encode(errors="surrogateescape"))
+    (tmp_path / unclean_shutdown.FILE).write_bytes(data.encode(errors="surrogateescape"))
     assert kept_epoch([tmp_path], "boot") == MAY_HAVE_LOST
 
 
 def test_a_machine_without_a_boot_id_has_none(tmp_path: Path) -> None:
-    assert continuity.boot_id(str(tmp_path / "none")) == ""
+    assert unclean_shutdown.boot_id(str(tmp_path / "none")) == ""
     (tmp_path / "id").write_text("abc\n")
-    assert continuity.boot_id(str(tmp_path / "id")) == "abc"
+    assert unclean_shutdown.boot_id(str(tmp_path / "id")) == "abc"

@@ -1,9 +1,9 @@
 """Completes the AlterPartition requests of this broker's leaders, which propose in-sync sets.
 
 The core's event `AlterPartition` is Kafka's request without broker id and broker epoch, because the
-core does not know the broker's registration. This module adds both. If this broker is the
-controller, it decides the request itself. Otherwise it asks the controller, and hands the answer
-to the core unchanged.
+core does not know the broker's registration. This module adds both. If this broker is
+the controller, `controller/controller.py` then decides the request. Otherwise it sends the request
+to the controller. The answer reaches the core unchanged.
 Not promised: an answer for each partition. After an error of the whole response the outcome of the
 proposals is unknown, and the core repeats them.
 """

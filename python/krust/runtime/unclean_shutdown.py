@@ -43,7 +43,7 @@ class _ServedUnder(NamedTuple):
     synced: bool
 
 
-class Continuity:
+class UncleanShutdownCheck:
     """What a broker finds in its directories at its start, and notes in them for the next one.
 
     Made before the core opens them, because that removes the marker.
