@@ -33,6 +33,9 @@ pub(super) enum CoordinatorType {
 /// A coordinator: its type, and the group or transactional id.
 pub(super) type CoordinatorKey<'a> = (CoordinatorType, &'a str);
 
+/// Reads a response: its error code, and what else the caller needs.
+type Decode<'a, T> = dyn Fn(&ApiResponse) -> std::result::Result<(i16, T), DecodeError> + 'a;
+
 /// A request to a coordinator.
 pub(super) struct CoordinatorRequest<'a, T> {
     /// The API's name, for messages.
@@ -41,8 +44,7 @@ pub(super) struct CoordinatorRequest<'a, T> {
     /// The newest version to use.
     pub(super) last: i16,
     pub(super) encode: &'a dyn Fn(&mut Writer, i16),
-    /// Reads the response: its error code, and what else the caller needs.
-    pub(super) decode: &'a dyn Fn(&ApiResponse) -> std::result::Result<(i16, T), DecodeError>,
+    pub(super) decode: &'a Decode<'a, T>,
 }
 
 /// The coordinators that one producer talks to.
