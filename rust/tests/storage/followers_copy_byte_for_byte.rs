@@ -167,9 +167,12 @@ fn a_high_watermark_is_known_after_a_kill() {
     assert_eq!((log.high_watermark(), log.log_end_offset()), (Offset(7), Offset(10)));
 }
 
+/// A way to cut a log.
+type Truncation = fn(&Log) -> Result<Offset, StorageError>;
+
 #[test]
 fn a_high_watermark_that_a_truncation_lowered_is_not_higher_again_after_a_kill() {
-    let cuts: [fn(&Log) -> Result<Offset, StorageError>; 2] =
+    let cuts: [Truncation; 2] =
         [|log| log.truncate_to(Offset(3)), |log| log.truncate_fully(Offset(3))];
     for cut in cuts {
         let dir = tempfile::tempdir().unwrap();
