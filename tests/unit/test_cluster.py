@@ -252,7 +252,7 @@ def replicated(cluster: krust.Cluster, topic: str) -> tuple[int, int, int]:
         one = {"partition_index": 0, "broker_ids": [leader, first, second]}
         wanted = {"name": topic, "num_partitions": -1, "replication_factor": -1}
         admin.request("CreateTopics", {"topics": [{**wanted, "assignments": [one]}]})
-    until(lambda: cluster.brokers[first].leader(topic) == leader)
+    until(lambda: all(each.leader(topic) == leader for each in cluster.brokers.values()))
     cluster.wait_in_sync(topic)
     return leader, first, second
 

@@ -18,6 +18,7 @@ Source: KIP-4, KIP-195, KIP-464, KIP-516, KIP-525, KIP-599.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from krust.controller import configs, topic_plans
@@ -144,19 +145,20 @@ def delete(
     state: ControllerState, request: Request[DeleteTopicsRequest]
 ) -> Decision[DeleteTopicsResponse]:
     """DeleteTopics."""
-    asked = list(request.message.get("topics") or ())
-    named = request.message.get("topic_names") or ()
-    asked += [{"name": name, "topic_id": NO_TOPIC_ID} for name in named]
+    by_name = ((name, NO_TOPIC_ID) for name in request.message.get("topic_names") or ())
+    by_either = (
+        (each.get("name"), each.get("topic_id") or NO_TOPIC_ID)
+        for each in request.message.get("topics") or ()
+    )
     charge = Charge(state, request)
     results: list[DeletableTopicResult] = []
     planned: list[tuple[DeletableTopicResult, Topic]] = []
     deleted: set[str] = set()
     times: Counter[tuple[str | None, str]] = Counter()
     pace = Pace()
-    for wanted in asked:
+    for name, topic_id in chain(by_either, by_name):
         if pace.add():
             yield PAUSE
-        name, topic_id = wanted.get("name"), wanted.get("topic_id") or NO_TOPIC_ID
         times[name, topic_id] += 1
         if times[name, topic_id] > _ANSWERS_PER_NAME:
             continue
