@@ -24,7 +24,7 @@ Plugin = TypeVar("Plugin")
 
 def list_plugins(options: Options, plugins: Plugins[Plugin]) -> None:
     """List the plug-ins: built-in ones, and those of installed packages."""
-    columns = ("name", "source", "place", "about")
+    columns = ("name", "source", "import_path", "about")
     rows = [{column: getattr(one, column) for column in columns} for one in plugins.known()]
     output.rows(options, columns, rows)
 
