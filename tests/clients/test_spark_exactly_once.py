@@ -139,8 +139,14 @@ REPAIRS = {
 }
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["", "transactions lost"])
-@pytest.mark.parametrize("at", STEPS)
+@pytest.mark.parametrize(
+    ("at", "lost"),
+    [
+        *((at, False) for at in STEPS),
+        ("after the decision", True),
+        ("between two transactions", True),
+    ],
+)
 def test_a_driver_that_ends_at_any_step_leaves_each_row_once(
     query: Query, at: str, lost: bool
 ) -> None:

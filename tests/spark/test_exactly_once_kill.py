@@ -74,7 +74,7 @@ def copy(spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path) -> Cop
 
 
 def test_killed_workers_lose_and_duplicate_no_row(copy: Copy, topic: str) -> None:
-    rows, kills = (60_000, 12) if ALL else (15_000, 3)
+    rows, kills = (60_000, 12) if ALL else (6_000, 2)
     fill(copy.bootstrap, topic, rows)
     copy.options["maxOffsetsPerTrigger"] = str(rows // 10)
     rng, killed = random.Random(7), 0
