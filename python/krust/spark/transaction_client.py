@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from krust import _krust
-from krust.clients.coordinator_client import MOVING, newest_at, refused
+from krust.clients.coordinator_client import MOVING, check, find, newest_at, refused
 from krust.closing import Closing
-from krust.errors import KafkaError, UnreachableError
+from krust.errors import Code, KafkaError, UnreachableError
 from krust.spark.decisions import query_transactional_id
 from krust.spark.errors import LOG
 from krust.spark.options import CLIENT
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from krust.spark.decisions import RowRange, TaskTransaction
     from krust.spark.options import SinkOptions
 
-_END_TXN, _FETCH_BY_NAME = 26, 12
-_CONCURRENT_TRANSACTIONS, _OFFSET_OUT_OF_RANGE, _UNKNOWN_TOPIC = 51, 1, 3
-_LEADER_MOVES = frozenset({5, 6, 7, 9, 13, 74, 76, 78})
+_END_TXN, _FETCH_BY_NAME, _OF_TRANSACTIONS = 26, 12, 1
 _PAUSE_S, _SHORT_PAUSE_S = 0.1, 0.01
 _FETCH_BYTES = 8 << 20
 _CONTROL = 0x20
@@ -68,8 +66,7 @@ class TransactionClient(Closing):
             "producer_epoch": -1,
         }
         code = self._ask(transactional_id, "InitProducerId", body, None)
-        if code:
-            raise refused(code, f"transactional id {transactional_id!r}")
+        check(code, f"transactional id {transactional_id!r}")
 
     def open_of(self, query: str) -> list[str]:
         """The transactional ids of a query's tasks that have an open transaction."""
@@ -151,12 +148,17 @@ class TransactionClient(Closing):
                 found = self._client.request("Fetch", body, _FETCH_BY_NAME, broker=answer)
                 answer = found["responses"][0]["partitions"][0]
                 code = found["error_code"] or answer["error_code"]
-            if code == 0:
+            if code == Code.NONE:
                 return answer
-            if code in (_OFFSET_OUT_OF_RANGE, _UNKNOWN_TOPIC):
+            if code == Code.OFFSET_OUT_OF_RANGE:
                 return None
-            if code not in _LEADER_MOVES or time.monotonic() > end:
-                raise refused(code, f"{span.topic}:{span.partition} from offset {offset}")
+            error = refused(code, f"{span.topic}:{span.partition} from offset {offset}")
+            if not error.retriable:
+                raise error
+            if time.monotonic() > end:
+                if code == Code.UNKNOWN_TOPIC_OR_PARTITION:  # a broker that starts says so, too
+                    return None
+                raise error
             time.sleep(_PAUSE_S)
 
     def _leader(self, span: RowRange) -> tuple[int, int]:
@@ -166,7 +168,7 @@ class TransactionClient(Closing):
         for one in topic["partitions"]:
             if one["partition_index"] == span.partition:
                 return one["error_code"], one["leader_id"]
-        return topic["error_code"] or _UNKNOWN_TOPIC, -1
+        return topic["error_code"] or Code.UNKNOWN_TOPIC_OR_PARTITION, -1
 
     def _ask(
         self, transactional_id: str, api: str, body: dict[str, Any], newest: int | None
@@ -184,11 +186,11 @@ class TransactionClient(Closing):
                 code = int(answer["error_code"])
             except (UnreachableError, KafkaError) as failed:
                 code, error = getattr(failed, "code", 0), failed
-            if error is None and code not in MOVING and code != _CONCURRENT_TRANSACTIONS:
+            if error is None and code not in MOVING and code != Code.CONCURRENT_TRANSACTIONS:
                 return code
             if isinstance(error, KafkaError) and not error.retriable:
                 raise error
-            if code == _CONCURRENT_TRANSACTIONS:
+            if code == Code.CONCURRENT_TRANSACTIONS:
                 pause_s = _SHORT_PAUSE_S
             else:
                 self._coordinators.pop(transactional_id, None)
@@ -199,15 +201,8 @@ class TransactionClient(Closing):
     def _coordinator(self, transactional_id: str) -> int:
         node = self._coordinators.get(transactional_id)
         if node is None:
-            body = {
-                "key": transactional_id,
-                "key_type": 1,
-                "coordinator_keys": [transactional_id],
-            }
-            answer = self._client.request("FindCoordinator", body)
-            [found] = answer.get("coordinators") or [answer]
-            if found["error_code"]:
-                raise refused(found["error_code"], f"the coordinator of {transactional_id!r}")
+            found = find(self._client, transactional_id, _OF_TRANSACTIONS)
+            check(found["error_code"], f"the coordinator of {transactional_id!r}")
             node = self._coordinators[transactional_id] = int(found["node_id"])
         return node
 
