@@ -4,9 +4,7 @@ once for read_committed readers.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from contextlib import suppress
 from functools import partial
@@ -28,7 +26,6 @@ from tests.spark.conftest import (
     values,
 )
 from tests.spark.killing import start_driver
-from tests.spark.processes import workers
 from tests.spark.test_stream import Job
 
 if TYPE_CHECKING:
@@ -77,21 +74,7 @@ def test_killed_workers_lose_and_duplicate_no_row(copy: Copy, topic: str) -> Non
     rows, kills = (60_000, 12) if ALL else (6_000, 2)
     fill(copy.bootstrap, topic, rows)
     copy.options["maxOffsetsPerTrigger"] = str(rows // 10)
-    rng, killed = random.Random(7), 0
-    query = copy.start()
-    while killed < kills:
-        time.sleep(rng.uniform(0.1, 1.0))  # a random moment of the run
-        if not query.isActive:
-            query = copy.start()
-        found = workers()
-        for pid in rng.sample(found, 1) if found else ():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-    with suppress(Exception):
-        query.awaitTermination(120)
-    query.stop()
-    copy.run()
+    copy.run_while_workers_die(kills, seed=7)
     assert copy.values() == list(range(rows))
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +23,6 @@ from tests.spark.conftest import (
     until,
     values,
 )
-from tests.spark.processes import workers
 from tests.spark.test_stream import Job
 from tests.waiting import WAIT_S
 
@@ -36,25 +31,10 @@ if TYPE_CHECKING:
 
 
 def test_killed_workers_lose_and_duplicate_no_row(job: Job, topic: str) -> None:
-    """Spark tries a task again, or the query is started again where it was the one that plans."""
     rows, kills = (60_000, 6) if ALL else (20_000, 3)
     fill(job.bootstrap, topic, rows)
     job.options["maxOffsetsPerTrigger"] = str(rows // 10)
-    rng, killed = random.Random(3), 0
-    query = job.start()
-    while killed < kills:
-        time.sleep(rng.uniform(0.1, 1.0))  # a random moment of the run
-        if not query.isActive:
-            query = job.start()
-        found = workers()
-        for pid in rng.sample(found, 1) if found else ():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-    with suppress(Exception):
-        query.awaitTermination(120)
-    query.stop()
-    job.run()
+    job.run_while_workers_die(kills, seed=3)
     assert job.values() == list(range(rows))
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.spark.conftest import create, fill, others, reading, until, values
+from tests.spark.processes import workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +59,27 @@ class Job:
         finally:
             query.stop()
         return query
+
+    def run_while_workers_die(self, kills: int, seed: int) -> None:
+        """Read all that is there now, while workers get kill -9 at random moments of the run.
+
+        Spark tries a task again, or the query is started again where it was the one that plans.
+        """
+        rng, killed = random.Random(seed), 0
+        query = self.start()
+        while killed < kills:
+            time.sleep(rng.uniform(0.1, 1.0))
+            if not query.isActive:
+                query = self.start()
+            found = workers()
+            for pid in rng.sample(found, 1) if found else ():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+        with suppress(Exception):
+            query.awaitTermination(120)
+        query.stop()
+        self.run()
 
     def values(self) -> list[int]:
         """The numbers that are in the table, sorted; twice if they are there twice."""
