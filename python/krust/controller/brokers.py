@@ -20,6 +20,7 @@ from krust.controller import store_reads
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, LiveBrokers, Risk, Rules, elect, risk
 from krust.controller.pace import BATCHED, PAUSE, Pace
+from krust.controller.returned_brokers import ReturnedBrokers
 from krust.controller.state import ControllerState, LiveBroker, Partition, RespT, Topic, chunks
 from krust.errors import Code
 from krust.metadata import znodes
@@ -27,7 +28,7 @@ from krust.metadata.contents import BadZnodeError, BrokerRegistration
 from krust.metadata.store import Children, Create, Node, Read, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Set
+    from collections.abc import Generator, Iterable, Mapping
 
     from krust.controller.state import Transactions
     from krust.metadata.store import MultiResult
@@ -36,46 +37,11 @@ _LISTED = 5
 """partitions that a line in the log names"""
 
 
-class ReturnedBrokers:
-    """Brokers that were registered again, until all partition states say so."""
-
-    def __init__(self) -> None:
-        self.restarted: set[int] = set()
-        """brokers that were registered again before the controller saw them dead"""
-        self.lossy: set[int] = set()
-        """brokers that may have lost records that were not synced"""
-        self.lossy_in: dict[tuple[str, int], set[int]] = {}
-        """the same for single partitions: topic and number -> brokers"""
-
-    def __bool__(self) -> bool:
-        return bool(self.restarted or self.lossy or self.lossy_in)
-
-    def add(self, later: ReturnedBrokers) -> None:
-        """Add brokers that returned later."""
-        self.restarted |= later.restarted
-        self.lossy |= later.lossy
-        for partition, lossy in later.lossy_in.items():
-            self.lossy_in.setdefault(partition, set()).update(lossy)
-
-    def clear(self) -> None:
-        """Forget all: the partition states say so now."""
-        self.restarted.clear()
-        self.lossy.clear()
-        self.lossy_in.clear()
-
-    def lossy_of(self, partition: tuple[str, int]) -> Set[int]:
-        """The brokers that may have lost records of a partition."""
-        own = self.lossy_in.get(partition)
-        return self.lossy if own is None else self.lossy | own
-
-
-NO_RETURNED = ReturnedBrokers()
-
-
 def read_live_brokers(
     state: ControllerState,
 ) -> Generator[Transactions, list[MultiResult], ReturnedBrokers]:
-    """Read the live brokers. Returns those that were registered again since the last call.
+    """Read the live brokers. Returns those that were registered again since the last call, and
+    adds them to the state.
 
     That may be a broker that was dead in between: the elections for its death may not be written.
     This broker counts as alive in any case.
@@ -112,6 +78,7 @@ def read_live_brokers(
     for broker, live in found.items():
         state.add_broker(broker, live)
     state.leaving -= returned.restarted | (state.leaving - found.keys())
+    state.returned.add(returned)
     return returned
 
 
@@ -136,16 +103,14 @@ def _add_registration(
     )
 
 
-def live_brokers(
-    state: ControllerState, partition: tuple[str, int], returned: ReturnedBrokers = NO_RETURNED
-) -> LiveBrokers:
+def live_brokers(state: ControllerState, partition: tuple[str, int]) -> LiveBrokers:
     """The brokers as an election of this partition sees them; none whose disk with it failed."""
-    alive, lossy = state.brokers.keys(), returned.lossy_of(partition)
+    alive, lossy = state.brokers.keys(), state.returned.lossy_of(partition)
     offline = state.offline.brokers_of(partition)
     return LiveBrokers(
         alive - offline if offline else alive,
         state.leaving,
-        returned.restarted,
+        state.returned.restarted,
         lossy | offline if offline else lossy,
         state.keeping_elr,
     )
@@ -163,11 +128,10 @@ def with_live_leader(
     topic: Topic,
     index: int,
     topic_rules: Rules,
-    returned: ReturnedBrokers = NO_RETURNED,
 ) -> Partition:
     """A partition with a live leader and ISR; the same object if it has them."""
     partition = topic.partitions[index]
-    live = live_brokers(state, (topic.name, index), returned)
+    live = live_brokers(state, (topic.name, index))
     mode = ElectionMode.NEW if partition.version < 0 else ElectionMode.OFFLINE
     return elect(partition, live, mode, topic_rules)
 
@@ -177,14 +141,12 @@ def without_stale_leaders(
     topic: Topic,
     written: Mapping[tuple[str, int], int],
     since: int,
-    returned: ReturnedBrokers,
     *,
     was_controller: bool,
 ) -> Topic:
     """The topic without leaders that were registered after its states were written.
 
     since     the zxid from which on this process is a broker
-    returned  gets the brokers that may have lost records of the topic since
     was_controller  `adoption.lead_local_partitions` has handled those whose only replica is here
     """
     partitions = list(topic.partitions)
@@ -203,12 +165,12 @@ def without_stale_leaders(
                 if broker == each.leader:
                     partitions[index] = each._replace(leader=-1)
                 if not live.has_all_records_since(zxid):
-                    returned.lossy_in.setdefault(key, set()).add(broker)
+                    state.returned.lossy_in.setdefault(key, set()).add(broker)
     return topic._replace(partitions=tuple(partitions))
 
 
 def elect_missing_leaders(
-    state: ControllerState, names: Iterable[str], returned: ReturnedBrokers = NO_RETURNED
+    state: ControllerState, names: Iterable[str]
 ) -> Generator[Transactions, list[MultiResult], set[str]]:
     """Elect leaders where the leader is gone or a new one is possible, in slices.
 
@@ -225,17 +187,17 @@ def elect_missing_leaders(
         moved: dict[int, Partition] = {}
         topic_rules = leader_rules(state, topic)
         for index, partition in enumerate(topic.partitions):
-            now = with_live_leader(state, topic, index, topic_rules, returned)
+            now = with_live_leader(state, topic, index, topic_rules)
             if now is not partition:
                 moved[index] = now
             if pace.add(BATCHED if now is not partition else 1):
                 more = [(topic, moved)] if moved else []
-                outdated |= yield from write_states(state, [*wanted, *more], returned)
+                outdated |= yield from write_states(state, [*wanted, *more])
                 wanted, moved = [], {}
                 yield PAUSE
         if moved:
             wanted.append((topic, moved))
-    return outdated | (yield from write_states(state, wanted, returned))
+    return outdated | (yield from write_states(state, wanted))
 
 
 class PartitionStateBatch(Generic[RespT]):
@@ -285,11 +247,10 @@ class PartitionStateBatch(Generic[RespT]):
 def write_states(
     state: ControllerState,
     wanted: list[tuple[Topic, dict[int, Partition]]],
-    returned: ReturnedBrokers = NO_RETURNED,
 ) -> Generator[Transactions, list[MultiResult], set[str]]:
     """Write partition states, one transaction a topic. Returns the topics that had other states.
 
-    returned  brokers that may have lost records: their elections are counted and logged
+    Elections that may have cost records are counted and logged.
     """
     yield from _create_parents(state, wanted)
     pending = []
@@ -312,20 +273,20 @@ def write_states(
             else:
                 outdated.add(topic.name)
         pending = left
-    _log_risks(state, written, returned)
+    _log_risks(state, written)
     return outdated
 
 
 def _log_risks(
     state: ControllerState,
     written: list[tuple[Topic, dict[int, Partition]]],
-    returned: ReturnedBrokers,
 ) -> None:
     """Count and log the elections that may have cost acknowledged records."""
     found: dict[Risk, list[str]] = {}
     for topic, other in written:
         for index, after in other.items():
-            kind = risk(topic.partitions[index], after, returned.lossy_of((topic.name, index)))
+            lossy = state.returned.lossy_of((topic.name, index))
+            kind = risk(topic.partitions[index], after, lossy)
             if kind is not None:
                 place = f"{topic.name}-{index} by broker {after.leader}"
                 found.setdefault(kind, []).append(place)

@@ -127,7 +127,6 @@ class ControllerJobs:
         self._term = state.term
         self._pending = Changes()
         self._inquiries: deque[Iterator[BrokerRequest]] = deque()
-        self._returned = brokers.ReturnedBrokers()
         """brokers that were registered again, and may lead in an earlier epoch"""
         self._swept_again = False
         """a sweep met outdated states, and was repeated; it is repeated only once"""
@@ -257,7 +256,7 @@ class ControllerJobs:
         if not (state.is_controller and self._initialized):
             self._pending, self._inquiries = Changes(), deque()
             return []
-        if self._returned:
+        if state.returned:
             return []
         pending, self._pending = self.control_requests.split(self._pending)
         if self.control_requests.needs_election(state, pending):
@@ -278,7 +277,7 @@ class ControllerJobs:
     def has_unsent_requests(self) -> bool:
         """Whether `after` has another slice to send."""
         state = self._state
-        sends = state.is_controller and self._initialized and not self._returned
+        sends = state.is_controller and self._initialized and not state.returned
         if not sends:
             return False
         waiting = self._pending.topics or self._pending.live or self._inquiries
@@ -396,13 +395,12 @@ class ControllerJobs:
         state = self._state
         self._follows_config_changes = False
         yield from self._config_changes.begin()
-        returned = yield from brokers.read_live_brokers(state)
+        yield from brokers.read_live_brokers(state)
         yield from loading.load(state, self._without_stale_leaders)
         yield from deletion.read_marks(state)
         if state.term != term or state.epoch_version == NO_NODE_VERSION:
             raise RetryLaterError("this broker is no longer the controller")
         state.serve_as_controller()
-        self._returned.add(returned)
         yield from self._leaders()
         if state.term != term:
             raise RetryLaterError("this broker is no longer the controller")
@@ -426,29 +424,25 @@ class ControllerJobs:
             topic,
             written,
             self._registered_at,
-            self._returned,
             was_controller=self._was_controller,
         )
 
     def _brokers(self) -> Steps:
         returned = yield from brokers.read_live_brokers(self._state)
-        self._returned.add(returned)
         self._state.offline.retain(self._state.brokers.keys() - returned.restarted)
         # A leader that is gone may have acted on a lower min.insync.replicas: the ELR ends with it.
         yield from self._config_changes.read_new(self._state, self.now_ms)
         yield from self._leaders()
 
     def _leaders(self) -> Steps:
-        outdated = yield from brokers.elect_missing_leaders(
-            self._state, list(self._state.topics), self._returned
-        )
+        outdated = yield from brokers.elect_missing_leaders(self._state, list(self._state.topics))
         self._read_again(outdated)
         if outdated and not self._swept_again:
             self._swept_again = True
             self._wanted.add("leaders")
         else:
             self._swept_again = False
-            self._returned.clear()
+            self._state.returned.clear()
 
     def _read_again(self, outdated: set[str]) -> None:
         if outdated:

@@ -12,7 +12,8 @@ AlterPartition 0-3: the leader's new ISR. It is written if the broker leads the 
     74 FENCED_LEADER_EPOCH      it leads in an older epoch
     95 INVALID_UPDATE_VERSION   it does not know the current state
     107 INELIGIBLE_REPLICA      a replica that is to join is dead, leaving or on a failed disk, or
-                                the epoch of a member is older than its registration (KIP-903);
+                                the epoch of a member is older than its registration (KIP-903), or
+                                it is about to leave the ISR, because it may have lost records;
                                 55 OPERATION_NOT_ATTEMPTED up to v1. A copy of the request may be
                                 written when the replica is back
     108 NEW_LEADER_ELECTED      it was written, and another leader was elected since; 74 up to v1
@@ -249,7 +250,8 @@ def _altered(state: ControllerState, topic: Topic, broker: int, asked: Partition
     offline = state.offline.brokers_of((topic.name, index))
     joining = members - set(partition.isr)
     able = state.brokers.keys() - state.leaving - offline
-    if not joining <= able or any(ahead):
+    lossy = state.returned.lossy_of((topic.name, index))
+    if not joining <= able or any(ahead) or members & lossy:
         raise RefusedError(Code.INELIGIBLE_REPLICA, "A replica cannot be in the ISR now.")
     live, rules = (
         brokers.live_brokers(state, (topic.name, index)),

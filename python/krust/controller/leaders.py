@@ -17,8 +17,9 @@ NOTE: while min.insync.replicas is being raised, a leader that has not learnt of
 the high watermark past a replica that the controller puts into the ELR at that moment.
 A broker that may have lost unsynced records when it stopped is *lossy* in the partitions where it
 is in the ISR or ELR: it can no longer lead. If all of these members are lossy and alive, nobody
-better can come back: the first leads. `risk` tells of this, and of unclean elections, which take
-any live replica: the setting unclean.leader.election.enable or ElectLeaders has to ask for one.
+better can come back: the first leads. Under any other leader they leave the ISR. `risk` tells of
+a lossy leader, and of unclean elections, which take any live replica: the setting
+unclean.leader.election.enable or ElectLeaders has to ask for one.
 Source: KIP-101, KIP-106, KIP-460, KIP-966.
 Pure.
 """
@@ -94,24 +95,25 @@ def elect(
         return partition._replace(leader=first, leader_epoch=0, isr=alive, version=0)
     if mode is ElectionMode.OFFLINE:
         return _elect_offline(partition, live, rules)
-    unable = _lossy_members(partition, live).union(live.leaving)
+    lossy = _lossy_members(partition, live)
+    isr = tuple(each for each in partition.isr if each not in lossy)
     able = [
         each
         for each in partition.replicas
-        if each in partition.isr and each in live.alive and each not in unable
+        if each in isr and each in live.alive and each not in live.leaving
     ]
     if mode is ElectionMode.PREFERRED:
         first = partition.replicas[0]
         needed = partition.leader != first and first in able
-        return _in_epoch_of(partition, first, partition.isr, live, rules) if needed else partition
+        return _in_epoch_of(partition, first, isr, live, rules) if needed else partition
     if mode is ElectionMode.REASSIGNED:
         able = [each for each in able if each not in partition.removing]
         needed = partition.leader in partition.removing and bool(able)
-        return _in_epoch_of(partition, able[0], partition.isr, live, rules) if needed else partition
-    isr = tuple(each for each in partition.isr if each not in live.leaving)
+        return _in_epoch_of(partition, able[0], isr, live, rules) if needed else partition
+    isr = tuple(each for each in isr if each not in live.leaving)
     if partition.leader in live.leaving:
         return _in_epoch_of(partition, able[0], isr, live, rules) if able else partition
-    if partition.leader not in live.alive or isr == partition.isr:
+    if partition.leader not in live.alive or partition.leader in lossy or isr == partition.isr:
         return partition
     return _in_epoch_of(partition, partition.leader, isr, live, rules)
 

@@ -17,6 +17,7 @@ from krust.config import converted
 from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.pace import PAUSE
 from krust.controller.quotas import Buckets
+from krust.controller.returned_brokers import ReturnedBrokers
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import PartitionState, TopicAssignment
@@ -362,16 +363,15 @@ class ControllerState:
         """topics on their way out, whose names are taken until they are gone"""
         self.leaving: set[int] = set()
         """brokers that said that they will stop"""
+        self.returned = ReturnedBrokers()
         self.offline = OfflineReplicas()
         """replicas on failed disks"""
         self.unreported_failure = False
         """whether the controller has still to hear which replicas of this broker those are"""
         self.placed = 0
         """how many partitions were placed: the next one goes to the next broker"""
-        self.own = ConfigEntity()
-        """dynamic settings of this broker"""
-        self.everywhere = ConfigEntity()
-        """dynamic settings of all brokers"""
+        self.own, self.everywhere = ConfigEntity(), ConfigEntity()
+        """dynamic settings of this broker, and of all brokers"""
         self.groups: dict[str, ConfigEntity] = {}
         """dynamic settings of single groups, which need not exist"""
         self.quotas: QuotaTable = {}
@@ -423,6 +423,7 @@ class ControllerState:
             self.deletions.clear()
             self.leaving.clear()
             self.registrations.clear()
+            self.returned.clear()
         if self.controller_id != controller_id:
             self.controller_id, self.changes.controller = controller_id, True
         self.controller_epoch = max(self.controller_epoch, epoch)

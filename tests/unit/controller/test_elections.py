@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from krust.controller import brokers
+from krust.controller import brokers, jobs
+from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import Risk
-from krust.controller.state import LiveBroker, Partition
+from krust.controller.state import ControllerState, LiveBroker, Partition
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
-from krust.metadata.store import Create, SetData, WatchFired
+from krust.metadata.store import Create, Delete, SetData, WatchFired
 from tests.unit.controller.nodes import Member, Nodes
 
 STATE = "/brokers/topics/t/partitions/0/state"
@@ -93,6 +94,54 @@ def test_a_broker_returns_restarted_although_its_death_was_seen_before() -> None
 
     nodes.leader.run(read())
     assert found[0].restarted == {2}
+
+
+def returned_with_losses(nodes: Nodes, broker: int) -> None:
+    """The controller reads that a broker restarted and may have lost records; elects nobody yet."""
+    state = nodes.leader.state
+    state.registrations[broker] -= 1
+    nodes.leader.run(brokers.read_live_brokers(state))
+
+
+def test_a_request_elects_no_broker_that_may_have_lost_records_before_the_states_say_so() -> None:
+    nodes = Nodes(1, 2, 3)
+    topic(nodes)
+    first, second = partition(nodes).replicas[:2]
+    shut_down(nodes, first)
+    nodes.leader.state.leaving.clear()
+    assert alter(nodes, second, epochs(nodes, 1, 2, 3))["error_code"] == 0
+    returned_with_losses(nodes, first)
+    asked = {"topic_partitions": [{"topic": "t", "partitions": [0]}], "election_type": 0}
+    (result,) = nodes.leader.ask("ElectLeaders", asked)["replica_election_results"]
+    assert result["partition_result"][0]["error_code"] == 80
+    assert alter(nodes, second, epochs(nodes, 1, 2, 3))["error_code"] == 107
+
+
+def test_a_controller_forgets_who_returned_in_an_earlier_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2, 3)
+    topic(nodes)
+    one, real = nodes.leader, brokers.elect_missing_leaders
+    former = epochs(nodes, 3)
+
+    def interrupted(state: ControllerState, *others: Any) -> Any:
+        if former and state is one.state and state.registrations[3] > former[3]:
+            former.clear()
+            nodes.tool.submit([Delete("/controller")], "depose")
+            raise RetryLaterError("the controller resigned")
+        return (yield from real(state, *others))
+
+    monkeypatch.setattr(brokers, "elect_missing_leaders", interrupted)
+    nodes.members[3].store.close()
+    Member(nodes, 3)
+    nodes.pass_time(jobs.RETRY_MS)
+    nodes.tool.events()
+    assert nodes.leader is not one
+    assert alter(nodes, partition(nodes).leader, epochs(nodes, 1, 2, 3))["error_code"] == 0
+    nodes.write(Delete("/controller"))
+    assert nodes.leader is one
+    assert set(partition(nodes).isr) == {1, 2, 3}
 
 
 def test_a_broker_that_returns_is_in_sync_when_its_leader_says_so_with_its_epoch() -> None:
@@ -217,8 +266,7 @@ def test_a_new_controller_asks_a_dead_member_for_all_since_it_was_in_the_isr() -
     state = nodes.leader.state
     state.registrations.clear()
     found = state.topics["t"]
-    returned = brokers.ReturnedBrokers()
-    brokers.without_stale_leaders(state, found, {("t", 0): 77}, 1, returned, was_controller=False)
+    brokers.without_stale_leaders(state, found, {("t", 0): 77}, 1, was_controller=False)
     assert state.registrations == {3: 77}
     assert not LiveBroker(epoch=90, kept_epoch=80).has_all_records_since(77)
     assert LiveBroker(epoch=90, kept_epoch=70).has_all_records_since(77)

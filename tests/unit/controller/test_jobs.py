@@ -9,6 +9,7 @@ import pytest
 from krust.controller import brokers, jobs
 from krust.controller.controller import ControllerOutcome
 from krust.controller.controller_election import RetryLaterError
+from krust.controller.returned_brokers import ReturnedBrokers
 from krust.controller.state import ControllerState
 from krust.messages import Message
 from krust.metadata import znodes
@@ -337,7 +338,7 @@ def test_a_setting_changed_before_a_short_controllership_is_read(
     nodes.leader.create("t")
     one, real = nodes.leader, brokers.read_live_brokers
 
-    def look(state: ControllerState) -> Generator[Any, Any, brokers.ReturnedBrokers]:
+    def look(state: ControllerState) -> Generator[Any, Any, ReturnedBrokers]:
         if state is one.state and state.controller_epoch == 2:
             nodes.tool.submit([Delete("/controller")], "depose")
             raise RetryLaterError("the controller resigned")

@@ -67,6 +67,21 @@ def test_the_first_replica_does_not_lead_while_it_may_have_lost_records() -> Non
     assert elect(led, LiveBrokers({1, 2}, lossy={1}), ElectionMode.PREFERRED) is led
 
 
+def test_members_that_may_have_lost_records_leave_the_isr_under_a_preferred_leader() -> None:
+    led = elect(LED_BY_TWO, LiveBrokers({1, 2, 3}, lossy={3}), ElectionMode.PREFERRED)
+    assert led == Partition((1, 2, 3), 1, 6, (2, 1), 8)
+    led = elect(LED_BY_TWO, LiveBrokers({1, 2, 3}, {2}, lossy={3}), ElectionMode.SHUTDOWN)
+    assert led == Partition((1, 2, 3), 1, 6, (1,), 8)
+    moving = LED_BY_TWO._replace(removing=(2,))
+    led = elect(moving, LiveBrokers({1, 2, 3}, lossy={1}), ElectionMode.REASSIGNED)
+    assert (led.leader, led.isr) == (3, (2, 3))
+
+
+def test_a_leader_that_may_have_lost_records_is_left_to_the_election_for_its_return() -> None:
+    live = LiveBrokers({1, 2, 3}, {3}, lossy={2})
+    assert elect(LED_BY_TWO, live, ElectionMode.SHUTDOWN) is LED_BY_TWO
+
+
 def test_a_leader_that_shuts_down_leaves_the_isr_if_another_can_lead() -> None:
     led = elect(LED_BY_TWO, LiveBrokers({1, 2, 3}, leaving={2}), ElectionMode.SHUTDOWN)
     assert led == Partition((1, 2, 3), 1, 6, (3, 1), 8)

@@ -20,6 +20,7 @@ from krust.controller import (
     reassignment,
     registration,
 )
+from krust.controller.returned_brokers import ReturnedBrokers
 from krust.controller.state import NO_NODE_VERSION, ControllerState, LiveBroker, Partition
 from krust.metadata import znodes
 from krust.metadata.contents import ControllerRegistration
@@ -111,9 +112,10 @@ def restarted_brokers_get_no_full_metadata() -> Any:
 def restarted_brokers_keep_their_leader_epoch() -> Any:
     """A leader that registered again gets no new epoch."""
 
-    def read_live(state: ControllerState) -> Generator[Any, Any, brokers.ReturnedBrokers]:
+    def read_live(state: ControllerState) -> Generator[Any, Any, ReturnedBrokers]:
         yield from real(state)
-        return brokers.ReturnedBrokers()
+        state.returned.clear()
+        return ReturnedBrokers()
 
     real = brokers.read_live_brokers
     return patch.object(brokers, "read_live_brokers", read_live)
