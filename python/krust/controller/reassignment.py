@@ -209,13 +209,13 @@ def continue_moves(state: ControllerState, announced: set[AnnouncedPartition]) -
                     epochs[index] = in_new_epoch(partition)
                 ongoing.add(move)
             if topic is not None and len(epochs) + len(ended) >= _PARTITIONS_PER_WRITE:
-                yield from _step(state, topic, epochs, ended)
+                ongoing -= yield from _step(state, topic, epochs, ended)
                 epochs, ended = {}, {}
                 yield PAUSE
             elif pace.add():
                 yield PAUSE
         if topic is not None and (epochs or ended):
-            yield from _step(state, topic, epochs, ended)
+            ongoing -= yield from _step(state, topic, epochs, ended)
     announced.clear()
     announced |= ongoing
 
@@ -225,12 +225,16 @@ def _step(
     topic: Topic,
     epochs: dict[int, Partition],
     ended: dict[int, Partition],
-) -> Steps:
-    """Write one slice of a topic. The next run handles what others changed meanwhile."""
-    if epochs:
-        state.for_jobs.outdated |= yield from brokers.write_states(state, [(topic, epochs)])
+) -> Generator[Transactions, list[MultiResult], set[AnnouncedPartition]]:
+    """Write one slice of a topic. Returns those that are not announced, because others changed them
+    meanwhile; the next run announces them.
+    """
+    outdated = yield from brokers.write_states(state, [(topic, epochs)] if epochs else [])
+    state.for_jobs.outdated |= outdated
     if ended:
         yield from _write(state, topic, ended)
+    failed = epochs if outdated else {}
+    return {AnnouncedPartition(topic.id, index, each.replicas) for index, each in failed.items()}
 
 
 def _begun(

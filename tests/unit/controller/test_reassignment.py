@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from krust.controller import reassignment
-from krust.controller.state import Partition
+from krust.controller import brokers, reassignment
+from krust.controller.state import ControllerState, Partition
 from krust.messages import Message
 from krust.metadata.contents import PartitionState, Reassignment
 from krust.metadata.store import Create, Delete, SetData
@@ -186,6 +186,29 @@ def partition_states_for(nodes: Nodes, broker: int) -> dict[str, Any]:
         if each["partition_index"] == 0
     ]
     return dict(found[-1])
+
+
+def test_new_replicas_are_notified_although_their_leader_changed_the_isr_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2, 3)
+    given = [{"partition_index": 0, "broker_ids": [1, 2]}]
+    fields = {"num_partitions": -1, "replication_factor": -1, "assignments": given}
+    nodes.leader.ask("CreateTopics", {"topics": [{"name": "t", **fields, "configs": []}]})
+    real, isrs = brokers.write_states, [(1,)]
+
+    def raced(state: ControllerState, wanted: Any) -> Any:
+        if isrs:
+            smaller = PartitionState(1, 1, 0, isrs.pop()).encode()
+            nodes.tool.submit([SetData(f"{TOPIC}/partitions/0/state", smaller)], "tool")
+        return (yield from real(state, wanted))
+
+    monkeypatch.setattr(brokers, "write_states", raced)
+    assert altered(nodes, (0, [1, 2, 3])) == [0]
+    partition = nodes.leader.state.topics["t"].partitions[0]
+    assert (partition.leader_epoch, partition.isr) == (1, (1,))
+    (message,) = nodes.requests_to(3, "LeaderAndIsr")[-1]["topic_states"]
+    assert message["partition_states"][0]["leader_epoch"] == 1
 
 
 def test_new_replicas_are_notified_in_a_new_epoch_and_nothing_is_removed_yet() -> None:
