@@ -58,9 +58,7 @@ def read_live_brokers(
             _add_registration(state, found, path, int(name), node)
         elif node is not Refusal.NO_NODE:
             raise RetryLaterError(f"{path}: {node}")
-    own = found.setdefault(
-        state.node_id, state.brokers.get(state.node_id) or unread_own_broker(state)
-    )
+    own = found.setdefault(state.node_id, unread_own_broker(state))
     returned = ReturnedBrokers()
     is_first = not state.registrations
     for broker, live in found.items():
@@ -83,8 +81,11 @@ def read_live_brokers(
 
 
 def unread_own_broker(state: ControllerState) -> LiveBroker:
-    """The broker itself, before it can read its own registration."""
-    return LiveBroker(kept_epoch=state.kept_epoch)
+    """The broker itself, while it cannot read its own registration. What the controller told this
+    broker of itself does not say that it is a krust.
+    """
+    known = state.brokers.get(state.node_id, LiveBroker())
+    return known._replace(kept_epoch=state.kept_epoch)
 
 
 def _add_registration(

@@ -163,6 +163,20 @@ def test_a_state_of_kafkas_has_no_field_of_krusts() -> None:
     assert "krust" not in written(nodes)
 
 
+def test_the_elr_is_kept_by_a_leader_that_becomes_the_controller_before_it_is_registered() -> None:
+    nodes = Nodes(1, 2)
+    given = [{"partition_index": 0, "broker_ids": [2, 1]}]
+    fields = {"num_partitions": -1, "replication_factor": -1, "assignments": given}
+    configs = [{"name": "min.insync.replicas", "value": "2"}]
+    nodes.leader.ask("CreateTopics", {"topics": [{"name": "t", **fields, "configs": configs}]})
+    nodes.members.pop(1).store.close()
+    two = nodes.members[2]
+    two.state.add_broker(2, LiveBroker())  # as UpdateMetadata names it
+    two.expire()
+    assert (written(nodes)["leader"], written(nodes)["isr"]) == (2, [2])
+    assert written(nodes)["krust"]["elr"] == [1]
+
+
 def test_the_elr_is_kept_beside_the_isr_and_leads_after_it() -> None:
     nodes = Nodes(1, 2, 3)
     topic(nodes, min_insync_replicas="2")
