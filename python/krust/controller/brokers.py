@@ -7,9 +7,10 @@ session ended. `leaders.py` decides who leads. Transactions write the states of 
 the controller epoch and the version of each state. If a version differs, the controller reads the
 topic and decides again.
 A new controller compares the epoch of each registration with the zxid of the state that names the
-broker. If the epoch is higher, the broker was registered again since.
-Not promised: that a new controller knows of a restart, if the controller before it wrote the state
-after the registration, and ended before it had read that registration.
+broker. If the epoch is higher, the broker was registered again since. If it is not, the writer of
+the state knew the registration: a krust that registers also writes `/brokers/ids`, and a state is
+written only in the version of that node which its writer has read.
+Not promised: the same of a Kafka, which does not write `/brokers/ids`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from krust.controller.state import ControllerState, LiveBroker, Partition, RespT
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, BrokerRegistration
-from krust.metadata.store import Children, Create, Node, Read, Refusal
+from krust.metadata.store import ANY, Children, Create, Exists, Node, Read, Refusal, Stat
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -33,8 +34,14 @@ if TYPE_CHECKING:
     from krust.controller.state import Transactions
     from krust.metadata.store import MultiResult
 
+_SAME_BROKERS = 1
+"""the index of that check in a transaction that writes states"""
 _LISTED = 5
 """partitions that a line in the log names"""
+
+
+class BrokersChangedError(RetryLaterError):
+    """A broker was registered after the controller had read them: it has to read them again."""
 
 
 def read_live_brokers(
@@ -46,10 +53,9 @@ def read_live_brokers(
     That may be a broker that was dead in between: the elections for its death may not be written.
     This broker counts as alive in any case.
     """
-    (read,) = yield [[Children(znodes.BROKERS, watch=True)]]
-    names = [
-        name for name in store_reads.children(znodes.BROKERS, read.results[0]) if name.isdecimal()
-    ]
+    (read,) = yield [[Exists(znodes.BROKERS), Children(znodes.BROKERS, watch=True)]]
+    stat, children = read.results
+    names = [name for name in store_reads.children(znodes.BROKERS, children) if name.isdecimal()]
     found: dict[int, LiveBroker] = {}
     paths = [f"{znodes.BROKERS}/{name}" for name in names]
     results = yield from store_reads.read_many(Read(path, watch=True) for path in paths)
@@ -58,6 +64,7 @@ def read_live_brokers(
             _add_registration(state, found, path, int(name), node)
         elif node is not Refusal.NO_NODE:
             raise RetryLaterError(f"{path}: {node}")
+    state.brokers_version = stat.version if isinstance(stat, Stat) else ANY
     own = found.setdefault(state.node_id, unread_own_broker(state))
     returned = ReturnedBrokers()
     is_first = not state.registrations
@@ -176,7 +183,7 @@ def elect_missing_leaders(
     """Elect leaders where the leader is gone or a new one is possible, in slices.
 
     returns  the topics that have to be read again
-    raises   RetryLaterError: the store is not available
+    raises   RetryLaterError: the store is not available, or a broker was registered meanwhile
     """
     outdated: set[str] = set()
     wanted: list[tuple[Topic, dict[int, Partition]]] = []
@@ -257,7 +264,8 @@ def write_states(
     pending = []
     for topic, other in wanted:
         operations = [state.write_of(topic.name, index, each) for index, each in other.items()]
-        pending.append((topic, other, chunks(state.fence(), operations)))
+        transactions = chunks(state.fence(), operations, state.same_brokers())
+        pending.append((topic, other, transactions))
     outdated: set[str] = set()
     written: list[tuple[Topic, dict[int, Partition]]] = []
     while pending:
@@ -271,6 +279,8 @@ def write_states(
                 written.append((topic, other))
             elif done.refused in (Refusal.NOT_APPLIED, Refusal.FAILED):
                 raise RetryLaterError(f"the leaders of {topic.name}: {done.refused.value}")
+            elif done.results[_SAME_BROKERS] is Refusal.BAD_VERSION:
+                raise BrokersChangedError(f"the leaders of {topic.name}: a broker came")
             else:
                 outdated.add(topic.name)
         pending = left

@@ -187,6 +187,7 @@ class ControllerJobs:
                 if state.node_id not in state.brokers:
                     state.add_broker(state.node_id, brokers.unread_own_broker(state))
                 state.serve_as_controller()
+                yield from brokers.read_live_brokers(state)
                 yield from loading.load(state, self._without_stale_leaders)
             else:
                 yield from loading.settings(state)
@@ -356,6 +357,8 @@ class ControllerJobs:
     def _guarded(self, name: str) -> Steps:
         try:
             yield from self._jobs[name]()
+        except brokers.BrokersChangedError:
+            self._wanted |= {name, "brokers"}
         except (RetryLaterError, ServerError) as error:
             self._wanted.add(name)
             self._retry_ms = self.now_ms + RETRY_MS

@@ -326,7 +326,8 @@ def _write(
     ]
     data = new.assignment().encode()
     whole = SetData(znodes.topic(topic.name), data, topic.version)
-    (refused,) = yield from write_all([chunks(state.fence(), [*states, whole])])
+    transactions = chunks(state.fence(), [*states, whole], state.same_brokers())
+    (refused,) = yield from write_all([transactions])
     if refused is not None:
         state.for_jobs.outdated.add(topic.name)
         return False

@@ -50,5 +50,9 @@ def raise_in_tree(
         _, partitions = wanted.setdefault(name, (topic, {}))
         partitions[index] = raised._replace(leader_epoch=epoch + 1)
     if wanted:
-        for name in (yield from brokers.write_states(state, list(wanted.values()))):
+        try:
+            outdated = yield from brokers.write_states(state, list(wanted.values()))
+        except brokers.BrokersChangedError:
+            outdated = set(wanted)
+        for name in outdated:
             state.warn(f"the leader epochs of {name} are below those of its logs for now")

@@ -3,7 +3,8 @@
 Order: persistent nodes and `/cluster/id`; `/controller_epoch` and `/controller`; then the broker
 reads everything else into the state (`loading.py`); last, when it listens, it writes
 `/brokers/ids/N`. If that id is taken, the start fails. One transaction creates and sets a
-registration, so that the answer contains its epoch (the czxid).
+registration, so that the answer contains its epoch (the czxid). It also writes `/brokers/ids`, so
+that the controller writes no state before it has read the registration (`brokers.py`).
 
 After the end of a session the broker does all of this again (`jobs.py`). If the session survived,
 the broker finds its own nodes and keeps them. An ephemeral node is this broker's only if it has the
@@ -168,7 +169,8 @@ def _announced(state: ControllerState, registration: Registration) -> Steps:
     path = f"{znodes.BROKERS}/{state.node_id}"
     data = registration.content(state.kept_epoch if state.shared else None)
     for _ in range(_ATTEMPTS):
-        (done,) = yield [[Create(path, data, ephemeral=True), SetData(path, data)]]
+        registered = Create(path, data, ephemeral=True), SetData(path, data)
+        (done,) = yield [[*registered, SetData(znodes.BROKERS, b"")]]
         stat = done.results[1]
         if isinstance(stat, Stat):
             state.broker_epoch = stat.czxid

@@ -22,6 +22,7 @@ from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import PartitionState, TopicAssignment
 from krust.metadata.store import (
+    ANY,
     LARGEST,
     Check,
     Create,
@@ -90,14 +91,16 @@ def refused_code(reason: Refusal) -> Code:
     return Code.REQUEST_TIMED_OUT if reason is Refusal.UNKNOWN else Code.UNKNOWN_SERVER_ERROR
 
 
-def chunks(fence: Check, operations: list[Operation]) -> list[list[Operation]]:
-    """Split operations into transactions of legal size. Each starts with the epoch check."""
-    found: list[list[Operation]] = [[fence]]
+def chunks(fence: Check, operations: list[Operation], *other: Operation) -> list[list[Operation]]:
+    """Split operations into transactions of legal size. Each starts with the epoch check, and has
+    the other checks too.
+    """
+    found: list[list[Operation]] = [[fence, *other]]
     room = LARGEST // 2
     for each in operations:
         need = size([each])
-        if need > room and len(found[-1]) > 1:
-            found.append([fence])
+        if need > room and len(found[-1]) > 1 + len(other):
+            found.append([fence, *other])
             room = LARGEST // 2
         found[-1].append(each)
         room -= need
@@ -342,6 +345,8 @@ class ControllerState:
         """the epoch of the controller heard last, and the number of its connection"""
         self.brokers: dict[int, LiveBroker] = {}
         """those that are alive, by number"""
+        self.brokers_version = ANY
+        """of `/brokers/ids` when they were read"""
         self.keeping_elr: set[int] = set()
         """those among them that follow KIP-966: all but Kafkas"""
         self.registrations: dict[int, int] = {}
@@ -388,6 +393,14 @@ class ControllerState:
         decision of an earlier term writes with the epoch of the next controller.
         """
         return Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+
+    def same_brokers(self) -> Check:
+        """The check that fails a transaction if a krust was registered since the last read.
+
+        So a state names no replica that has lost records since it was in the ISR, and the next
+        controller sees in the zxid of the state which registrations the writer knew.
+        """
+        return Check(znodes.BROKERS, self.brokers_version)
 
     def write_of(self, name: str, index: int, partition: Partition) -> Operation:
         """The write that makes a partition's state equal to `partition`, version included."""

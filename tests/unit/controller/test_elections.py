@@ -117,6 +117,33 @@ def test_a_request_elects_no_broker_that_may_have_lost_records_before_the_states
     assert alter(nodes, second, epochs(nodes, 1, 2, 3))["error_code"] == 107
 
 
+def test_a_state_is_written_only_when_all_registrations_before_it_are_read() -> None:
+    nodes = Nodes(1, 2, 3)
+    topic(nodes)
+    first, second = partition(nodes).replicas[:2]
+    shut_down(nodes, first)
+    nodes.leader.state.leaving.clear()
+    assert alter(nodes, second, epochs(nodes, 1, 2, 3))["error_code"] == 0
+    before = written(nodes)
+    nodes.tool.submit([Create("/brokers/ids/9", ephemeral=True), SetData("/brokers/ids", b"")], 0)
+    nodes.tool.events()
+    asked = {"topic_partitions": [{"topic": "t", "partitions": [0]}], "election_type": 0}
+    codes = []
+    for _ in range(2):
+        (result,) = nodes.leader.ask("ElectLeaders", asked)["replica_election_results"]
+        codes.append(result["partition_result"][0]["error_code"])
+        codes.append(written(nodes) != before)
+    assert codes == [41, False, 0, True]
+
+
+def test_a_broker_that_registers_writes_the_parent_of_registrations_too() -> None:
+    nodes = Nodes(1, 2)
+    version = nodes.leader.state.brokers_version
+    Member(nodes, 3)
+    nodes.rest()
+    assert nodes.leader.state.brokers_version == version + 1
+
+
 def test_a_controller_forgets_who_returned_in_an_earlier_term(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
