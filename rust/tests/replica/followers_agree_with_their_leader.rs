@@ -128,7 +128,13 @@ fn a_follower_begins_anew_with_the_batch_in_which_its_leaders_log_starts() {
     assert_eq!(restart(50, 52, Some((50, 60))), Some(50));
     // The leader has the records before the batch, or the follower has committed some of the batch.
     assert_eq!(restart(35, 50, Some((50, 70))), None);
-    assert_eq!(restart(51, 60, Some((50, 70))), None);
+    assert_eq!(restart(51, 55, Some((50, 70))), None);
+}
+
+#[test]
+fn a_follower_gives_up_committed_records_that_its_leader_has_deleted_and_had_otherwise() {
+    assert_eq!(restart(51, 60, Some((50, 70))), Some(50));
+    assert_eq!(restart(60, 60, Some((59, 70))), Some(59));
 }
 
 #[test]

@@ -253,7 +253,9 @@ impl FollowerReplica {
 /// `first`: the offsets of the first batch that came, if any, from first to last.
 ///
 /// A leader's log may start within a batch, which comes whole. Then the follower's log begins where
-/// that batch does, because its own records from there on are no part of it.
+/// that batch does, because its own records from there on are no part of it. A committed record is
+/// kept, unless the leader has deleted all that the follower has: after an unclean election the two
+/// may have committed different records, and the follower could never append again.
 pub fn restart_offset(
     log: &impl FollowerLog,
     leader_log_start: Offset,
@@ -264,7 +266,8 @@ pub fn restart_offset(
     let is_empty = log_start == log_end;
     match first {
         Some((base, last)) if base < log_end && log_end <= last => {
-            let is_deleted = base < leader_log_start && high_watermark <= base;
+            let is_deleted = base < leader_log_start
+                && (high_watermark <= base || log_end <= leader_log_start);
             (is_empty || is_deleted).then_some(base)
         }
         _ => {
