@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,10 @@ from krust.errors import (
     ProducerFencedError,
 )
 from tests.clients.conftest import create
+from tests.proxy import Cutting, behind
 from tests.waiting import until
+
+ADD_PARTITIONS_TO_TXN = 24
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes | None]:
@@ -327,6 +332,27 @@ def test_a_producer_whose_transactional_id_has_expired_gets_a_new_one_by_an_abor
         with writer.transaction():
             writer.produce("orders", b"paid")
     until(lambda: committed(hasty.bootstrap, "orders") == [b"paid"])
+
+
+def test_an_abort_ends_a_transaction_whose_added_partitions_were_not_answered(
+    tmp_path: Path,
+) -> None:
+    lost, is_lost = Cutting(1, [ADD_PARTITIONS_TO_TXN]), True
+
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        return is_lost and lost(api, frame, connection)
+
+    with behind(tmp_path, answer) as address:
+        create(address, "orders", 1)
+        with producer(address, "unanswered") as writer:
+            writer.begin_transaction()
+            writer.produce("orders", b"not even sent")
+            until(lambda: lost.cuts > 0)
+            writer.abort_transaction()
+            is_lost = False
+            with writer.transaction():
+                writer.produce("orders", b"paid")
+        assert committed(address, "orders") == [b"paid"]
 
 
 def test_a_transaction_that_took_too_long_is_aborted_and_its_producer_fenced(

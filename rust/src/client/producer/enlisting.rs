@@ -126,9 +126,9 @@ impl TransactionManager {
                 Ok((worst(codes), ()))
             },
         };
+        self.started = true;
         coordinators.call((CoordinatorType::Transaction, id), &request, wait)?;
         self.partitions.extend(missing);
-        self.started = true;
         Ok(())
     }
 
@@ -138,11 +138,11 @@ impl TransactionManager {
         group: &GroupOffsets,
         wait: &Wait,
     ) -> Result<()> {
+        self.started = true;
         if !self.is_v2 && !self.groups.contains(&group.group_id) {
             self.add_offsets(identity, &group.group_id, wait)?;
             self.groups.insert(group.group_id.clone());
         }
-        self.started = true;
         let Self { id, coordinators, is_v2, .. } = self;
         let body = TxnOffsetCommitRequest {
             transactional_id: id,

@@ -29,6 +29,7 @@ use crate::protocol::init_producer_id::{self, InitProducerIdRequest, InitProduce
 use crate::wire::Writer;
 
 const INVALID_PRODUCER_EPOCH: i16 = 47;
+const INVALID_TXN_STATE: i16 = 48;
 const INVALID_PRODUCER_ID_MAPPING: i16 = 49;
 const UNKNOWN_PRODUCER_ID: i16 = 59;
 const PRODUCER_FENCED: i16 = 90;
@@ -276,6 +277,8 @@ impl Producer {
                     manager.needs_epoch = true;
                     None
                 }
+                // The coordinator never got a partition of this transaction.
+                Err(error) if !commit && error.code() == INVALID_TXN_STATE => None,
                 Err(error) => return Err(manager.refuse(error)),
             };
         }
