@@ -43,7 +43,7 @@ BALANCE = 100
 """of each account at first"""
 WAIT_S = 60
 OFFSETS_S = 10
-"""how long a process of librdkafka waits for the answer to its offsets before it gives up"""
+"""how long a process of librdkafka waits for the answer to its offsets before it ends"""
 TIMEOUT_MS = 20_000
 """of a transaction"""
 SESSION_MS = 6000
@@ -59,9 +59,6 @@ class Confluent:
 
     def __init__(self, bootstrap: str, transactional_id: str, topic: str = "") -> None:
         where = {"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        # librdkafka 2.16 sends TxnOffsetCommit to nobody after it has dropped the broker that was
-        # the coordinator: as it bootstraps again, or when it learns that this broker has died.
-        where["metadata.recovery.strategy"] = "none"
         more = {"transactional.id": transactional_id, "transaction.timeout.ms": TIMEOUT_MS}
         self._producer = Producer({**where, **more})
         self._producer.init_transactions(WAIT_S)
@@ -98,7 +95,11 @@ class Confluent:
         consumer = self._consumer
         position = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
         group = consumer.consumer_group_metadata()
+        # librdkafka 2.16 sends TxnOffsetCommit to nobody after it has dropped the broker that was
+        # the coordinator, as it does when it learns that it has died, and waits without end.
+        faulthandler.dump_traceback_later(OFFSETS_S, exit=True)
         self._producer.send_offsets_to_transaction(position, group, OFFSETS_S)
+        faulthandler.cancel_dump_traceback_later()
 
     def commit(self) -> None:
         self._repeated(self._producer.commit_transaction)
