@@ -132,7 +132,12 @@ impl TestBroker {
 
     /// A fixture over a directory that may have logs.
     pub fn at(dir: Arc<TempDir>, settings: Settings) -> Self {
-        let log_dir = LogDir::open(dir.path(), &DirOptions::default()).unwrap();
+        Self::on(dir, settings, &DirOptions::default())
+    }
+
+    /// The same, with these options of the directory.
+    pub fn on(dir: Arc<TempDir>, settings: Settings, options: &DirOptions) -> Self {
+        let log_dir = LogDir::open(dir.path(), options).unwrap();
         let (policy, clock) = (Arc::<Decisions>::default(), ManualClock::at(NOW_MS));
         let store = LogManager::new(vec![log_dir]);
         let broker = Broker::new(settings, store, policy.clone(), Arc::new(clock.clone()));

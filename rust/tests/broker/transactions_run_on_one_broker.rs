@@ -1,14 +1,20 @@
 //! A transactional producer's requests from its first to the complete transaction.
 
+use std::sync::Arc;
+
 use krust::broker::transactions::transaction::ProducerIdentity;
 use krust::broker::transactions::transaction::TransactionState::{
     CompleteAbort, CompleteCommit, Ongoing, PrepareAbort, PrepareCommit,
 };
 
+use krust::broker::Settings;
+use krust::storage::DirOptions;
+use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
+
 use crate::double::{NOW_MS, TestBroker, until};
 use crate::transactions::{
-    FIRST_ID, ID, TRANSACTIONS, add, added, ended, fixture, init, initialised, last_state, markers,
-    offsets_added, producer, states, transactions_topic, wait_until_complete,
+    FIRST_ID, ID, TRANSACTIONS, add, added, create_topics, ended, fixture, init, initialised,
+    last_state, markers, offsets_added, producer, states, transactions_topic, wait_until_complete,
 };
 
 const TIMEOUT_MS: i64 = 60_000;
@@ -155,6 +161,31 @@ fn a_deleted_topic_does_not_keep_a_transaction_from_its_end() {
     });
     assert_eq!(ended(&mut fixture, &mut conn, (4, ID.0, first, true)).0, 0);
     wait_until_complete(&fixture);
+}
+
+#[test]
+fn a_transaction_ends_once_a_full_disk_has_room_again() {
+    const ENOSPC: i32 = 28;
+    // The first write is the decision. The last is the completion. In between each of the partitions
+    // is made and gets its marker.
+    for skip in 1..=5 {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+        let options = DirOptions { disk: Arc::clone(&disk) as _, ..DirOptions::default() };
+        let mut fixture = TestBroker::on(dir, Settings::default(), &options);
+        create_topics(&mut fixture);
+        let mut conn = fixture.connect();
+        let first = producer(&mut fixture, &mut conn, ID.0);
+        added(&mut fixture, &mut conn, &add(3, ID.0, first, &[0, 2]));
+        let full = InjectedFault { call: DiskCall::Write, code: ENOSPC, skip, times: 1 };
+        disk.inject(full);
+        assert_eq!(ended(&mut fixture, &mut conn, (4, ID.0, first, true)).0, 0);
+        wait_until_complete(&fixture);
+        for partition in [0, 2] {
+            assert_eq!(markers(&fixture, partition), [(FIRST_ID, 0, true)]);
+        }
+        disk.heal();
+    }
 }
 
 #[test]
