@@ -354,3 +354,19 @@ def test_replica_verification_reads_every_replica_and_finds_no_lag(
     assert re.search(
         rf"max lag is 0 for partition {topic.name}-[01] at offset \d+ among 2 partitions", lines[-1]
     ), lines
+
+
+def test_the_tool_finalizes_a_feature_that_every_broker_then_names(
+    cluster: Cluster, run: Tools
+) -> None:
+    def ok(*words: str) -> str:
+        code, text = run("kafka-features", "--bootstrap-server", cluster.bootstrap(), *words)
+        assert code == 0, text
+        return text
+
+    def levels() -> set[str]:
+        """What the brokers name."""
+        return {level(ok("describe")) for _ in cluster.brokers}
+
+    feature = "transaction.version"
+    assert finalized(ok("describe")) == "0"

@@ -14,6 +14,7 @@ from krust.cli.apis import NAMES
 from krust.cli.brokers import NO_BROKER, ClusterState
 from krust.cli.elect import elect
 from krust.cli.exits import Exit
+from krust.cli.features import features
 from krust.cli.reassign import reassign
 from krust.cli.replacement import replace_plan
 from krust.errors import KrustError
@@ -29,10 +30,11 @@ _BETWEEN_S = 0.5
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a cluster's brokers, health and APIs; move leaders, replicas, metadata."""
+    """Show a cluster's brokers, health, APIs, features; move leaders, replicas, metadata."""
 
 
 command.add_command(elect)
+command.add_command(features)
 command.add_command(reassign)
 command.add_command(replace_plan)
 

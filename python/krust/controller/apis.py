@@ -19,6 +19,7 @@ from krust.controller import (
     configs,
     consumer_offsets,
     elect_leaders,
+    features,
     log_dirs,
     producer_ids,
     reassignment,
@@ -328,6 +329,9 @@ _ROWS = (
         writes=True,
         by_controller=True,
         is_forwarded=True,
+    ),
+    ControllerApi(
+        "UpdateFeatures", features.update, _refuse_with_text, writes=True, by_controller=True
     ),
     ControllerApi("LogDirFailed", log_dirs.note_failed, _refuse_with_text, writes=True),
     ControllerApi(

@@ -25,6 +25,7 @@ from krust.controller import (
     config_changes,
     controller_election,
     deletion,
+    features,
     isr_changes,
     loading,
     log_dirs,
@@ -62,7 +63,7 @@ _AFTER_EVERYTHING = 2**63
 RETRY_MS = 200
 """until an interrupted job starts again"""
 
-OF_EVERY_BROKER = ("election", "registration", "settings")
+OF_EVERY_BROKER = ("election", "registration", "settings", "features")
 """The jobs of a broker that is not the controller."""
 
 
@@ -90,6 +91,7 @@ class ControllerJobs:
             "topics": self._topics,
             "leaders": self._leaders,
             "settings": self._settings,
+            "features": lambda: features.read(state),
             "deletions": self._deletions,
             "finished_deletions": self._finished_deletions,
             "preferred_elections": self._preferred_elections,
@@ -107,6 +109,7 @@ class ControllerJobs:
             znodes.BROKERS: "brokers",
             znodes.TOPICS: "topics",
             znodes.CONFIG_CHANGES: "settings",
+            znodes.FEATURE: "features",
             znodes.DELETE_TOPICS: "deletions",
             znodes.PREFERRED_ELECTION: "preferred_elections",
             znodes.REASSIGNMENT: "reassignments",
@@ -404,6 +407,7 @@ class ControllerJobs:
         if state.term != term or state.epoch_version == NO_NODE_VERSION:
             raise RetryLaterError("this broker is no longer the controller")
         state.serve_as_controller()
+        yield from features.cap(state)
         yield from self._leaders()
         if state.term != term:
             raise RetryLaterError("this broker is no longer the controller")
@@ -435,6 +439,7 @@ class ControllerJobs:
         self._state.offline.retain(self._state.brokers.keys() - returned.restarted)
         # A leader that is gone may have acted on a lower min.insync.replicas: the ELR ends with it.
         yield from self._config_changes.read_new(self._state, self.now_ms)
+        yield from features.cap(self._state)
         yield from self._leaders()
 
     def _leaders(self) -> Steps:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import adoption, controller_election, loading
+from krust.controller import adoption, controller_election, features, loading
 from krust.controller.state import BrokerRequest, LiveBroker
 from krust.errors import ServerError
 from krust.metadata import znodes
@@ -101,12 +101,14 @@ def check_cluster_id(state: ControllerState, id_on_disk: str | None, store_name:
 def create_cluster(state: ControllerState, cluster_id: str) -> Steps:
     """Create the persistent nodes. Read the cluster id, or create it."""
     path_of_id = znodes.CLUSTER_ID
+    in_zookeeper = bool(state.config.text("zookeeper.connect"))
+    at_first = Features({}) if in_zookeeper else features.NEW_CLUSTER
     (read,) = yield [[Read(path_of_id)]]
     node = read.results[0]
     if not isinstance(node, Node):
         done = yield [[Create(path)] for path in znodes.PERSISTENT]
         done += yield [
-            [Create(znodes.FEATURE, Features({}).encode())],
+            [Create(znodes.FEATURE, at_first.encode())],
             [Create(path_of_id, ClusterId(cluster_id).encode())],
         ]
         for each in done:

@@ -383,6 +383,10 @@ class ControllerState:
         """what users, clients and addresses may use"""
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
+        self.transaction_version = 0
+        """the finalized level of the feature `transaction.version`"""
+        self.features_epoch = -1
+        """of the finalized features; -1: they were not read yet"""
         self.changes = Changes()
         self._defaults: Values = {}
 
@@ -580,6 +584,12 @@ class ControllerState:
         """Note a changed broker setting, which may change the defaults of topics."""
         self._defaults = {}
         self.changes.brokers = True
+
+    def set_features(self, transaction_version: int, epoch: int) -> None:
+        """Set the finalized features."""
+        if (self.transaction_version, self.features_epoch) != (transaction_version, epoch):
+            self.transaction_version, self.features_epoch = transaction_version, epoch
+            self.changes.brokers = True
 
     def set_group_config(self, group: str, entity: ConfigEntity | None) -> None:
         """Set the settings of a group; None: it has none."""

@@ -5,8 +5,9 @@ A transfer may add nodes. It may replace nodes that the last transfer wrote or r
 epoch, leaders whose epoch does not fall, assumed settings of topics that were taken over. All other
 nodes of the target were set by another program (`foreign`): settings of a topic, a quota, a topic.
 The user says whether they stay (`keep`) or are replaced (`replace`). Producer ids never fall: the
-higher block of both trees holds. Nodes without data that only the target has stay, unless a node
-above them is deleted. Pure.
+higher block of both trees holds. The target keeps its own finalized features, because a Kafka that
+finds one in a ZooKeeper exits (`controller/features.py`). Nodes without data that only the target
+has stay, unless a node above them is deleted. Pure.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from krust.metadata.contents import (
     ASSUMED,
     BadZnodeError,
     EntityConfig,
+    Features,
     PartitionState,
     ProducerIds,
     TopicAssignment,
@@ -101,6 +103,8 @@ def empty(source: ClusterTree, target: ClusterTree, written: Written) -> set[str
 def carried(source: ClusterTree, target: ClusterTree, path: str) -> bytes | None:
     """The data that a node of the source will have in the target; None: the source has no node."""
     new, old = source.nodes.get(path), target.nodes.get(path)
+    if path == znodes.FEATURE and new is not None:
+        return Features({}).encode() if old is None else old
     if path == znodes.PRODUCER_IDS and new is not None and old is not None:
         return max(old, new, key=_last_id) if _last_id(old) != _last_id(new) else new
     return new

@@ -109,12 +109,13 @@ def writes(source: ClusterTree, target: ClusterTree, kept: Collection[str] = ())
     """
     made: list[Write] = []
     changed: list[Write] = []
-    for path, data in sorted(source.nodes.items()):
-        if path not in target.nodes:
-            made.append(Create(path, data))
-            continue
+    for path in sorted(source.nodes):
         new = carried(source, target, path)
-        if path not in kept and new is not None and target.nodes[path] != new:
+        if new is None:
+            continue
+        if path not in target.nodes:
+            made.append(Create(path, new))
+        elif path not in kept and target.nodes[path] != new:
             changed.append(SetData(path, new))
     gone = sorted(target.nodes.keys() - source.nodes.keys() - set(kept), reverse=True)
     removed: list[Write] = [Delete(path) for path in gone]

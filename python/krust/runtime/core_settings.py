@@ -38,4 +38,7 @@ def broker_values(config: Config, state: ControllerState | None, *, alone: bool)
     listener = inter_broker_listener(config)
     values["inter.broker.listener.name"] = None if alone else listener
     values["krust.lone.listener"] = listener if alone else None
+    if state is not None:
+        values["transaction.version"] = state.transaction_version
+        values["features.epoch"] = state.features_epoch
     return values

@@ -152,7 +152,8 @@ fn transactions(table: &SettingsTable<'_, '_>) -> PyResult<TransactionSettings> 
         expiration_interval_ms: table.bytes(expiry, default.expiration_interval_ms)?,
         verifies_partitions: table
             .or("transaction.partition.verification.enable", default.verifies_partitions)?,
-        version: default.version,
+        version: table.or("transaction.version", default.version)?,
+        features_epoch: table.or("features.epoch", default.features_epoch)?,
     })
 }
 

@@ -1,20 +1,24 @@
 //! ApiVersions lists exactly the APIs that are served.
 
-use krust::broker::{Flow, apis};
+use krust::broker::{Flow, Settings, TransactionSettings, apis};
 use krust::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use krust::wire::Reader;
 
-use crate::double::{TestBroker, frame, raw};
+use crate::double::{Conn, TestBroker, frame, raw};
+
+fn asked(fixture: &mut TestBroker, conn: &mut Conn, version: i16) -> Vec<u8> {
+    let request =
+        ApiVersionsRequest { client_software_name: "krust", client_software_version: "1.0" };
+    let request = frame(18, version, |writer, version| request.encode(writer, version));
+    fixture.ask(conn, &request)
+}
 
 #[test]
 fn every_version_lists_the_table() {
     let mut fixture = TestBroker::new();
     let mut conn = fixture.connect();
     for version in 0..=4 {
-        let request =
-            ApiVersionsRequest { client_software_name: "krust", client_software_version: "1.0" };
-        let request = frame(18, version, |writer, version| request.encode(writer, version));
-        let reply = fixture.ask(&mut conn, &request);
+        let reply = asked(&mut fixture, &mut conn, version);
         let response = ApiVersionsResponse::decode(&mut Reader::new(&reply), version).unwrap();
         let listed: Vec<(i16, i16, i16)> = response
             .api_keys
@@ -27,6 +31,24 @@ fn every_version_lists_the_table() {
             .map(|api| (api.key, api.first, api.last))
             .collect();
         assert_eq!((response.error_code, listed), (0, table));
+    }
+}
+
+#[test]
+fn features_are_listed_from_version_3_with_the_levels_that_old_java_clients_accept() {
+    let transactions = TransactionSettings { version: 2, features_epoch: 7, ..Default::default() };
+    let mut fixture = TestBroker::with(Settings { transactions, ..Default::default() });
+    let mut conn = fixture.connect();
+    for (version, lowest) in [(2, None), (3, Some(1)), (4, Some(0))] {
+        let reply = asked(&mut fixture, &mut conn, version);
+        let response = ApiVersionsResponse::decode(&mut Reader::new(&reply), version).unwrap();
+        let supported = response.supported_features.iter().map(|each| each.min_version);
+        assert_eq!(supported.collect::<Vec<_>>(), Vec::from_iter(lowest));
+        let finalized = response.finalized_features.iter();
+        let levels: Vec<_> = finalized.map(|each| (each.name, each.max_version_level)).collect();
+        let wanted = lowest.map(|_| ("transaction.version", 2));
+        assert_eq!(levels, Vec::from_iter(wanted));
+        assert_eq!(response.finalized_features_epoch, if lowest.is_some() { 7 } else { -1 });
     }
 }
 

@@ -16,7 +16,7 @@ NOT_OURS = ("/kafka-acl", "/brokers/topics/__consumer_offsets", "/config/topics/
 
 def as_kafka() -> Runtime:
     """Do what was done to the Kafka that the file was taken from."""
-    runtime = Runtime()
+    runtime = Runtime(options={"zookeeper.connect": "zookeeper:2181"})
     state = runtime.state
     topic = Topic(
         "orders",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krust.metadata.cluster_tree import ClusterTree
-from krust.metadata.contents import ClusterId, TopicAssignment
+from krust.metadata.contents import ClusterId, Features, TopicAssignment
 from krust.metadata.store import Create, Delete, SetData
 from krust.metadata.transfer import elsewhere, obstacle, writes
 
@@ -28,6 +28,14 @@ def test_an_empty_target_gets_every_node_with_parents_first_and_the_epoch_last()
     assert all(isinstance(each, Create) for each in operations)
     paths = [each.path for each in operations]
     assert paths == ["/brokers", "/cluster", "/cluster/id", "/config", "/controller_epoch"]
+
+
+def test_finalized_features_are_not_carried_because_a_kafka_would_exit() -> None:
+    finalized, none = Features({"transaction.version": 2}).encode(), Features({}).encode()
+    source = side(feature=finalized)
+    assert Create("/feature", none) in writes(source, EMPTY)
+    assert writes(source, side(feature=none)) == []
+    assert writes(side(feature=none), side(feature=finalized)) == []
 
 
 def test_equal_nodes_are_kept_and_missing_ones_deleted_children_first() -> None:

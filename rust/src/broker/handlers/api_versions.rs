@@ -6,13 +6,17 @@
 //!     the client's name and version; names that break Kafka's pattern are refused with
 //!     INVALID_REQUEST (42). Tagged fields with default values are not written, because old
 //!     versions of librdkafka misread them.
-//! Not done: supported and finalized features. There are none.
+//!     v3 adds the features: `transaction.version` alone (KIP-890). v4 says that its lowest level
+//!     is 0; v3 says 1, because Java clients before 3.9 refuse an answer with 0 (KAFKA-17011).
 
 use crate::broker::requests::apis;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
+use crate::broker::state::transactions::TransactionSettings;
 use crate::protocol::ErrorCode;
-use crate::protocol::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+use crate::protocol::api_versions::{
+    ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
+};
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let api = call.request.head.api;
@@ -33,7 +37,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         ApiVersionsResponse {
             api_keys: apis::served().iter().filter(|api| call.may_ask(api)).map(entry).collect(),
             throttle_time_ms,
-            ..Default::default()
+            ..features(&call.broker.settings.load().transactions, call.version())
         }
     } else {
         let error_code = ErrorCode::InvalidRequest.code();
@@ -41,6 +45,23 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     };
     call.reply(|writer, version| response.encode(writer, version));
     Ok(Flow::Go)
+}
+
+/// The features that this broker supports, and those that are finalized in its cluster.
+fn features(settings: &TransactionSettings, version: i16) -> ApiVersionsResponse<'static> {
+    let (name, level) = ("transaction.version", settings.version);
+    if settings.features_epoch < 0 {
+        return ApiVersionsResponse::default();
+    }
+    let finalized =
+        FinalizedFeatureKey { name, max_version_level: level, min_version_level: level };
+    let min_version = i16::from(version < 4);
+    ApiVersionsResponse {
+        supported_features: vec![SupportedFeatureKey { name, min_version, max_version: 2 }],
+        finalized_features_epoch: settings.features_epoch,
+        finalized_features: if level > 0 { vec![finalized] } else { Vec::new() },
+        ..Default::default()
+    }
 }
 
 fn entry(api: &apis::Api) -> ApiVersion {

@@ -110,6 +110,7 @@ const SERVED: &[ApiRow] = &[
     (alter_client_quotas::KEY, 0..=1, Client, Policy),
     (describe_user_scram_credentials::KEY, 0..=0, Client, Policy),
     (alter_partition::KEY, 0..=3, Broker, Policy),
+    (update_features::KEY, 0..=2, Client, Policy),
     (describe_cluster::KEY, 0..=2, Client, Network),
     (describe_producers::KEY, 0..=0, Client, Network),
     (describe_transactions::KEY, 0..=0, Client, Network),

@@ -32,6 +32,8 @@ pub struct TransactionSettings {
     pub verifies_partitions: bool,
     /// The finalized feature `transaction.version`.
     pub version: i16,
+    /// The epoch of the finalized features; -1: they are not known.
+    pub features_epoch: i64,
 }
 
 impl Default for TransactionSettings {
@@ -43,6 +45,7 @@ impl Default for TransactionSettings {
             expiration_interval_ms: 3_600_000,
             verifies_partitions: true,
             version: 0,
+            features_epoch: -1,
         }
     }
 }
