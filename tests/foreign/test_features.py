@@ -55,7 +55,7 @@ def epoch(client: Client, name: str) -> int:
 def committed_offset(client: Client, group: str, topic: str) -> int:
     """The group's committed offset of partition 0."""
     asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]}
-    answer = client.request("OffsetFetch", {"groups": [asked], "require_stable": True})
+    answer = client.request("OffsetFetch", {"groups": [asked], "require_stable": True}, version=9)
     return int(answer["groups"][0]["topics"][0]["partitions"][0]["committed_offset"])
 
 

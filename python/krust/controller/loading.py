@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
-from krust.controller import group_configs, quota_entities, store_reads
+from krust.controller import features, group_configs, quota_entities, store_reads
 from krust.controller.adoption import NOTHING_DELETED
 from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import ConfigEntity, ControllerState, Partition, RefusedError, Topic
@@ -136,8 +136,9 @@ def settings_of(
 
 
 def settings(state: ControllerState) -> Steps:
-    """Read the settings of this broker and of all brokers, the quotas, and the groups' settings."""
+    """Read the settings of this broker, all brokers and groups, the features, and the quotas."""
     yield from of_brokers(state)
+    yield from features.read(state)
     yield from quota_entities.load(state)
     yield from group_configs.load(state)
 
