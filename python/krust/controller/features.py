@@ -180,7 +180,7 @@ def _response(
         "error_code": code,
         "error_message": text,
         "results": [
-            {"feature": each["feature"], "error_code": code, "error_message": text}
-            for each in updates
+            {"feature": name, "error_code": code, "error_message": text}
+            for name in dict.fromkeys(each["feature"] for each in updates)
         ],
     }

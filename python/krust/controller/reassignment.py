@@ -80,13 +80,13 @@ class ReassignmentRefusal(NamedTuple):
 def alter(
     state: ControllerState, request: Request[AlterPartitionReassignmentsRequest]
 ) -> Decision[AlterPartitionReassignmentsResponse]:
-    """AlterPartitionReassignments."""
-    responses: list[ReassignableTopicResponse] = []
+    """AlterPartitionReassignments. A topic that is named twice is answered once, as in Kafka."""
+    answers: dict[str, dict[int, ReassignablePartitionResponse]] = {}
     same_factor = not request.message.get("allow_replication_factor_change", True)
     pace = Pace()
     for asked in request.message["topics"]:
         name = asked["name"]
-        results: dict[int, ReassignablePartitionResponse] = {}
+        results = answers.setdefault(name, {})
         wanted: dict[int, Replicas | None] = {}
         for each in asked["partitions"]:
             index = each["partition_index"]
@@ -107,7 +107,9 @@ def alter(
             results[index] |= {"error_code": why.code, "error_message": why.text}
         if pace.add(BATCHED):
             yield PAUSE
-        responses.append({"name": name, "partitions": list(results.values())})
+    responses: list[ReassignableTopicResponse] = [
+        {"name": name, "partitions": list(results.values())} for name, results in answers.items()
+    ]
     return {
         "throttle_time_ms": 0,
         "error_code": Code.NONE,

@@ -32,7 +32,7 @@ fn a_new_producer_aborts_the_open_transaction_of_the_one_before() {
     assert_eq!(id.init(None), Err(ConcurrentTransactions));
     assert_eq!((id.state(), id.producer()), (PrepareAbort, producer(1, 1)));
     assert_eq!(id.end(V0, producer(1, 0), true), Err(ProducerFenced));
-    assert_eq!(id.end(V2, producer(1, 0), true), Err(InvalidTxnState));
+    assert_eq!(id.end(V2, producer(1, 0), true), Err(ProducerFenced));
     assert_eq!(id.init(None), Err(ConcurrentTransactions));
     id.written();
     assert_eq!(id.init(None), Ok(producer(1, 2)));

@@ -189,7 +189,8 @@ impl Transaction {
         }
     }
 
-    /// An open transaction, aborted under an epoch that its producer does not have.
+    /// An open transaction, aborted under an epoch that its producer does not have. That it is not
+    /// of V2 tells this epoch from one that an EndTxn v5 gave, also after a load: see [`end_v2`].
     fn fenced(&self, at: Moment) -> Self {
         let epoch = self.producer.epoch.saturating_add(1);
         Self {
@@ -197,6 +198,7 @@ impl Transaction {
             last_epoch: NO_PRODUCER_EPOCH,
             next_producer_id: NO_PRODUCER_ID,
             state: TransactionState::PrepareAbort,
+            client_version: ClientTransactionVersion::V0,
             ..self.at(at)
         }
     }
@@ -372,6 +374,7 @@ fn end_v2(
     let present = old.producer;
     // The answer to the call that bumped the epoch, or replaced the id, was lost.
     let is_before_bump = producer.id == present.id
+        && old.client_version == ClientTransactionVersion::V2
         && producer.epoch != i16::MAX
         && present.epoch == producer.epoch + 1;
     let is_before_replacement = producer.id == old.previous_producer_id
