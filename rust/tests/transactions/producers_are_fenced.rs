@@ -4,8 +4,7 @@ use krust::broker::transactions::transaction::TransactionState::{
     CompleteAbort, CompleteCommit, Empty, PrepareAbort,
 };
 use krust::protocol::ErrorCode::{
-    ConcurrentTransactions, InvalidProducerIdMapping, InvalidTransactionTimeout, InvalidTxnState,
-    ProducerFenced,
+    ConcurrentTransactions, InvalidProducerIdMapping, InvalidTransactionTimeout, ProducerFenced,
 };
 
 use crate::id::{Id, V0, V2, producer};

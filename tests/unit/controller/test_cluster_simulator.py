@@ -19,7 +19,7 @@ SEEDS = int(os.environ.get("KRUST_CLUSTER_SEEDS", "2000"))
 ONE = os.environ.get("KRUST_CLUSTER_SEED")
 COMMAND = "KRUST_CLUSTER_SEED={} python -m pytest tests/unit/controller/test_cluster_simulator.py"
 CHUNKS = 10
-PLANTED_SEEDS = 1000
+PLANTED_SEEDS = 3000
 
 
 @pytest.fixture(autouse=True)

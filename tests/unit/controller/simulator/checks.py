@@ -330,6 +330,8 @@ class ControllerChecks:
     ) -> None:
         topic = process.state.topics.get(name)
         assert topic is not None, f"C5: {process.broker.id} does not know {name}"
+        count = len(topic.partitions)
+        assert index < count, f"C5: {process.broker.id} knows {count} partitions of {name}"
         own = topic.partitions[index]
         known = (own.leader, own.leader_epoch, own.isr)
         in_tree = (partition_state.leader, partition_state.leader_epoch, partition_state.isr)
