@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.waiting import is_readable
 
 READY_S = 60
 AT_ONCE: dict[str, object] = {  # groups settle without a pause on every broker
@@ -110,8 +111,7 @@ class ServedBroker:
             )
         os.close(child)
         with os.fdopen(ready, "rb") as pipe:
-            spoke, _, _ = select.select([pipe], [], [], READY_S)
-            line = pipe.readline() if spoke else b""
+            line = pipe.readline() if is_readable(pipe, READY_S) else b""
         if not line:
             self.process.kill()
             code = self.process.wait()

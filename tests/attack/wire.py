@@ -109,12 +109,14 @@ def send_attack(address: Address, frames: bytes, times: int, patience_s: float) 
         connection.socket.setblocking(False)
         view = memoryview(frames)
         while time.monotonic() < until and (sent < len(view) or got == 0 or times > 1):
-            writers = [connection.socket] if sent < len(view) else []
-            readable, writable, _ = select.select([connection.socket], writers, [], 0.1)
+            poll = select.poll()
+            wanted = select.POLLIN | (select.POLLOUT if sent < len(view) else 0)
+            poll.register(connection.socket, wanted)
+            ready = dict(poll.poll(100)).get(connection.socket.fileno(), 0)
             try:
-                if writable:
+                if ready & select.POLLOUT:
                     sent += connection.socket.send(view[sent : sent + (1 << 20)])
-                if readable:
+                if ready & ~select.POLLOUT:
                     connection.socket.setblocking(True)
                     connection.socket.settimeout(patience_s)
                     total += connection.skip()

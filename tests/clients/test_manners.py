@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -24,7 +23,7 @@ from krust.errors import ForkedError, KafkaError, UnreachableError
 from tests.clients.conftest import create
 from tests.clients.test_group import patient, until
 from tests.proxy import behind, peer
-from tests.waiting import WAIT_S, is_blocked
+from tests.waiting import is_blocked, is_readable
 from tests.waiting import until as wait_until
 
 PRODUCE = 0
@@ -118,8 +117,7 @@ def test_control_c_ends_a_wait_that_has_no_end(ways: dict[str, str], what: str) 
             assert run.stdout.readline() == b"ready\n"
             wait_until(lambda: is_blocked(run.pid))
             run.send_signal(signal.SIGINT)
-            readable, _, _ = select.select([run.stdout], [], [], WAIT_S)
-            answer = run.stdout.readline() if readable else b""
+            answer = run.stdout.readline() if is_readable(run.stdout) else b""
         finally:
             run.kill()  # a producer would see to it that its records arrive
         _, errors = run.communicate()

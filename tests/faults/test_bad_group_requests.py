@@ -4,7 +4,6 @@ Members of other groups are not affected, neither then nor after a restart."""
 from __future__ import annotations
 
 import random
-import select
 import socket
 import struct
 from collections import Counter
@@ -21,6 +20,7 @@ from tests.faults import malformed
 from tests.faults.malformed import Answer, frame
 from tests.ports import free_port
 from tests.serving import ServedBroker
+from tests.waiting import is_readable
 
 SEED = 20260102
 KEYS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69}
@@ -144,7 +144,7 @@ class Vandal:
             self._socket = socket.create_connection(self._address, PATIENCE_S)
         try:
             self._socket.sendall(data)
-            if not select.select([self._socket], [], [], patience_s)[0]:
+            if not is_readable(self._socket, patience_s):
                 self.close()
                 return None
             size = self._exactly(4)
