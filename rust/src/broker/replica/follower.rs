@@ -266,8 +266,8 @@ pub fn restart_offset(
     let is_empty = log_start == log_end;
     match first {
         Some((base, last)) if base < log_end && log_end <= last => {
-            let is_deleted = base < leader_log_start
-                && (high_watermark <= base || log_end <= leader_log_start);
+            let is_deleted =
+                base < leader_log_start && (high_watermark <= base || log_end <= leader_log_start);
             (is_empty || is_deleted).then_some(base)
         }
         _ => {
