@@ -17,10 +17,10 @@
 //! Not promised: a batch that is reported as failed may have been written.
 
 mod accumulate;
+mod add_to_transaction;
 mod batches;
 mod coordinator;
 mod delivery;
-mod enlisting;
 mod handover;
 mod identity;
 mod transaction;
@@ -30,9 +30,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use add_to_transaction::GroupOffsets;
 pub use batches::{AccumulatedBatch, DeliveryReport, ProducerConfig};
 use batches::{PartitionBatches, ProducerBatch};
-pub use enlisting::GroupOffsets;
 use transaction::TransactionManager;
 pub use written::{PreparedTransaction, WrittenRange};
 

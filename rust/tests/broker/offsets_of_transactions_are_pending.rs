@@ -82,7 +82,7 @@ fn codes(fixture: &mut TestBroker, conn: &mut Conn, request: &Frame) -> Vec<i16>
 }
 
 /// A producer whose transaction has the partition of [`GROUP`].
-fn enlisted(fixture: &mut TestBroker, conn: &mut Conn) -> ProducerIdentity {
+fn producer_with_group_partition(fixture: &mut TestBroker, conn: &mut Conn) -> ProducerIdentity {
     let producer = producer(fixture, conn, ID.0);
     assert_eq!(offsets_added(fixture, conn, (3, ID.0, producer, GROUP.0)), 0);
     producer
@@ -134,7 +134,7 @@ fn offsets_apply_when_their_transaction_commits_and_are_dropped_when_it_aborts()
         for commit in [true, false] {
             let mut fixture = fixture();
             let mut conn = fixture.connect();
-            let producer = enlisted(&mut fixture, &mut conn);
+            let producer = producer_with_group_partition(&mut fixture, &mut conn);
             let request = plain(version, producer, &[(0, 10), (2, 12)]);
             assert_eq!(codes(&mut fixture, &mut conn, &request), [0, 0]);
             let request = plain(version, producer, &[(0, 11)]);
@@ -171,7 +171,7 @@ fn offsets_that_may_change_soon_are_unstable_for_who_asks() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 5, -1, None), (1, 6, -1, None)]));
-    let producer = enlisted(&mut fixture, &mut conn);
+    let producer = producer_with_group_partition(&mut fixture, &mut conn);
     codes(&mut fixture, &mut conn, &plain(3, producer, &[(0, 10), (2, 12)]));
     assert_eq!(now(&mut fixture, &mut conn), [(0, 5), (1, 6)]);
     for version in 7..=10 {
@@ -190,7 +190,7 @@ fn a_commit_after_that_of_an_open_transaction_stays_the_newest() {
     for restarts in [false, true] {
         let mut fixture = fixture();
         let mut conn = fixture.connect();
-        let producer = enlisted(&mut fixture, &mut conn);
+        let producer = producer_with_group_partition(&mut fixture, &mut conn);
         codes(&mut fixture, &mut conn, &plain(3, producer, &[(0, 10), (1, 11)]));
         committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 3, -1, None)]));
         codes(&mut fixture, &mut conn, &plain(3, producer, &[(2, 12)]));
@@ -210,7 +210,7 @@ fn pending_offsets_outlive_a_restart_and_end_with_their_transaction() {
     for commit in [true, false] {
         let mut fixture = fixture();
         let mut conn = fixture.connect();
-        let producer = enlisted(&mut fixture, &mut conn);
+        let producer = producer_with_group_partition(&mut fixture, &mut conn);
         codes(&mut fixture, &mut conn, &plain(3, producer, &[(0, 10)]));
         drop(conn);
         let mut fixture = fixture.again();
@@ -233,7 +233,7 @@ fn pending_offsets_outlive_a_restart_and_end_with_their_transaction() {
 fn a_member_is_fenced_by_generation_id_and_instance() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
-    let producer = enlisted(&mut fixture, &mut conn);
+    let producer = producer_with_group_partition(&mut fixture, &mut conn);
     let mut check = |fixture: &mut TestBroker, member: (&str, Option<&str>, i32)| {
         codes(fixture, &mut conn, &commit_of(3, producer, (member, &[(0, 1)])))[0]
     };
@@ -258,7 +258,7 @@ fn a_member_is_fenced_by_generation_id_and_instance() {
 fn a_member_of_a_consumer_group_is_fenced_by_its_epoch() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
-    let producer = enlisted(&mut fixture, &mut conn);
+    let producer = producer_with_group_partition(&mut fixture, &mut conn);
     let mut snapshot = row(GroupState::Stable, vec![member(MEMBER)]);
     snapshot.kind = GroupKind::Consumer { heartbeat_interval_ms: 1000 };
     snapshot.members[0].role = MemberRole::Consumer { epoch: 4, has_current_assignment: true };
@@ -278,7 +278,7 @@ fn a_member_of_a_consumer_group_is_fenced_by_its_epoch() {
 fn bad_partitions_and_groups_are_named() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
-    let producer = enlisted(&mut fixture, &mut conn);
+    let producer = producer_with_group_partition(&mut fixture, &mut conn);
     let request = plain(3, producer, &[(0, 1), (9, 1)]);
     assert_eq!(codes(&mut fixture, &mut conn, &request), [0, 3]);
     let long = "x".repeat(5000);
@@ -318,7 +318,7 @@ fn an_offset_does_not_expire_while_a_transaction_may_replace_it() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     committed(&mut fixture, &mut conn, &commit(8, GROUP.0, &[(0, 5, -1, None), (1, 6, -1, None)]));
-    let producer = enlisted(&mut fixture, &mut conn);
+    let producer = producer_with_group_partition(&mut fixture, &mut conn);
     codes(&mut fixture, &mut conn, &plain(3, producer, &[(0, 10)]));
     fixture.clock.advance(WEEK_MS);
     fixture.broker.expire_offsets();
@@ -335,7 +335,7 @@ fn a_group_with_nothing_but_pending_offsets_does_not_expire() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
     publish_row(&fixture, Some(row(GroupState::Empty, vec![])));
-    let producer = enlisted(&mut fixture, &mut conn);
+    let producer = producer_with_group_partition(&mut fixture, &mut conn);
     codes(&mut fixture, &mut conn, &plain(3, producer, &[(0, 10)]));
     fixture.clock.advance(2 * WEEK_MS);
     fixture.broker.expire_offsets();
@@ -348,7 +348,7 @@ fn deleted_offsets_do_not_come_back_with_the_transaction() {
     for restarts in [false, true] {
         let mut fixture = fixture();
         let mut conn = fixture.connect();
-        let producer = enlisted(&mut fixture, &mut conn);
+        let producer = producer_with_group_partition(&mut fixture, &mut conn);
         codes(&mut fixture, &mut conn, &plain(3, producer, &[(0, 10), (1, 11)]));
         let partitions = vec![OffsetDeleteRequestPartition { partition_index: 0 }];
         let topics = vec![OffsetDeleteRequestTopic { name: TOPIC, partitions }];
@@ -374,7 +374,7 @@ fn deleted_offsets_do_not_come_back_with_the_transaction() {
 fn a_deleted_group_does_not_come_back_with_the_transaction() {
     let mut fixture = fixture();
     let mut conn = fixture.connect();
-    let producer = enlisted(&mut fixture, &mut conn);
+    let producer = producer_with_group_partition(&mut fixture, &mut conn);
     codes(&mut fixture, &mut conn, &plain(3, producer, &[(0, 10)]));
     assert!(fixture.broker.has_offsets(GROUP.0));
     fixture.broker.append_group_records(GROUP.0, &[GroupRecord::DropOffsets]).unwrap();

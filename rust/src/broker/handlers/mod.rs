@@ -13,7 +13,6 @@ pub(crate) mod describe_topic_partitions;
 pub(crate) mod describe_transactions;
 pub(crate) mod dispatch;
 pub(crate) mod end_txn;
-pub(crate) mod enlistment;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod first_only;
@@ -34,6 +33,7 @@ pub(crate) mod produce;
 pub(crate) mod producer_reply;
 pub(crate) mod sasl_handshake;
 pub(crate) mod txn_offset_commit;
+pub(crate) mod verify_or_add;
 pub(crate) mod write_txn_markers;
 
 use crate::broker::requests::call::{Call, HandlerResult};

@@ -21,8 +21,8 @@
 
 use std::sync::Arc;
 
-use crate::broker::handlers::enlistment::{self, EnlistRequest, Enlistment};
 use crate::broker::handlers::group_reply;
+use crate::broker::handlers::verify_or_add::{self, CoordinatorAnswers, VerifyOrAddRequest};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::delayed::{
@@ -36,7 +36,7 @@ use crate::broker::state::groups::offsets::{OffsetKey, StoredOffset, fits_metada
 use crate::broker::state::groups::published::MemberIdentity;
 use crate::broker::state::groups::shard::{GROUP_ID_MAX, commit_error};
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::transactions::enlisting::EnlistMode;
+use crate::broker::state::transactions::verify_or_add::VerifyOrAdd;
 use crate::broker::state::waking::DelayedId;
 use crate::broker::transactions::transaction::ProducerIdentity;
 use crate::ids::TopicPartition;
@@ -81,7 +81,7 @@ enum TxnCommitRefusal {
 struct DelayedTxnCommit {
     body: Box<[u8]>,
     guard: VerificationGuard,
-    enlistment: Arc<Enlistment>,
+    answers: Arc<CoordinatorAnswers>,
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
@@ -94,11 +94,11 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let at = match commit.begin((call.broker, call.thread), &mut codes) {
         Ok(at) => at,
         Err(Unverified { guard, partition }) => {
-            let enlistment = commit.enlist(call.broker, partition);
-            let Some(answers) = enlistment.codes() else {
-                return Ok(delay(call, guard, enlistment));
+            let answers = commit.verify_or_add(call.broker, partition);
+            let Some(answered) = answers.codes() else {
+                return Ok(delay(call, guard, answers));
             };
-            let answer = answers.first().copied().unwrap_or(ErrorCode::None);
+            let answer = answered.first().copied().unwrap_or(ErrorCode::None);
             commit.go_on((call.broker, call.thread), &mut codes, (guard, answer))
         }
     };
@@ -109,10 +109,14 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
 }
 
 /// Delays the request until the coordinator has answered.
-fn delay(call: &mut Call<'_, '_>, guard: VerificationGuard, enlistment: Arc<Enlistment>) -> Flow {
-    let delayed = DelayedTxnCommit { body: call.request.body.into(), guard, enlistment };
+fn delay(
+    call: &mut Call<'_, '_>,
+    guard: VerificationGuard,
+    answers: Arc<CoordinatorAnswers>,
+) -> Flow {
+    let delayed = DelayedTxnCommit { body: call.request.body.into(), guard, answers };
     let lease = call.lease.take();
-    call.wait(Box::new(delayed), (enlistment::WAIT_MS, lease));
+    call.wait(Box::new(delayed), (verify_or_add::WAIT_MS, lease));
     Flow::Hold
 }
 
@@ -171,16 +175,16 @@ impl TxnCommit<'_, '_> {
     }
 
     /// Asks the coordinator of the transaction.
-    fn enlist(&self, broker: &Broker, partition: TopicPartition) -> Arc<Enlistment> {
+    fn verify_or_add(&self, broker: &Broker, partition: TopicPartition) -> Arc<CoordinatorAnswers> {
         let (id, epoch) = (self.request.producer_id, self.request.producer_epoch);
         let is_added = self.version >= ADDS_FROM;
-        Enlistment::begin(
+        CoordinatorAnswers::begin(
             broker,
-            EnlistRequest {
+            VerifyOrAddRequest {
                 transactional_id: self.request.transactional_id,
                 producer: ProducerIdentity { id, epoch },
                 partitions: vec![partition],
-                mode: if is_added { EnlistMode::Add } else { EnlistMode::Verify },
+                mode: if is_added { VerifyOrAdd::Add } else { VerifyOrAdd::Verify },
             },
         )
     }
@@ -360,7 +364,7 @@ impl DelayedOperation for DelayedTxnCommit {
         at: &mut DelayedContext<'_>,
         is_late: bool,
     ) -> OperationProgress {
-        let answers = self.enlistment.codes();
+        let answers = self.answers.codes();
         let answer = match answers.as_ref().and_then(|codes| codes.first()) {
             Some(code) => *code,
             None if is_late => ErrorCode::CoordinatorNotAvailable,
@@ -384,7 +388,7 @@ impl DelayedOperation for DelayedTxnCommit {
     }
 
     fn begin(&mut self, thread: usize, id: DelayedId) -> bool {
-        self.enlistment.wait(thread, id)
+        self.answers.wait(thread, id)
     }
 
     fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {}

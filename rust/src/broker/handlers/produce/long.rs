@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
-use crate::broker::handlers::enlistment::{Enlistment, WAIT_MS};
 use crate::broker::handlers::produce::append::{AppendRules, UnverifiedPartition};
 use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::handlers::produce::reply;
 use crate::broker::handlers::produce::scratch::{ProduceReply, ProduceScratch};
 use crate::broker::handlers::produce::verified::{self, DelayedVerification};
+use crate::broker::handlers::verify_or_add::{CoordinatorAnswers, WAIT_MS};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::delayed::WorkResult;
 use crate::broker::requests::head::Head;
@@ -37,8 +37,12 @@ pub(crate) struct LongProduce {
 }
 
 impl LongProduce {
-    /// `enlistment`: the coordinator's answers for the partitions in `unverified`, if it was asked.
-    pub(crate) fn run(self, broker: &Broker, enlistment: Option<Arc<Enlistment>>) -> WorkResult {
+    /// `answers`: the coordinator's answers for the partitions in `unverified`, if it was asked.
+    pub(crate) fn run(
+        self,
+        broker: &Broker,
+        answers: Option<Arc<CoordinatorAnswers>>,
+    ) -> WorkResult {
         let Self { head, body, mut rules, results, unverified } = self;
         let Ok(message) = ProduceRequest::decode(&mut Reader::new(&body), head.version) else {
             return WorkResult::Fails;
@@ -51,14 +55,14 @@ impl LongProduce {
         scratch.refuse_other_producers();
         if !scratch.unverified.is_empty() {
             let request = (&message, head.version);
-            let enlistment = enlistment
-                .unwrap_or_else(|| verified::enlist(broker, request, &scratch.unverified));
-            let Some(codes) = enlistment.codes() else {
+            let answers = answers
+                .unwrap_or_else(|| verified::verify_or_add(broker, request, &scratch.unverified));
+            let Some(codes) = answers.codes() else {
                 drop(message);
                 let ProduceScratch { results, unverified, .. } = scratch;
                 let produce = Self { head, body, rules, results, unverified };
                 let deadline_ms = broker.clock.monotonic_ms().saturating_add(WAIT_MS);
-                let delayed = DelayedVerification { produce, enlistment };
+                let delayed = DelayedVerification { produce, answers };
                 return WorkResult::wait(Box::new(delayed), deadline_ms);
             };
             scratch.confirm(&image, (&mut rules, &message, 0), &codes);

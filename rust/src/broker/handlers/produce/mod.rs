@@ -40,7 +40,6 @@ mod verified;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::broker::handlers::enlistment::{self, Enlistment};
 use crate::broker::handlers::produce::append::AppendRules;
 use crate::broker::handlers::produce::inflation_budget::InflationBudget;
 use crate::broker::handlers::produce::long::LongProduce;
@@ -49,6 +48,7 @@ use crate::broker::handlers::produce::reply::DelayedProduce;
 use crate::broker::handlers::produce::scratch::ProduceReply;
 pub(crate) use crate::broker::handlers::produce::scratch::ProduceScratch;
 use crate::broker::handlers::produce::verified::DelayedVerification;
+use crate::broker::handlers::verify_or_add::{self, CoordinatorAnswers};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult, POOL_WAIT_MS};
 use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
@@ -121,9 +121,9 @@ impl<'e, 's> StagedRequests<'e, 's> {
             return Ok(self.hand_over(call, (rules, None), (&message, start)));
         }
         if !self.scratch.unverified.is_empty() {
-            let enlistment = self.verify(call.broker, &mut rules, (&message, start));
-            if enlistment.is_some() || !self.scratch.unverified.is_empty() {
-                return Ok(self.hand_over(call, (rules, enlistment), (&message, start)));
+            let answers = self.verify(call.broker, &mut rules, (&message, start));
+            if answers.is_some() || !self.scratch.unverified.is_empty() {
+                return Ok(self.hand_over(call, (rules, answers), (&message, start)));
             }
         }
         throttle(call, &message);
@@ -140,11 +140,11 @@ impl<'e, 's> StagedRequests<'e, 's> {
         broker: &Broker,
         rules: &mut AppendRules,
         (message, start): (&ProduceRequest<'_>, usize),
-    ) -> Option<Arc<Enlistment>> {
+    ) -> Option<Arc<CoordinatorAnswers>> {
         self.scratch.refuse_other_producers();
         let request = (message, rules.version);
-        let enlistment = verified::enlist(broker, request, &self.scratch.unverified);
-        let Some(codes) = enlistment.codes() else { return Some(enlistment) };
+        let answers = verified::verify_or_add(broker, request, &self.scratch.unverified);
+        let Some(codes) = answers.codes() else { return Some(answers) };
         self.scratch.confirm(self.image, (rules, message, start), &codes);
         None
     }
@@ -155,7 +155,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
     fn hand_over(
         &mut self,
         call: &mut Call<'_, 'e>,
-        (rules, enlistment): (AppendRules, Option<Arc<Enlistment>>),
+        (rules, answers): (AppendRules, Option<Arc<CoordinatorAnswers>>),
         (message, start): (&ProduceRequest<'_>, usize),
     ) -> Flow {
         let lease = call.broker.memory.lease(call.request.size);
@@ -182,11 +182,11 @@ impl<'e, 's> StagedRequests<'e, 's> {
             results,
             unverified,
         };
-        match enlistment {
+        match answers {
             None => call.hand_over(lease, move |broker| produce.run(broker, None)),
-            Some(enlistment) => {
-                let delayed = DelayedVerification { produce, enlistment };
-                call.wait(Box::new(delayed), (enlistment::WAIT_MS, lease));
+            Some(answers) => {
+                let delayed = DelayedVerification { produce, answers };
+                call.wait(Box::new(delayed), (verify_or_add::WAIT_MS, lease));
             }
         }
         Flow::Hold

@@ -10,17 +10,17 @@
 
 use std::sync::Arc;
 
-use crate::broker::handlers::enlistment::{EnlistRequest, Enlistment};
 use crate::broker::handlers::produce::append::{AppendRules, NotStaged, UnverifiedPartition};
 use crate::broker::handlers::produce::long::LongProduce;
 use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
 use crate::broker::handlers::produce::scratch::ProduceScratch;
+use crate::broker::handlers::verify_or_add::{CoordinatorAnswers, VerifyOrAddRequest};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::delayed::{
     DelayedContext, DelayedOperation, OperationProgress, WorkerTask,
 };
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::transactions::enlisting::EnlistMode;
+use crate::broker::state::transactions::verify_or_add::VerifyOrAdd;
 use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::ProduceRequest;
@@ -36,7 +36,7 @@ pub(crate) const ADDS_FROM: i16 = 12;
 #[derive(Debug)]
 pub(crate) struct DelayedVerification {
     pub(crate) produce: LongProduce,
-    pub(crate) enlistment: Arc<Enlistment>,
+    pub(crate) answers: Arc<CoordinatorAnswers>,
 }
 
 /// What is known of the transactions of a request before the coordinator is asked.
@@ -48,20 +48,20 @@ pub(crate) fn unverified(broker: &Broker, version: i16) -> Verification {
 }
 
 /// Asks the coordinator for partitions. All must be of one producer.
-pub(crate) fn enlist(
+pub(crate) fn verify_or_add(
     broker: &Broker,
     (message, version): (&ProduceRequest<'_>, i16),
     unverified: &[UnverifiedPartition],
-) -> Arc<Enlistment> {
+) -> Arc<CoordinatorAnswers> {
     let Some(first) = unverified.first() else { return Arc::default() };
     let partitions = unverified.iter().map(|one| one.partition.clone());
-    let request = EnlistRequest {
+    let request = VerifyOrAddRequest {
         transactional_id: message.transactional_id.unwrap_or_default(),
         producer: first.batch.producer,
         partitions: partitions.collect(),
-        mode: if version >= ADDS_FROM { EnlistMode::Add } else { EnlistMode::Verify },
+        mode: if version >= ADDS_FROM { VerifyOrAdd::Add } else { VerifyOrAdd::Verify },
     };
-    Enlistment::begin(broker, request)
+    CoordinatorAnswers::begin(broker, request)
 }
 
 /// The code that a client gets for an answer of the coordinator. Clients retry
@@ -146,22 +146,22 @@ impl DelayedOperation for DelayedVerification {
         _: &mut DelayedContext<'_>,
         is_late: bool,
     ) -> OperationProgress {
-        if self.enlistment.codes().is_none() {
+        if self.answers.codes().is_none() {
             if !is_late {
                 return OperationProgress::Waits(self);
             }
             let count = self.produce.unverified.len();
-            self.enlistment = Enlistment::refused(count, ErrorCode::NetworkException);
+            self.answers = CoordinatorAnswers::refused(count, ErrorCode::NetworkException);
         }
-        let Self { produce, enlistment } = *self;
+        let Self { produce, answers } = *self;
         OperationProgress::Works(WorkerTask {
             account: None,
-            run: Box::new(move |broker| produce.run(broker, Some(enlistment))),
+            run: Box::new(move |broker| produce.run(broker, Some(answers))),
         })
     }
 
     fn begin(&mut self, thread: usize, id: DelayedId) -> bool {
-        self.enlistment.wait(thread, id)
+        self.answers.wait(thread, id)
     }
 
     fn cancel(&self, _: &Broker, _: usize, _: DelayedId) {}

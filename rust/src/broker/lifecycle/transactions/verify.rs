@@ -1,6 +1,7 @@
 //! Asks the coordinator of a transaction for partitions, wherever it is.
 //!
-//! Threads: any. The answer may come before [`Broker::enlist`] returns, or later on any thread.
+//! Threads: any. The answer may come before [`Broker::verify_or_add_partitions`] returns, or later
+//! on any thread.
 
 use std::sync::Arc;
 
@@ -8,25 +9,25 @@ use crate::broker::requests::broker::Broker;
 use crate::broker::state::coordinator::shards::partition_for;
 use crate::broker::state::image::PeerAddress;
 use crate::broker::state::inter_broker::{InterBroker, PeerPartitions};
-use crate::broker::state::transactions::enlisting::EnlistMode;
 use crate::broker::state::transactions::shard::TOPIC;
+use crate::broker::state::transactions::verify_or_add::VerifyOrAdd;
 use crate::broker::transactions::step::{Event, Outcome};
 use crate::broker::transactions::transaction::ProducerIdentity;
 use crate::ids::TopicPartition;
 use crate::protocol::ErrorCode;
 
 /// Takes the coordinator's answer. It must not block.
-pub(crate) type EnlistCallback = Box<dyn FnOnce(&Broker, Result<(), ErrorCode>) + Send>;
+pub(crate) type VerifyOrAddCallback = Box<dyn FnOnce(&Broker, Result<(), ErrorCode>) + Send>;
 
 impl Broker {
     /// Has the coordinator verify or add partitions of a producer's transaction, and calls `then`
     /// with its answer once the state that it was made from is committed.
-    pub(crate) fn enlist(
+    pub(crate) fn verify_or_add_partitions(
         &self,
         transactional_id: &str,
         producer: ProducerIdentity,
-        (partitions, mode): (&[TopicPartition], EnlistMode),
-        then: EnlistCallback,
+        (partitions, mode): (&[TopicPartition], VerifyOrAdd),
+        then: VerifyOrAddCallback,
     ) {
         if let Some((address, threads)) = self.coordinator_elsewhere(transactional_id) {
             let me = self.me.clone();
@@ -41,15 +42,15 @@ impl Broker {
                     transactional_id: transactional_id.into(),
                     producer_id: producer.id,
                     producer_epoch: producer.epoch,
-                    verify_only: mode == EnlistMode::Verify,
+                    verify_only: mode == VerifyOrAdd::Verify,
                     partitions: partitions.to_vec(),
                     then: Box::new(then),
                 },
             );
         }
         let event = match mode {
-            EnlistMode::Verify => Event::Verify { producer, partitions },
-            EnlistMode::Add => Event::AddPartitions { producer, partitions },
+            VerifyOrAdd::Verify => Event::Verify { producer, partitions },
+            VerifyOrAdd::Add => Event::AddPartitions { producer, partitions },
         };
         let applied = match self.step_transaction(transactional_id, &event) {
             Ok(applied) => applied,

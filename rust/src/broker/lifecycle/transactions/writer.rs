@@ -178,8 +178,8 @@ impl Broker {
         }
     }
 
-    /// Appends that a transaction is complete. A full disk refuses it for a while, and a leader that
-    /// is cut off refuses it; a task whose shard was unloaded meanwhile ends at its next turn.
+    /// Appends that a transaction is complete. A full disk refuses it for a while, and a leader
+    /// that is cut off refuses it; a task whose shard was unloaded meanwhile ends at its next turn.
     fn complete_transaction(&self, ending: Arc<EndingTransaction>) {
         let is_same = |now: Option<&_>| ending.is(now);
         match self.step_in(&ending.shard, &ending.id, &Event::MarkersWritten, is_same) {

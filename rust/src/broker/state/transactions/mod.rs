@@ -1,15 +1,15 @@
 //! The transaction coordinator's state on this broker.
 //!
 //! ```text
-//! shard    one partition of `__transaction_state`: its transactional ids, and steps on them
-//! markers  the markers that are to be written
-//! enlisting  what leaders of partitions ask
+//! shard          one partition of `__transaction_state`: its transactional ids, and steps on them
+//! markers        the markers that are to be written
+//! verify_or_add  what leaders of partitions ask
 //! ```
 //! `transactions` makes the decisions; `lifecycle::transactions` replays logs and writes markers.
 
-pub mod enlisting;
 pub(crate) mod markers;
 pub(crate) mod shard;
+pub mod verify_or_add;
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::delayed::Wake;
-use crate::broker::state::transactions::enlisting::EnlistMode;
+use crate::broker::state::transactions::verify_or_add::VerifyOrAdd;
 use crate::broker::state::waking::DelayedId;
 use crate::broker::transactions::transaction::ProducerIdentity;
 use crate::ids::TopicPartition;
@@ -23,19 +23,19 @@ pub(crate) const WAIT_MS: i64 = 30_000;
 
 /// The partitions that a producer needs in its transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct EnlistRequest<'a> {
+pub(crate) struct VerifyOrAddRequest<'a> {
     pub(crate) transactional_id: &'a str,
     pub(crate) producer: ProducerIdentity,
     pub(crate) partitions: Vec<TopicPartition>,
-    pub(crate) mode: EnlistMode,
+    pub(crate) mode: VerifyOrAdd,
 }
 
 /// The coordinator's answers to one request, as they come.
 #[derive(Debug, Default)]
-pub(crate) struct Enlistment(Mutex<EnlistmentState>);
+pub(crate) struct CoordinatorAnswers(Mutex<AnswersState>);
 
 #[derive(Debug, Default)]
-struct EnlistmentState {
+struct AnswersState {
     /// How many answers have not come.
     left: usize,
     /// The code of each partition.
@@ -44,33 +44,38 @@ struct EnlistmentState {
     waiter: Option<(usize, DelayedId)>,
 }
 
-impl Enlistment {
+impl CoordinatorAnswers {
     /// Asks the coordinator. Partitions are added all at once, and verified one by one.
-    pub(crate) fn begin(broker: &Broker, request: EnlistRequest<'_>) -> Arc<Self> {
-        let EnlistRequest { transactional_id, producer, partitions, mode } = request;
+    pub(crate) fn begin(broker: &Broker, request: VerifyOrAddRequest<'_>) -> Arc<Self> {
+        let VerifyOrAddRequest { transactional_id, producer, partitions, mode } = request;
         let count = partitions.len();
-        let size = if mode == EnlistMode::Add { count.max(1) } else { 1 };
+        let size = if mode == VerifyOrAdd::Add { count.max(1) } else { 1 };
         let questions = partitions.chunks(size);
-        let state = EnlistmentState {
+        let state = AnswersState {
             left: questions.len(),
             codes: vec![ErrorCode::None; count],
             waiter: None,
         };
-        let enlistment = Arc::new(Self(Mutex::new(state)));
+        let answers = Arc::new(Self(Mutex::new(state)));
         for (number, question) in questions.enumerate() {
-            let answers = Arc::clone(&enlistment);
+            let answers = Arc::clone(&answers);
             let from = number * size;
             let then = move |broker: &Broker, answer: Result<(), ErrorCode>| {
                 answers.answered(broker, (from, size), answer);
             };
-            broker.enlist(transactional_id, producer, (question, mode), Box::new(then));
+            broker.verify_or_add_partitions(
+                transactional_id,
+                producer,
+                (question, mode),
+                Box::new(then),
+            );
         }
-        enlistment
+        answers
     }
 
     /// Answers that did not come in time.
     pub(crate) fn refused(count: usize, error: ErrorCode) -> Arc<Self> {
-        let state = EnlistmentState { left: 0, codes: vec![error; count], waiter: None };
+        let state = AnswersState { left: 0, codes: vec![error; count], waiter: None };
         Arc::new(Self(Mutex::new(state)))
     }
 

@@ -2,7 +2,7 @@
 
 /// What the coordinator does with the partitions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnlistMode {
+pub enum VerifyOrAdd {
     /// It says whether they belong to the open transaction.
     Verify,
     /// It adds them to the transaction.
