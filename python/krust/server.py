@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from krust._krust import Record, Server
     from krust.clients.keywords import ScanSettings
     from krust.config import Config
-    from krust.controller.state import Partition
+    from krust.controller.entities import Partition
     from krust.coordinator.assignors.assignor import Assignor
     from krust.frames import Scan
     from krust.messages import Message

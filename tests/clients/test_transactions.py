@@ -20,6 +20,7 @@ from krust.errors import (
 )
 from tests.clients.conftest import create
 from tests.proxy import Cutting, behind
+from tests.transaction_version import finalize
 from tests.waiting import until
 
 ADD_PARTITIONS_TO_TXN = 24
@@ -344,6 +345,7 @@ def test_an_abort_ends_a_transaction_whose_added_partitions_were_not_answered(
 
     with behind(tmp_path, answer) as address:
         create(address, "orders", 1)
+        finalize(address, 1)  # producers of version 2 add partitions by their Produce requests
         with producer(address, "unanswered") as writer:
             writer.begin_transaction()
             writer.produce("orders", b"not even sent")

@@ -31,8 +31,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from krust._krust import Client
 from tests.faults.exactly_once_client import ACCOUNTS, BALANCE, OWNED, PARTITIONS, read_committed
+from tests.transaction_version import finalize, finalized
 from tests.waiting import WAIT_S, until
 
 HOPS = ("first", "second", "last")
@@ -46,7 +46,6 @@ BROKER: dict[str, object] = {
 """settings of a broker"""
 VERSION = os.environ.get("KRUST_TXN_VERSION", "")
 """the level of transaction.version, if it is not the default"""
-FEATURE, SAFE_DOWNGRADE = "transaction.version", 2
 FEED = 3
 """inputs that come at once"""
 BACKLOG = 600
@@ -301,23 +300,6 @@ class Workload:
             client.close()
         for follower in self.followers.values():
             follower.stop()
-
-
-def finalize(bootstrap: str, level: int) -> None:
-    """Set the level of `transaction.version`."""
-    levels = [{"feature": FEATURE, "max_version_level": level, "upgrade_type": SAFE_DOWNGRADE}]
-    body = {"timeout_ms": 60_000, "feature_updates": levels, "validate_only": False}
-    answer = Client(bootstrap, {}).request("UpdateFeatures", body)
-    assert answer["error_code"] == 0, answer
-    until(lambda: finalized(bootstrap) == level)
-
-
-def finalized(bootstrap: str) -> int:
-    """The level of `transaction.version`."""
-    who = {"client_software_name": "krust", "client_software_version": "1"}
-    answer = Client(bootstrap, {}).request("ApiVersions", who)
-    levels = {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
-    return int(levels.get(FEATURE, 0))
 
 
 def committed_values(bootstrap: str, topic: str) -> list[list[bytes]]:

@@ -18,7 +18,7 @@ import pytest
 import krust
 from krust._krust import Client
 from krust.cli.exits import Exit
-from krust.controller.state import Changes
+from krust.controller.changes import Changes
 from krust.coordinator.assignors.even import Sticky
 from krust.errors import Code, ConfigError, ForkedError, KafkaError, ServerError
 from krust.runtime.broker import Runtime

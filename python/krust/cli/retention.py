@@ -19,7 +19,8 @@ import click
 from krust.cli import log_files, output, plugins, session
 from krust.cli import options as shared
 from krust.config import RETENTION, rules
-from krust.controller.state import ControllerState, Topic
+from krust.controller.entities import Topic
+from krust.controller.state import ControllerState
 from krust.metadata import znodes
 from krust.metadata.contents import EntityConfig
 from krust.metadata.saved import peek

@@ -23,7 +23,8 @@ from krust.metadata.store import Delete, Exists, Node, Read, Refusal, SetData
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from krust.controller.state import ControllerState, Partition, Steps, Topic, Transactions
+    from krust.controller.entities import Partition, Topic
+    from krust.controller.state import ControllerState, Steps, Transactions
     from krust.metadata.store import MultiResult
 
 

@@ -24,15 +24,8 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import internal_topics, topics
-from krust.controller.state import (
-    INTERNAL,
-    NO_TOPIC_ID,
-    ControllerState,
-    Partition,
-    Topic,
-    chunks,
-    write_all,
-)
+from krust.controller.entities import Partition, Topic
+from krust.controller.state import INTERNAL, NO_TOPIC_ID, ControllerState, chunks, write_all
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import ASSUMED

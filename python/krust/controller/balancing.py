@@ -19,7 +19,8 @@ from krust.controller.pace import BATCHED, PAUSE, Pace
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from krust.controller.state import ControllerState, Partition, Steps, Transactions
+    from krust.controller.entities import Partition
+    from krust.controller.state import ControllerState, Steps, Transactions
     from krust.metadata.store import MultiResult
 
 FIRST_MS = 5_000

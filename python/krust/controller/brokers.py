@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Generic
 
 from krust.controller import store_reads
 from krust.controller.controller_election import RetryLaterError
+from krust.controller.entities import LiveBroker, Partition, Topic
 from krust.controller.leaders import ElectionMode, LiveBrokers, Risk, Rules, elect, risk
 from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.returned_brokers import ReturnedBrokers
-from krust.controller.state import ControllerState, LiveBroker, Partition, RespT, Topic, chunks
+from krust.controller.state import ControllerState, RespT, chunks
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, BrokerRegistration

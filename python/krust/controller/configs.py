@@ -26,7 +26,6 @@ from krust.controller.state import (
     Decision,
     RefusedError,
     Request,
-    Topic,
     refused_code,
 )
 from krust.errors import Code, ConfigError
@@ -39,6 +38,7 @@ from krust.settings import BROKER, TOPIC, Setting, Type
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from krust.controller.entities import Topic
     from krust.controller.state import Steps
     from krust.messages.alter_configs import (
         AlterConfigsRequest,

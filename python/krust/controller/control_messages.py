@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from krust.config import inter_broker_listener
 from krust.controller.control_request_handlers import DELETED_LEADER, PROTOCOLS
-from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Topic
+from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from krust.controller.state import Partition
+    from krust.controller.entities import Partition, Topic
     from krust.messages.leader_and_isr import (
         LeaderAndIsrLiveLeader,
         LeaderAndIsrPartitionState,

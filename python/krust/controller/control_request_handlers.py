@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from krust.controller.entities import LiveBroker, Partition, Topic
 from krust.controller.loading import settings_of
 from krust.controller.pace import BATCHED, PAUSE, Pace
-from krust.controller.state import NO_TOPIC_ID, LiveBroker, Partition, RefusedError, Topic
+from krust.controller.state import NO_TOPIC_ID, RefusedError
 from krust.controller.topic_plans import MAX_PARTITIONS, check_name
 from krust.errors import Code, ServerError
 from krust.metadata.contents import NO_ID, Endpoint

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import brokers, leaders
+from krust.controller.changes import Changes
 from krust.controller.control_messages import (
     deleted_topic_metadata,
     hosted_partitions,
@@ -27,10 +28,12 @@ from krust.controller.control_messages import (
     update_metadata,
 )
 from krust.controller.full_requests import FullRequests
-from krust.controller.state import BrokerRequest, Changes, ControllerState, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
+
+    from krust.controller.entities import Topic
+    from krust.controller.state import BrokerRequest, ControllerState
 
 INCREMENTAL = 1
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from krust.controller import registration, topic_plans
 from krust.controller.apis import CONTROLLER_APIS, refusal
+from krust.controller.changes import Changes
 from krust.controller.pace import PAUSE
 from krust.controller.state import (
     NO_NODE_VERSION,
     BrokerRequest,
-    Changes,
     ControllerState,
     Decision,
     Request,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from krust.controller import store_reads
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.state import ControllerState, Topic, TopicDeletion, chunks, write_all
+from krust.controller.entities import Topic, TopicDeletion
+from krust.controller.state import ControllerState, chunks, write_all
 from krust.metadata import znodes
 from krust.metadata.store import Children, Create, Delete, Exists, Operation, Refusal, Stat
 

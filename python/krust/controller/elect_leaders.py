@@ -21,7 +21,8 @@ from krust.controller.state import ControllerState, Decision, RefusedError, Requ
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from krust.controller.state import Partition, Steps, Topic
+    from krust.controller.entities import Partition, Topic
+    from krust.controller.state import Steps
     from krust.messages.elect_leaders import (
         ElectLeadersRequest,
         ElectLeadersResponse,

@@ -17,6 +17,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from krust.controller import store_reads
+from krust.controller.state import FinalizedFeatures
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, Features
@@ -79,7 +80,7 @@ def _write(levels: Mapping[str, int], node: Node | None) -> Write:
 
 def cap(state: ControllerState) -> Steps:
     """Set the level to 0 if a broker that is not krust is registered. The controller does."""
-    if not state.transaction_version or not foreign_brokers(state):
+    if not state.features.transaction_version or not foreign_brokers(state):
         return
     try:
         levels, node = yield from _read(state)
@@ -111,7 +112,7 @@ def _why_capped(state: ControllerState) -> str:
 
 def _take(state: ControllerState, levels: Mapping[str, int], epoch: int) -> None:
     level = levels.get(TRANSACTION_VERSION, 0)
-    state.set_features(level if 0 <= level <= LATEST else 0, epoch)
+    state.set_features(FinalizedFeatures(level if 0 <= level <= LATEST else 0, epoch))
 
 
 def update(
@@ -160,10 +161,10 @@ def _level(state: ControllerState, asked: FeatureUpdateKey) -> int:
         raise _InvalidUpdateError(
             Code.INVALID_UPDATE_VERSION, f"{name} has the levels 0 to {LATEST}, not {level}"
         )
-    if level < state.transaction_version and not downgrades:
+    if level < state.features.transaction_version and not downgrades:
         raise _InvalidUpdateError(
             Code.INVALID_UPDATE_VERSION,
-            f"{name} {level} is lower than {state.transaction_version}: ask for a downgrade",
+            f"{name} {level} is lower than {state.features.transaction_version}: allow a downgrade",
         )
     if level > 0 and foreign_brokers(state):
         raise _InvalidUpdateError(

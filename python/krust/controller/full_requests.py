@@ -22,7 +22,8 @@ from krust.controller.control_request_handlers import FULL
 from krust.controller.state import NO_TOPIC_ID
 
 if TYPE_CHECKING:
-    from krust.controller.state import BrokerRequest, ControllerState, Partition, Topic
+    from krust.controller.entities import Partition, Topic
+    from krust.controller.state import BrokerRequest, ControllerState
     from krust.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrTopicState
     from krust.messages.update_metadata import (
         UpdateMetadataPartitionState,

@@ -33,9 +33,10 @@ from krust.controller import (
     registration,
     store_reads,
 )
+from krust.controller.changes import Changes
 from krust.controller.control_requests import ControlRequests
 from krust.controller.controller_election import RetryLaterError
-from krust.controller.state import NO_NODE_VERSION, BrokerRequest, Changes, ControllerState
+from krust.controller.state import NO_NODE_VERSION, BrokerRequest, ControllerState
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, LogDirEvent
@@ -53,7 +54,8 @@ from krust.metadata.store import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from krust.controller.state import Steps, Topic
+    from krust.controller.entities import Topic
+    from krust.controller.state import Steps
     from krust.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
     from krust.metadata.store import SessionChanged
 

@@ -35,11 +35,12 @@ from krust.controller import brokers
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import ElectionMode, elect, elr_after
 from krust.controller.pace import BATCHED, PAUSE, Pace
-from krust.controller.state import ControllerState, Decision, RefusedError, Request, Topic
+from krust.controller.state import ControllerState, Decision, RefusedError, Request
 from krust.errors import Code
 
 if TYPE_CHECKING:
-    from krust.controller.state import Partition, Steps
+    from krust.controller.entities import Partition, Topic
+    from krust.controller.state import Steps
     from krust.messages.alter_partition import (
         AlterPartitionRequest,
         AlterPartitionResponse,

@@ -29,7 +29,7 @@ from __future__ import annotations
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller.state import Partition
+from krust.controller.entities import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence, Set

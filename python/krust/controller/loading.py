@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.config import parse_topic
 from krust.controller import features, group_configs, quota_entities, store_reads
 from krust.controller.adoption import NOTHING_DELETED
+from krust.controller.entities import Partition, Topic
 from krust.controller.pace import BATCHED, PAUSE, Pace
-from krust.controller.state import ConfigEntity, ControllerState, Partition, RefusedError, Topic
+from krust.controller.state import ConfigEntity, ControllerState, RefusedError
 from krust.controller.topic_plans import check_name
 from krust.errors import ConfigError
 from krust.metadata import znodes

@@ -29,15 +29,9 @@ from krust.metadata.store import Create
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
+    from krust.controller.entities import Topic
     from krust.controller.own_requests import LogDirFailedRequest, LogDirFailedResponse
-    from krust.controller.state import (
-        ControllerState,
-        Decision,
-        Request,
-        Steps,
-        Topic,
-        Transactions,
-    )
+    from krust.controller.state import ControllerState, Decision, Request, Steps, Transactions
     from krust.messages.alter_replica_log_dirs import (
         AlterReplicaLogDirsRequest,
         AlterReplicaLogDirsResponse,

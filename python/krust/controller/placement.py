@@ -21,7 +21,8 @@ from krust.errors import Code
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from krust.controller.state import ControllerState, LiveBroker
+    from krust.controller.entities import LiveBroker
+    from krust.controller.state import ControllerState
 
 
 def place_replicas(state: ControllerState, count: int, factor: int) -> list[Sequence[int]]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.controller import brokers
 from krust.controller.leaders import ElectionMode, elect, in_new_epoch
 from krust.controller.pace import BATCHED, PAUSE, Pace
-from krust.controller.state import Partition, RefusedError, chunks, write_all
+from krust.controller.state import RefusedError, chunks, write_all
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.store import SetData
@@ -33,14 +33,8 @@ from krust.metadata.store import SetData
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from krust.controller.state import (
-        ControllerState,
-        Decision,
-        Request,
-        Steps,
-        Topic,
-        Transactions,
-    )
+    from krust.controller.entities import Partition, Topic
+    from krust.controller.state import ControllerState, Decision, Request, Steps, Transactions
     from krust.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,

@@ -22,7 +22,8 @@ from krust.controller.leaders import in_new_epoch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from krust.controller.state import ControllerState, Partition, Steps, Topic
+    from krust.controller.entities import Partition, Topic
+    from krust.controller.state import ControllerState, Steps
 
 
 def raise_in_tree(

@@ -19,7 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import adoption, controller_election, features, loading
-from krust.controller.state import BrokerRequest, LiveBroker
+from krust.controller.entities import LiveBroker
+from krust.controller.state import BrokerRequest
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import (

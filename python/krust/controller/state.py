@@ -1,4 +1,4 @@
-"""The controller's state: the znode tree as typed objects, and the types of decisions.
+"""The controller's state: all that it has read of the znode tree, and the types of decisions.
 
 A decision is a generator that decides one request. It yields lists of store operations (each
 list is a transaction), is resumed with their answers, changes the state only after a transaction
@@ -14,13 +14,14 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from krust.config import converted
+from krust.controller.changes import Changes
 from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.pace import PAUSE
 from krust.controller.quotas import Buckets
 from krust.controller.returned_brokers import ReturnedBrokers
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import PartitionState, TopicAssignment
+from krust.metadata.contents import PartitionState
 from krust.metadata.store import (
     ANY,
     LARGEST,
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from krust.config import Config
+    from krust.controller.entities import LiveBroker, Partition, Topic, TopicDeletion
     from krust.controller.quotas import QuotaOwner, QuotaTable
     from krust.messages import RequestContext
-    from krust.metadata.contents import Endpoint
     from krust.settings import Values
 
 ReqT = TypeVar("ReqT")
@@ -134,66 +135,6 @@ def flattened(name: str) -> str:
     return name.replace(".", "_")
 
 
-class Partition(NamedTuple):
-    """The leader and replicas of a partition."""
-
-    replicas: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    version: int = 0
-    """of its state znode"""
-    adding: tuple[int, ...] = ()
-    """replicas that a reassignment under way adds (KIP-455)"""
-    removing: tuple[int, ...] = ()
-    """replicas that it removes"""
-    elr: tuple[int, ...] = ()
-    """replicas that left the ISR with all that is committed (KIP-966)"""
-    lossy: tuple[int, ...] = ()
-    """members of the ISR or ELR that may have lost records, while nobody leads"""
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether a reassignment is under way."""
-        return bool(self.adding or self.removing)
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        """The replicas that it will have after its reassignment."""
-        return tuple(each for each in self.replicas if each not in self.removing)
-
-    def assigned_as(self, other: Partition) -> Partition:
-        """The partition with the replicas of `other`; the same object if it has them."""
-        replicas = (other.replicas, other.adding, other.removing)
-        if replicas == (self.replicas, self.adding, self.removing):
-            return self
-        return self._replace(replicas=replicas[0], adding=replicas[1], removing=replicas[2])
-
-
-class Topic(NamedTuple):
-    """A topic as in the tree."""
-
-    name: str
-    id: str
-    """22 characters"""
-    partitions: tuple[Partition, ...]
-    config: dict[str, str]
-    """what was set for this topic alone, as text"""
-    version: int = 0
-    """of its assignment znode"""
-    config_version: int = 0
-
-    def assignment(self) -> TopicAssignment:
-        """The contents of its znode."""
-        parts = list(enumerate(self.partitions))
-        return TopicAssignment(
-            tuple(each.replicas for each in self.partitions),
-            self.id,
-            tuple((index, each.adding) for index, each in parts if each.adding),
-            tuple((index, each.removing) for index, each in parts if each.removing),
-        )
-
-
 class Request(NamedTuple, Generic[ReqT]):
     """A request for a decision. `ReqT` is the TypedDict of its message."""
 
@@ -202,36 +143,6 @@ class Request(NamedTuple, Generic[ReqT]):
     message: ReqT
     client: RequestContext
     now_ms: int
-
-
-class LiveBroker(NamedTuple):
-    """A broker that is alive, as the controller has read or sent it."""
-
-    epoch: int = -1
-    """the czxid of its registration; -1: unknown"""
-    rack: str | None = None
-    endpoints: tuple[Endpoint, ...] = ()
-    kept_epoch: int | None = None
-    """it still has all records of its registrations from this one on; -1: it may have lost some;
-    None: it is no krust, and does not say"""
-
-    def has_all_records_since(self, epoch: int) -> bool:
-        """Whether it still has all records that it had at this zxid, such as its earlier epoch."""
-        kept = self.kept_epoch
-        return kept is None or 0 <= kept <= epoch or 0 <= self.epoch <= epoch
-
-    def at(self, listener: str) -> Endpoint | None:
-        """The endpoint of that listener; None: it has no listener of that name."""
-        return next((each for each in self.endpoints if each.listener == listener), None)
-
-
-class TopicDeletion(NamedTuple):
-    """A topic that is marked for deletion."""
-
-    topic_id: str
-    partitions: tuple[Partition, ...]
-    waiting: set[int]
-    """brokers that have not confirmed yet that they deleted their replicas"""
 
 
 class BrokerRequest(NamedTuple):
@@ -257,45 +168,13 @@ class ConfigEntity:
         self.version = version
 
 
-class Changes:
-    """What the core has to apply before the next answer."""
+class FinalizedFeatures(NamedTuple):
+    """The cluster's finalized features (KIP-584)."""
 
-    def __init__(self, *, quotas: bool = False, live: bool = False) -> None:
-        self.topics: dict[str, Topic | None] = {}
-        """whole topics; None: gone"""
-        self.brokers = False
-        """the broker's settings are others: every topic's defaults may be"""
-        self.groups: set[str] = set()
-        """groups whose own settings are others"""
-        self.quotas = quotas
-        """what users, clients and addresses may use is another"""
-        self.live = live
-        """brokers of the cluster came, went, or are others"""
-        self.controller = False
-        """another broker is the controller, or nobody is"""
-        self.strays: set[tuple[str, int]] = set()
-        """replicas that are here no more and whose files are kept; of any other they are deleted"""
-        self.faults: list[tuple[str, str]] = []
-        """znodes that were passed over, and why; for the log"""
-        self.lines: list[tuple[int, str]] = []
-        """for the log, with its level"""
-
-    def __bool__(self) -> bool:
-        """Whether anything changed."""
-        changed = self.topics or self.live or self.brokers or self.controller or self.quotas
-        return bool(changed or self.groups or self.strays or self.faults or self.lines)
-
-    def add(self, later: Changes) -> None:
-        """Add later changes."""
-        self.topics |= later.topics
-        self.live |= later.live
-        self.strays |= later.strays
-        self.groups |= later.groups
-        self.brokers |= later.brokers
-        self.quotas |= later.quotas
-        self.controller |= later.controller
-        self.faults += later.faults
-        self.lines += later.lines
+    transaction_version: int = 0
+    """the level of `transaction.version`"""
+    epoch: int = -1
+    """-1: they were not read yet"""
 
 
 class JobRequests:
@@ -313,6 +192,10 @@ class ControllerState:
 
     knows_topics = False
     """a controller has named the topics to this process, or this is one that has read them"""
+    is_new_cluster = False
+    """this start gave the cluster its id"""
+    unreported_failure = False
+    """whether the controller has still to hear which replicas of this broker are on failed disks"""
 
     def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
         self.config = config
@@ -329,8 +212,6 @@ class ControllerState:
         self.kept_epoch = -1
         """no record of this broker is lost since the registration with this epoch"""
         self.cluster_id = ""
-        self.is_new_cluster = False
-        """this start gave the cluster its id"""
         self.is_controller = False
         """this broker is the controller"""
         self.term = 0
@@ -371,8 +252,6 @@ class ControllerState:
         self.returned = ReturnedBrokers()
         self.offline = OfflineReplicas()
         """replicas on failed disks"""
-        self.unreported_failure = False
-        """whether the controller has still to hear which replicas of this broker those are"""
         self.placed = 0
         """how many partitions were placed: the next one goes to the next broker"""
         self.own, self.everywhere = ConfigEntity(), ConfigEntity()
@@ -383,10 +262,7 @@ class ControllerState:
         """what users, clients and addresses may use"""
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
-        self.transaction_version = 0
-        """the finalized level of the feature `transaction.version`"""
-        self.features_epoch = -1
-        """of the finalized features; -1: they were not read yet"""
+        self.features = FinalizedFeatures()
         self.changes = Changes()
         self._defaults: Values = {}
 
@@ -585,11 +461,10 @@ class ControllerState:
         self._defaults = {}
         self.changes.brokers = True
 
-    def set_features(self, transaction_version: int, epoch: int) -> None:
+    def set_features(self, features: FinalizedFeatures) -> None:
         """Set the finalized features."""
-        if (self.transaction_version, self.features_epoch) != (transaction_version, epoch):
-            self.transaction_version, self.features_epoch = transaction_version, epoch
-            self.changes.brokers = True
+        if self.features != features:
+            self.features, self.changes.brokers = features, True
 
     def set_group_config(self, group: str, entity: ConfigEntity | None) -> None:
         """Set the settings of a group; None: it has none."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
 from krust.controller import configs, internal_topics
+from krust.controller.entities import Topic
 from krust.controller.leaders import new_partitions
-from krust.controller.state import INTERNAL, ControllerState, RefusedError, Topic, flattened
+from krust.controller.state import INTERNAL, ControllerState, RefusedError, flattened
 from krust.errors import Code, ConfigError
 
 if TYPE_CHECKING:

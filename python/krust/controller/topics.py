@@ -31,7 +31,6 @@ from krust.controller.state import (
     RefusedError,
     Request,
     Steps,
-    Topic,
     chunks,
     refused_code,
     write_all,
@@ -42,6 +41,7 @@ from krust.metadata.contents import EntityConfig
 from krust.metadata.store import Create, Delete, Operation, Refusal, SetData
 
 if TYPE_CHECKING:
+    from krust.controller.entities import Topic
     from krust.controller.own_requests import (
         AutoCreateRequest,
         AutoCreateResponse,

@@ -22,13 +22,13 @@ from krust._krust import Server, log_requests, logs
 from krust.config import ASSIGNORS, inter_broker_listener, listeners
 from krust.controller import adoption, ids, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
+from krust.controller.changes import Changes
 from krust.controller.controlled_shutdown import ControlledShutdown
 from krust.controller.controller import Controller, ControllerOutcome, failed_response
 from krust.controller.session_recovery import RETRY_S, SessionRecovery
 from krust.controller.state import (
     NO_TOPIC_ID,
     BrokerRequest,
-    Changes,
     ControllerState,
     Request,
 )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from krust.controller.state import ControllerState, Topic
+    from krust.controller.entities import Topic
+    from krust.controller.state import ControllerState
 
 
 class ClusterView(NamedTuple):

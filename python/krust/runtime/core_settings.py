@@ -39,6 +39,6 @@ def broker_values(config: Config, state: ControllerState | None, *, alone: bool)
     values["inter.broker.listener.name"] = None if alone else listener
     values["krust.lone.listener"] = listener if alone else None
     if state is not None:
-        values["transaction.version"] = state.transaction_version
-        values["features.epoch"] = state.features_epoch
+        values["transaction.version"] = state.features.transaction_version
+        values["features.epoch"] = state.features.epoch
     return values

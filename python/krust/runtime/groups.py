@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from krust._krust import Server
     from krust.config import Config
-    from krust.controller.state import ControllerState, Topic
+    from krust.controller.entities import Topic
+    from krust.controller.state import ControllerState
     from krust.coordinator.assignors.assignor import Assignor, Topics
     from krust.coordinator.events import AssignCall, GroupOutcome, Reply, TopicsChanged
     from krust.messages import Message, RequestContext

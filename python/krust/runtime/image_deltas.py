@@ -14,7 +14,9 @@ from krust.runtime.core_settings import broker_values
 
 if TYPE_CHECKING:
     from krust.config import Config
-    from krust.controller.state import Changes, ControllerState, Topic
+    from krust.controller.changes import Changes
+    from krust.controller.entities import Topic
+    from krust.controller.state import ControllerState
     from krust.runtime.retention_rules import RetentionRules
     from krust.settings import Values
 

@@ -16,7 +16,8 @@ from krust.errors import Code
 from krust.metadata.store import SessionState
 
 if TYPE_CHECKING:
-    from krust.controller.state import Request, Topic
+    from krust.controller.entities import Topic
+    from krust.controller.state import Request
     from krust.messages import Message, RequestContext
 SLOW_MS = 1000
 """A request that took longer is logged at info."""

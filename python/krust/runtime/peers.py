@@ -29,7 +29,8 @@ from krust.errors import Code, ConfigError, KrustError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from krust.controller.state import BrokerRequest, LiveBroker
+    from krust.controller.entities import LiveBroker
+    from krust.controller.state import BrokerRequest
     from krust.messages import Message
 FORWARDED_MS = 30_000
 """how long all attempts of a request to the controller may take"""

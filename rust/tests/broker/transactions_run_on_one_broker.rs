@@ -166,8 +166,8 @@ fn a_deleted_topic_does_not_keep_a_transaction_from_its_end() {
 #[test]
 fn a_transaction_ends_once_a_full_disk_has_room_again() {
     const ENOSPC: i32 = 28;
-    // The first write is the decision. The last is the completion. In between each of the partitions
-    // is made and gets its marker.
+    // The first write is the decision. The last is the completion. In between each of the
+    // partitions is made and gets its marker.
     for skip in 1..=5 {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());

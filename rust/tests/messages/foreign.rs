@@ -85,6 +85,7 @@ foreign! {
     AlterClientQuotas AlterClientQuotasRequest AlterClientQuotasResponse,
     DescribeUserScramCredentials DescribeUserScramCredentialsRequest
         DescribeUserScramCredentialsResponse,
+    UpdateFeatures UpdateFeaturesRequest UpdateFeaturesResponse,
     DescribeCluster DescribeClusterRequest DescribeClusterResponse,
     DescribeProducers DescribeProducersRequest DescribeProducersResponse,
     ConsumerGroupHeartbeat ConsumerGroupHeartbeatRequest ConsumerGroupHeartbeatResponse,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from krust.controller.control_requests import ControlRequests
-from krust.controller.state import Partition
+from krust.controller.entities import Partition
 from krust.metadata import znodes
 from krust.metadata.contents import LogDirEvent, Partitions, PartitionState
 from krust.metadata.store import Create, SetData

@@ -10,8 +10,10 @@ import pytest
 
 from krust.config import load
 from krust.controller import ids
+from krust.controller.changes import Changes
 from krust.controller.controller import Controller
-from krust.controller.state import NO_TOPIC_ID, Changes, ControllerState, LiveBroker, Request
+from krust.controller.entities import LiveBroker
+from krust.controller.state import NO_TOPIC_ID, ControllerState, Request
 from krust.controller.topic_plans import MAX_PARTITIONS
 from krust.errors import Code
 from krust.messages import Message, RequestContext

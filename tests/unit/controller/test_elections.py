@@ -9,8 +9,9 @@ import pytest
 
 from krust.controller import brokers, jobs
 from krust.controller.controller_election import RetryLaterError
+from krust.controller.entities import LiveBroker, Partition
 from krust.controller.leaders import Risk
-from krust.controller.state import ControllerState, LiveBroker, Partition
+from krust.controller.state import ControllerState
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Delete, SetData, WatchFired

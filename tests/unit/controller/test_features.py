@@ -44,13 +44,13 @@ def levels(data: str | None) -> dict[str, int]:
 
 def test_a_new_cluster_of_krust_begins_at_the_newest_level_and_keeps_a_lower_one() -> None:
     runtime = Runtime()
-    assert (runtime.state.transaction_version, runtime.state.features_epoch) == (2, 0)
+    assert (runtime.state.features.transaction_version, runtime.state.features.epoch) == (2, 0)
     assert levels(runtime.nodes()[znodes.FEATURE][0]) == {NAME: 2}
     assert update(runtime, 0, SAFE) == (Code.NONE, None)
-    assert (runtime.state.transaction_version, runtime.state.features_epoch) == (0, 1)
+    assert (runtime.state.features.transaction_version, runtime.state.features.epoch) == (0, 1)
     runtime.store.close()
     again = Runtime(tree=runtime.tree)
-    assert again.state.transaction_version == 0
+    assert again.state.features.transaction_version == 0
     assert update(again, 2) == (Code.NONE, None)
     assert levels(again.nodes()[znodes.FEATURE][0]) == {NAME: 2}
 
@@ -70,30 +70,30 @@ def test_an_update_that_makes_no_sense_is_refused(
 ) -> None:
     runtime = Runtime()
     assert update(runtime, level, kind, name=name)[0] == code
-    assert (runtime.state.transaction_version, runtime.state.features_epoch) == (2, 0)
+    assert (runtime.state.features.transaction_version, runtime.state.features.epoch) == (2, 0)
 
 
 def test_a_validated_update_changes_nothing() -> None:
     runtime = Runtime()
     assert update(runtime, 1, UNSAFE, validate_only=True) == (Code.NONE, None)
-    assert (runtime.state.transaction_version, runtime.state.features_epoch) == (2, 0)
+    assert (runtime.state.features.transaction_version, runtime.state.features.epoch) == (2, 0)
 
 
 def test_a_cluster_in_a_zookeeper_begins_at_level_0_and_each_broker_takes_the_level_set() -> None:
     nodes = in_zookeeper(1, 2, 3)
-    assert [each.state.transaction_version for each in nodes.members.values()] == [0, 0, 0]
+    assert [each.state.features.transaction_version for each in nodes.members.values()] == [0, 0, 0]
     assert update(nodes.leader, 2) == (Code.NONE, None)
     nodes.rest()
     assert levels(nodes.node(znodes.FEATURE)) == {NAME: 2}
     known = [
-        (each.state.transaction_version, each.state.features_epoch)
+        (each.state.features.transaction_version, each.state.features.epoch)
         for each in nodes.members.values()
     ]
     assert known == [(2, 1)] * 3
     assert update(nodes.leader, 0, SAFE) == (Code.NONE, None)
     nodes.rest()
     assert levels(nodes.node(znodes.FEATURE)) == {}
-    assert [each.state.transaction_version for each in nodes.members.values()] == [0, 0, 0]
+    assert [each.state.features.transaction_version for each in nodes.members.values()] == [0, 0, 0]
 
 
 def test_a_cluster_with_a_kafka_stays_at_level_0() -> None:
@@ -114,7 +114,7 @@ def test_an_old_kafka_that_joins_sets_the_level_to_0() -> None:
     write(nodes.tree, Create(f"{znodes.BROKERS}/9", KAFKA.encode()))
     nodes.rest()
     assert levels(nodes.node(znodes.FEATURE)) == {}
-    assert [each.state.transaction_version for each in nodes.members.values()] == [0, 0]
+    assert [each.state.features.transaction_version for each in nodes.members.values()] == [0, 0]
     assert any("transaction.version is 0 from now on" in each for each in nodes.leader.lines)
 
 
@@ -134,10 +134,10 @@ def test_a_zookeeper_without_the_node_gets_it_by_the_first_update() -> None:
     nodes = in_zookeeper(1)
     write(nodes.tree, Delete(znodes.FEATURE))
     nodes.rest()
-    assert nodes.leader.state.features_epoch == -1
+    assert nodes.leader.state.features.epoch == -1
     assert update(nodes.leader, 2) == (Code.NONE, None)
     assert levels(nodes.node(znodes.FEATURE)) == {NAME: 2}
-    assert nodes.leader.state.features_epoch == 0
+    assert nodes.leader.state.features.epoch == 0
 
 
 def test_a_node_that_makes_no_sense_leaves_the_level_as_it_was() -> None:

@@ -2,8 +2,8 @@
 
 from itertools import product
 
+from krust.controller.entities import Partition
 from krust.controller.leaders import ElectionMode, LiveBrokers, Risk, Rules, elect, risk
-from krust.controller.state import Partition
 
 LED_BY_TWO = Partition((1, 2, 3), 2, 5, (2, 3, 1), 7)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from krust.controller.entities import Partition, Topic
 from krust.controller.log_dirs import LogDir, Move, alter, log_dirs
-from krust.controller.state import Partition, Topic
 from krust.errors import Code
 from krust.messages.alter_replica_log_dirs import AlterReplicaLogDir
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from krust.controller import brokers, reassignment
-from krust.controller.state import ControllerState, Partition
+from krust.controller.entities import Partition
+from krust.controller.state import ControllerState
 from krust.messages import Message
 from krust.metadata.contents import PartitionState, Reassignment
 from krust.metadata.store import Create, Delete, SetData

@@ -4,7 +4,8 @@ import pytest
 
 from krust.config import load
 from krust.controller import registration
-from krust.controller.state import ControllerState, LiveBroker
+from krust.controller.entities import LiveBroker
+from krust.controller.state import ControllerState
 from krust.errors import ServerError
 
 

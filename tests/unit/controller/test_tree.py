@@ -4,7 +4,8 @@ import json
 from collections.abc import Generator
 from pathlib import Path
 
-from krust.controller.state import Partition, Topic, Transactions
+from krust.controller.entities import Partition, Topic
+from krust.controller.state import Transactions
 from krust.controller.topics import creation_transactions
 from krust.metadata import znodes
 from krust.metadata.store import Create, MultiResult

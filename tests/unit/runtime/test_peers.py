@@ -10,7 +10,8 @@ import pytest
 
 import krust
 from krust.controller.controller import Controller
-from krust.controller.state import BrokerRequest, LiveBroker
+from krust.controller.entities import LiveBroker
+from krust.controller.state import BrokerRequest
 from krust.errors import Code, ConfigError, UnreachableError
 from krust.messages import Message
 from krust.metadata.contents import Endpoint

@@ -20,8 +20,9 @@ from krust.controller import (
     reassignment,
     registration,
 )
+from krust.controller.entities import LiveBroker, Partition
 from krust.controller.returned_brokers import ReturnedBrokers
-from krust.controller.state import NO_NODE_VERSION, ControllerState, LiveBroker, Partition
+from krust.controller.state import NO_NODE_VERSION, ControllerState
 from krust.metadata import znodes
 from krust.metadata.contents import ControllerRegistration
 from krust.metadata.store import (

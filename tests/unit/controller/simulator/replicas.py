@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from krust.controller.state import BrokerRequest
 
 if TYPE_CHECKING:
-    from krust.controller.state import Partition, Topic
+    from krust.controller.entities import Partition, Topic
     from tests.unit.controller.simulator.broker import BrokerProcess
 
 Key = tuple[str, int]
