@@ -370,6 +370,6 @@ def test_the_tool_finalizes_a_feature_that_every_broker_then_names(
 
     assert level() == "0"
     ok("upgrade", "--feature", "transaction.version=2")
-    assert level() == "2"
+    until(lambda: level() == "2")
     ok("downgrade", "--feature", "transaction.version=0")
-    assert level() == "0"
+    until(lambda: level() == "0")
