@@ -120,8 +120,8 @@ class _Answered(NamedTuple):
     """kazoo's answer to one request."""
 
     asked: _Submitted
-    place: int
-    """the place in the list; -1: the answer to a list of writes"""
+    position: int
+    """in the list; -1: the answer to a list of writes"""
     answer: Any
 
 
@@ -265,8 +265,8 @@ class ZooKeeperStore:
             self._arrived.append(WatchFired(change, path))
             self._wake()
 
-    def _answered(self, asked: _Submitted, place: int, answer: Any) -> None:
-        self._arrived.append(_Answered(asked, place, answer))
+    def _answered(self, asked: _Submitted, position: int, answer: Any) -> None:
+        self._arrived.append(_Answered(asked, position, answer))
         self._wake()
 
     # The policy thread again.
@@ -281,9 +281,9 @@ class ZooKeeperStore:
             answer = self._write(writes)
             answer.rawlink(partial(self._answered, asked, -1))
             return
-        for place, each in enumerate(asked.operations):
+        for position, each in enumerate(asked.operations):
             if isinstance(each, Query):
-                self._query(each).rawlink(partial(self._answered, asked, place))
+                self._query(each).rawlink(partial(self._answered, asked, position))
 
     def _query(self, operation: Query) -> Any:
         path = self._full(operation.path)
@@ -328,23 +328,23 @@ class ZooKeeperStore:
         return request.commit_async()
 
     def _take(
-        self, news: _Answered | _ConnectionChanged | WatchFired | MultiResult
+        self, arrival: _Answered | _ConnectionChanged | WatchFired | MultiResult
     ) -> Iterator[StoreEvent]:
         """The events of one arrival."""
-        if isinstance(news, MultiResult):
-            yield news
-        elif isinstance(news, WatchFired):
-            yield from self._fired(news)
-        elif isinstance(news, _ConnectionChanged):
-            yield from self._change_session_state(news)
+        if isinstance(arrival, MultiResult):
+            yield arrival
+        elif isinstance(arrival, WatchFired):
+            yield from self._fired(arrival)
+        elif isinstance(arrival, _ConnectionChanged):
+            yield from self._change_session_state(arrival)
         else:
-            yield from self._answer(news)
+            yield from self._answer(arrival)
 
     def _fired(self, watched: WatchFired) -> Iterator[StoreEvent]:
         """The event of a watch; it comes after the answer to the list that set it."""
         for asked in self._tokens:
-            places = zip(asked.operations, asked.results, strict=True)
-            if any(each.path == watched.path and result is not None for each, result in places):
+            results = zip(asked.operations, asked.results, strict=True)
+            if any(each.path == watched.path and result is not None for each, result in results):
                 asked.late.append(watched)
                 return
         yield watched
@@ -367,24 +367,24 @@ class ZooKeeperStore:
             self._overdue = False
             yield SessionChanged(SessionState.EXPIRED)
 
-    def _answer(self, news: _Answered) -> Iterator[StoreEvent]:
-        asked, error = news.asked, news.answer.exception
+    def _answer(self, arrival: _Answered) -> Iterator[StoreEvent]:
+        asked, error = arrival.asked, arrival.answer.exception
         if error is not None and not _definite(error):
-            if news.place < 0:
+            if arrival.position < 0:
                 self._lost.append(asked)
                 return
-            asked.results[news.place] = Refusal.NOT_APPLIED
+            asked.results[arrival.position] = Refusal.NOT_APPLIED
         else:
             self._heard = max(self._heard, asked.at)
             in_time = self._clock() - self._heard <= self.timeout_s
             if self._overdue and in_time and self._state is SessionState.CONNECTED:
                 self._overdue = False
                 yield SessionChanged(SessionState.CONNECTED)
-            if news.place < 0:
-                asked.results = self._written(asked.operations, news.answer)
+            if arrival.position < 0:
+                asked.results = self._written(asked.operations, arrival.answer)
                 asked.open = 1
             else:
-                asked.results[news.place] = _found(news.answer)
+                asked.results[arrival.position] = _found(arrival.answer)
         asked.open -= 1
         if asked.open == 0:
             yield from self._report(asked)

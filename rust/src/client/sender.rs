@@ -120,7 +120,7 @@ pub struct Sender {
     options: ClientOptions,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The thread writes to the other end when there are reports; `None` after `close`.
-    news: Mutex<Option<UnixStream>>,
+    notified: Mutex<Option<UnixStream>>,
     /// Held by the caller of a call on the transaction.
     transaction_caller: Mutex<()>,
     pid: u32,
@@ -134,7 +134,7 @@ impl Sender {
         times: MetadataTimes,
     ) -> Result<Self> {
         let (wake, woken) = pair()?;
-        let (news, read_news) = pair()?;
+        let (notifier, notified) = pair()?;
         let seed = u64::from(std::process::id()).wrapping_mul(0x9e37_79b9);
         let state = SenderState {
             topics: HashMap::new(),
@@ -167,7 +167,7 @@ impl Sender {
         let cluster = Cluster::new(ClientOptions { interrupt, ..options.clone() });
         let (shared_too, backoff) = (Arc::clone(&shared), options.retry_backoff);
         let producer = Producer::new(cluster, config)?;
-        let work = SenderThread { shared: shared_too, producer, woken, news, backoff };
+        let work = SenderThread { shared: shared_too, producer, woken, notifier, backoff };
         let thread = std::thread::Builder::new()
             .name("krust-sender".to_owned())
             .spawn(move || {
@@ -175,9 +175,9 @@ impl Sender {
                 work.run();
             })
             .map_err(|error| Error::Invalid(format!("no thread can be started: {error}")))?;
-        let (thread, news) = (Mutex::new(Some(thread)), Mutex::new(Some(read_news)));
+        let (thread, notified) = (Mutex::new(Some(thread)), Mutex::new(Some(notified)));
         let (transaction_caller, pid) = (Mutex::new(()), std::process::id());
-        Ok(Self { shared, options, thread, news, transaction_caller, pid })
+        Ok(Self { shared, options, thread, notified, transaction_caller, pid })
     }
 
     /// Appends a record if that is possible without waiting. Without a partition, the key decides.
@@ -307,13 +307,13 @@ impl Sender {
             drop(thread.join()); // the panic hook has printed a panic of that thread
         }
         self.shared.state.lock().wake = None;
-        self.news.lock().take();
+        self.notified.lock().take();
     }
 
     /// The reports since the last call: on batches with a callback, and on failed ones.
     pub fn take_delivery_reports(&self) -> Vec<DeliveryReport> {
-        if let Some(news) = &mut *self.news.lock() {
-            drain(news);
+        if let Some(notified) = &mut *self.notified.lock() {
+            drain(notified);
         }
         let mut state = self.shared.state.lock();
         state.unwatched = 0;
@@ -323,7 +323,7 @@ impl Sender {
     /// A descriptor that is readable when there are delivery reports, or when `try_append` may
     /// succeed again. It is valid until `close`.
     pub fn notification_fd(&self) -> Result<RawFd> {
-        self.news.lock().as_ref().map(AsRawFd::as_raw_fd).ok_or_else(closed)
+        self.notified.lock().as_ref().map(AsRawFd::as_raw_fd).ok_or_else(closed)
     }
 
     /// Bytes of records that are not delivered.
@@ -404,7 +404,7 @@ struct SenderThread {
     shared: Arc<SenderShared>,
     producer: Producer,
     woken: UnixStream,
-    news: UnixStream,
+    notifier: UnixStream,
     backoff: Duration,
 }
 
@@ -500,7 +500,7 @@ impl SenderThread {
         let room = SPARE_BUILDERS.saturating_sub(state.spare.len());
         state.spare.extend(spare.into_iter().take(room));
         state.transaction.refusal = self.producer.refusal();
-        let news = !delivery_reports.is_empty();
+        let has_reports = !delivery_reports.is_empty();
         for one in delivery_reports {
             let Some(pending) = state.pending.remove(&one.ticket) else { continue };
             state.held_bytes = state.held_bytes.saturating_sub(pending.size);
@@ -520,7 +520,7 @@ impl SenderThread {
             || state.transaction.is_requested();
         state.asleep = if more { None } else { Some(until) };
         drop(guard);
-        if news {
+        if has_reports {
             self.notify();
         }
         (!more).then_some(until)
@@ -529,7 +529,7 @@ impl SenderThread {
     /// Wakes the callers that wait for a report.
     fn notify(&mut self) {
         self.shared.changed.notify_all();
-        drop(self.news.write(&[1])); // full: it is readable
+        drop(self.notifier.write(&[1])); // full: it is readable
     }
 }
 

@@ -69,7 +69,7 @@ pub fn scan(
         consumer,
         missing: options.missing,
         idle_timeout: options.idle_timeout,
-        news: Instant::now(),
+        last_record_at: Instant::now(),
         chunks: VecDeque::new(),
         missing_ranges: VecDeque::new(),
         ranges: ranges.clone(),
@@ -82,7 +82,7 @@ struct RemoteSource {
     missing: MissingOffsets,
     idle_timeout: Duration,
     /// When the last record arrived.
-    news: Instant,
+    last_record_at: Instant,
     chunks: VecDeque<Chunk>,
     missing_ranges: VecDeque<OffsetRange>,
     ranges: Vec<OffsetRange>,
@@ -114,7 +114,7 @@ impl RemoteSource {
         match polled {
             Ok(chunks) => {
                 if !chunks.is_empty() {
-                    self.news = Instant::now();
+                    self.last_record_at = Instant::now();
                 }
                 self.chunks.extend(chunks);
                 self.resolve_out_of_range()?;
@@ -125,7 +125,9 @@ impl RemoteSource {
                 self.drop_missing_partitions()?;
             }
             Err(error @ Error::Refused { code: UNKNOWN_TOPIC, .. }) => return Err(error),
-            Err(error) if error.retriable() && self.news.elapsed() < self.idle_timeout => {
+            Err(error)
+                if error.retriable() && self.last_record_at.elapsed() < self.idle_timeout =>
+            {
                 let wait = self.consumer.cluster().wait();
                 wait.pause(self.consumer.cluster().options().retry_backoff, &error)?;
             }
@@ -133,7 +135,7 @@ impl RemoteSource {
         }
         if self.chunks.is_empty()
             && self.missing_ranges.is_empty()
-            && self.news.elapsed() > self.idle_timeout
+            && self.last_record_at.elapsed() > self.idle_timeout
         {
             return Err(Error::Timeout { subject: self.awaited() });
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! mod         which thread fetches which partition; threads begin and end
 //! thread      the loop of one thread: connect, ask, wait, append
-//! partitions  the partitions of a thread, and which of them have news for the leader
+//! partitions  the partitions of a thread, and which of them may have something to ask
 //! session     the fetch session of a thread with its leader (KIP-227)
 //! request     what is asked of a leader: Fetch, OffsetForLeaderEpoch, ListOffsets
 //! response    what the leader's answers mean, partition by partition

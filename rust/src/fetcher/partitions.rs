@@ -1,4 +1,4 @@
-//! The partitions that one thread fetches, and which of them have news for the leader.
+//! The partitions that one thread fetches, and which of them may have something to ask its leader.
 //!
 //! ```text
 //! fetched --the leader must be asked later, or it is throttled--> waits --time--> fetched
@@ -68,7 +68,7 @@ pub(super) struct PartitionTable {
     free: Vec<usize>,
     topics: HashMap<Arc<str>, HashMap<i32, usize>>,
     ids: HashMap<(TopicId, i32), usize>,
-    /// Slots whose partition may have news for the leader.
+    /// Slots whose partition may have something to ask its leader.
     listed: Vec<usize>,
     waiting: BTreeSet<(Instant, usize)>,
     /// Partitions that left the table while the leader's session had them.
@@ -202,7 +202,7 @@ impl PartitionTable {
         self.free.push(slot);
     }
 
-    /// The partition may have news for the leader.
+    /// The partition may have something to ask its leader.
     fn list(&mut self, slot: usize) {
         if let Some(fetched) = self.get_mut(slot)
             && !std::mem::replace(&mut fetched.is_listed, true)
@@ -259,7 +259,7 @@ impl PartitionTable {
         }
     }
 
-    /// Looks at the partitions that may have news, and returns the questions of those that ask
+    /// Looks at the listed partitions, and returns the questions of those that ask
     /// something else than a Fetch, and the partitions whose log cannot be flushed.
     ///
     /// `throttled_until`: throttled partitions that lag are not fetched before.

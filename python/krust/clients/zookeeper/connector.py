@@ -224,7 +224,7 @@ class ConsumerConnector(Closing):
         return max(due - now, 0.0)
 
     def _hear(self, seconds: float) -> None:
-        for each in self._tree.news(seconds):
+        for each in self._tree.take_events(seconds):
             if isinstance(each, SessionChanged):
                 self._turned(each.state)
             else:

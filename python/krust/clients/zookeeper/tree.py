@@ -1,7 +1,7 @@
 """A session with ZooKeeper whose calls wait for answers, and the nodes of a group.
 
-Other events (watches, changes of the session) are kept for `news`, in order. Without a connection a
-call raises AwayError, and `news` tells when it is back.
+Other events (watches, changes of the session) are kept for `take_events`, in order. Without a
+connection a call raises AwayError, and `take_events` tells when it is back.
 Threads: one; any thread may call `wake` and `hurry`.
 """
 
@@ -60,7 +60,7 @@ class GroupTree:
             text = f"consumers in ZooKeeper need kazoo, which is not here ({error})"
             raise ConfigError(text, hint="from the checkout: pip install '.[cluster]'") from None
         self._woken = threading.Event()
-        self._news: list[WatchFired | SessionChanged] = []
+        self._events: list[WatchFired | SessionChanged] = []
         self._until: float | None = None
         self._asked = 0
         self._called = False
@@ -68,7 +68,7 @@ class GroupTree:
         self.store = open_store(ensemble, self._woken.set)
 
     def wake(self) -> None:
-        """Make `news` return."""
+        """Make `take_events` return."""
         self._called = True
         self._woken.set()
 
@@ -77,19 +77,19 @@ class GroupTree:
         self._until = time.monotonic() + seconds
         self.wake()
 
-    def news(self, seconds: float) -> list[WatchFired | SessionChanged]:
+    def take_events(self, seconds: float) -> list[WatchFired | SessionChanged]:
         """The events; waits for the first unless `wake` was called."""
         until = time.monotonic() + seconds
         while True:
             self._woken.clear()
             called, self._called = self._called, False
-            self._news += [
+            self._events += [
                 each for each in self.store.events() if not isinstance(each, MultiResult)
             ]
-            news, self._news = self._news, []
+            events, self._events = self._events, []
             left_s = until - time.monotonic()
-            if news or called or left_s <= 0:
-                return news
+            if events or called or left_s <= 0:
+                return events
             self._woken.wait(min(left_s, self.store.due_s()))
 
     def ask(self, *operations: Operation) -> Answer:
@@ -99,7 +99,8 @@ class GroupTree:
     def each(self, lists: Iterable[Sequence[Operation]]) -> list[Answer]:
         """The answers to several lists, which are sent together.
 
-        raises  AwayError: no connection, or the session has changed and `news` was not called yet
+        raises  AwayError: no connection, or the session has changed and `take_events` was not
+                called yet
         """
         self._unchanged()
         answers: dict[int, Answer | None] = {}
@@ -110,7 +111,7 @@ class GroupTree:
         while None in answers.values():
             self._woken.clear()
             events = self.store.events()
-            self._news += [each for each in events if not isinstance(each, MultiResult)]
+            self._events += [each for each in events if not isinstance(each, MultiResult)]
             done = {each.token: each.results for each in events if isinstance(each, MultiResult)}
             answers |= {token: done[token] for token in answers.keys() & done.keys()}
             self._unchanged()
@@ -125,7 +126,7 @@ class GroupTree:
 
     def _unchanged(self) -> None:
         """Raise AwayError if the session has changed, so that no write uses old knowledge."""
-        if any(isinstance(each, SessionChanged) for each in self._news):
+        if any(isinstance(each, SessionChanged) for each in self._events):
             raise AwayError("the connection to ZooKeeper is another")
 
     def _left_s(self) -> float:

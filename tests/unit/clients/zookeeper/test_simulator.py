@@ -286,8 +286,8 @@ class SimulationRun:
         """No two members with live sessions read one partition."""
         readers: dict[TopicPartition, str] = {}
         for actor in self.actors:
-            news = [*actor.store.pending_events, *actor.connector._tree._news]
-            if actor.store.expired or SessionChanged(SessionState.EXPIRED) in news:
+            events = [*actor.store.pending_events, *actor.connector._tree._events]
+            if actor.store.expired or SessionChanged(SessionState.EXPIRED) in events:
                 continue
             for stream in actor.streams:
                 for place in stream._positions:

@@ -122,7 +122,7 @@ pub(crate) fn throttled_bytes(found: &[ReadResult]) -> usize {
     found.iter().filter(|found| found.is_throttled).map(ReadResult::bytes).sum()
 }
 
-/// Reads the active partitions, or all. Those without news become inactive.
+/// Reads the active partitions, or all. Those with nothing new become inactive.
 pub(crate) fn read_partitions(
     context: &mut FetchContext,
     (rules, all): (&ReadRules, bool),
@@ -168,16 +168,16 @@ pub(crate) fn read_partitions(
         results.bytes += bytes;
         let is_turned_away = found.error != ErrorCode::None || found.is_turned_away();
         results.urgent |= is_turned_away || (rules.hurries && found.has_new_marks(entry));
-        let has_news = bytes > 0 || is_turned_away || found.has_new_marks(entry);
+        let is_changed = bytes > 0 || is_turned_away || found.has_new_marks(entry);
         let exhausted = !budget.first && (budget.left == 0 || budget.limit == 0);
-        entry.is_active = has_news || exhausted || found.is_cut;
+        entry.is_active = is_changed || exhausted || found.is_cut;
         if entry.is_active {
             still_active.push(number);
         }
         if bytes > 0 {
             context.next = number + 1;
         }
-        if all || has_news {
+        if all || is_changed {
             results.partitions.push(found);
         }
     }
