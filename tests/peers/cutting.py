@@ -21,6 +21,7 @@ class Cutter:
             its answer is lost; then the connection ends, and `at` is None again
     open    whether anybody is let in
     garble  the next answer to a read is no answer to it
+    silent  the next connection is accepted, and nothing answers on it
     """
 
     def __init__(self, upstream: str) -> None:
@@ -32,6 +33,7 @@ class Cutter:
         """how many answers were lost"""
         self.open = True
         self.garble = False
+        self.silent = False
 
     def drop(self) -> None:
         """End all connections."""
@@ -40,6 +42,12 @@ class Cutter:
 
     def serve(self, client: socket.socket) -> None:
         if not self.open:
+            return
+        if self.silent:
+            self.silent = False
+            with contextlib.suppress(OSError):
+                while client.recv(4096):
+                    pass
             return
         with socket.create_connection(self._upstream) as server:
             self._held += [client, server]

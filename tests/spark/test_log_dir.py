@@ -9,6 +9,7 @@ import pytest
 
 from tests.spark.conftest import fill, fingerprint, reading, values
 from tests.spark.test_stream import Job
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +66,8 @@ def test_deleted_files_are_reported_as_data_loss(
     fill(bootstrap, topic, 30)
     with krust.Admin(bootstrap_servers=bootstrap) as admin:
         admin.delete_records(topic, 1, 4)
+    checkpoint = Path(log_dir) / "log-start-offset-checkpoint"
+    until(lambda: checkpoint.exists() and f"{topic} 1 4\n" in checkpoint.read_text())
     more = {"startingOffsets": f'{{"{topic}":{{"0":2,"1":2,"2":2}}}}', "logDir": log_dir}
     with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS.START_OFFSET_RESET"):
         reading(spark, "krust", NOBODY, topic, **more).collect()

@@ -2,8 +2,9 @@
 
 kazoo has one thread for the callbacks of watches and one for those of answers, so their order is
 lost. Here the connection's thread calls both, in the order of arrival. The client pauses at most
-LONGEST_PAUSE_S between attempts to connect, and no attempt takes as long as a session timeout. Its
-debug lines, which show passwords, and its lines for each attempt to connect are off.
+LONGEST_PAUSE_S between attempts to connect, and no attempt takes as long as a session timeout: a
+ZooKeeper that is starting may accept a connection and never answer on it. Its debug lines, which
+show passwords, and its lines for each attempt to connect are off.
 """
 
 from __future__ import annotations
@@ -62,7 +63,13 @@ def client(ensemble: Ensemble, credentials: Credentials | None = None) -> tuple[
         length[0] = read_s * 1.5 / 1000
         return read_s, connect_s
 
+    invoking = made._connection._invoke
+
+    def invoke(timeout_s: float, *request: Any, **more: Any) -> Any:
+        return invoking(min(timeout_s, handler.connect_s), *request, **more)
+
     made._connection._connect = shake
+    made._connection._invoke = invoke
     return made, length
 
 
@@ -114,7 +121,7 @@ class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
 
     def __init__(self, connect_s: float, tls: Tls | None) -> None:
         super().__init__()
-        self._connect_s = connect_s
+        self.connect_s = connect_s
         self._tls = _context(tls) if tls is not None else None
 
     def start(self) -> None:
@@ -138,7 +145,7 @@ class _Direct(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(self, address: tuple[str, int], **options: Any) -> socket.socket:
         """Connect, with a timeout shorter than the session's."""
-        made = socket.create_connection(address, min(options["timeout"], self._connect_s))
+        made = socket.create_connection(address, min(options["timeout"], self.connect_s))
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is None:
             return made

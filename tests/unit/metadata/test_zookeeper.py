@@ -207,6 +207,19 @@ def test_a_lost_connection_removes_the_watches(
     assert stat.owner == session
 
 
+def test_a_server_that_accepts_and_never_answers_does_not_cost_the_session(
+    mine: Party, cut: tuple[Cutter, str]
+) -> None:
+    """As ZooKeeper does to those that come while it starts."""
+    session = mine.store.session
+    cut[0].silent = True
+    cut[0].drop()
+    mine.turns(SUSPENDED)
+    mine.turns(CONNECTED)
+    assert mine.store.session == session
+    assert not cut[0].silent
+
+
 LISTS: list[tuple[Operation, ...]] = [
     (Create("/new", b"1"),),
     (Create("/new", b"1", ephemeral=True),),
