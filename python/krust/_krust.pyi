@@ -61,6 +61,16 @@ def log_requests(wanted: bool) -> None:
     """Have each request be a line of `logs` at debug, or not any more. For the whole process."""
 
 @final
+class ServerTls:
+    """The TLS of a listener (`ssl.*` by Kafka's names, files are read at once)."""
+
+    def __new__(cls, settings: Mapping[str, str]) -> ServerTls:
+        """raises ConfigError: no usable key and certificate, an unknown name."""
+
+    def replace(self, settings: Mapping[str, str]) -> None:
+        """Use other settings for connections that begin from now on. raises as above."""
+
+@final
 class Server:
     """The core of one broker: log directories, image, network threads.
 
@@ -126,10 +136,16 @@ class Server:
         open; the next start recovers them. From any thread.
         """
 
-    def listen(self, listeners: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    def set_inter_broker_tls(self, tls: Mapping[str, str] | None) -> None:
+        """Encrypt connections to other brokers (`ssl.*` by Kafka's names); None: do not."""
+
+    def listen(
+        self, listeners: list[tuple[str, str, int]], tls: Mapping[str, ServerTls]
+    ) -> list[tuple[str, str, int]]:
         """Accept connections at (name, host, port); what was bound. ServerError: it cannot be.
 
         listeners   host "localhost" is 127.0.0.1 and ::1, "" every address; port 0 a free one
+        tls         of the listeners that are encrypted, by their names
         """
 
     def events(self, timeout_ms: int) -> list[tuple[int, str, int, Message, RequestContext]] | None:

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from krust import foreign
+from krust import foreign, listeners
 from krust.errors import ConfigError, KrustError
 from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting, Type, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from krust.listeners import SettingLookup
 
 _EQUAL = {"node.id": "broker.id"}
 """Settings that are another name of an older one."""
@@ -68,13 +70,6 @@ class GivenSetting(NamedTuple):
 
     text: str
     source: SettingSource
-
-
-class SettingLookup(Protocol):
-    """The text of a setting by its name; None: unset."""
-
-    def __call__(self, name: str, /) -> str | None:
-        """Look one up."""
 
 
 class Config:
@@ -172,13 +167,13 @@ class Config:
                 review.problems.append(error)
                 self._setups.pop(name, None)
         self._choose_mode()
-        review.problems += _listener_problems(self)
+        review.problems += listeners.problems(self.text)
 
     def _choose_mode(self) -> None:
         """Determine `krust.mode`, and apply it to settings that no other source sets."""
         if self.text("krust.mode") == "auto":
-            addresses = listeners(str(self.text("listeners")))
-            mode = "dev" if all(_is_loopback(host) for _, host, _ in addresses) else "prod"
+            named = listeners.listeners(self.text)
+            mode = "dev" if all(_is_loopback(each.host) for each in named) else "prod"
             self._setups["krust.mode"] = GivenSetting(
                 mode, SettingSource("mode", "by the listeners")
             )
@@ -293,8 +288,11 @@ def variable_name(rest: str) -> str:
 
 
 def _row(name: str) -> Setting | None:
-    """The row of a setting, or of a plug-in's parameter; None: there is none."""
+    """The row of a setting, of a listener's own one, or of a plug-in's parameter; None: none."""
     setting = BROKER.get(name)
+    of_listeners = BROKER.get(listeners.base_name(name) or "")
+    if of_listeners is not None:
+        return of_listeners._replace(name=name, default=None)
     if setting is None and any(_is_parameter(name, of) for of in (ASSIGNORS, RETENTION, SELECTOR)):
         doc = "A parameter of a plug-in, given to its configure()."
         return Setting(name, Type.STRING, None, "*", "yes", "fixed", doc)
@@ -448,83 +446,6 @@ def _list_of(text: str) -> list[str]:
     return [item.strip().lower() for item in text.split(",") if item.strip()]
 
 
-def listeners(text: str) -> list[tuple[str, str, int]]:
-    """`A://:9092,B://[::1]:9093` as (name, host, port); host "" is every interface."""
-    found: list[tuple[str, str, int]] = []
-    for item in text.split(","):
-        name, slashes, address = item.strip().partition("://")
-        host, colon, port = address.rpartition(":")
-        if not (name and slashes and colon and port.isdecimal() and int(port) < 65536):
-            raise ConfigError(
-                f"{item.strip()!r} is no listener",
-                hint="write NAME://host:port, as PLAINTEXT://:9092",
-            )
-        found.append((name.upper(), host.removeprefix("[").removesuffix("]"), int(port)))
-    if len({name for name, _, _ in found}) < len(found):
-        raise ConfigError(
-            f"two listeners of one name in {text!r}",
-            hint="give each a name of its own, and map it in listener.security.protocol.map",
-        )
-    return found
-
-
-def inter_broker_listener(config: Config) -> str:
-    """The listener between brokers: the one that the settings name, or the one that Kafka names
-    after its security protocol, or the first.
-    """
-    named = config.text("inter.broker.listener.name")
-    if named:
-        return named.upper()
-    known = [name for name, _, _ in listeners(str(config.text("listeners")))]
-    wanted = config.text("security.inter.broker.protocol")
-    return wanted if wanted in known else known[0]
-
-
-def _listener_problems(config: Config) -> Iterator[ConfigError]:
-    """The problems of listeners, including security protocols that krust does not provide."""
-    pairs = (
-        item.partition(":")
-        for item in str(config.text("listener.security.protocol.map")).split(",")
-    )
-    protocols = {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
-    named = listeners(str(config.text("listeners")))
-    for name, _, _ in named:
-        protocol = protocols.get(name)
-        if protocol != "PLAINTEXT":
-            what = f"stands for {protocol}" if protocol else "stands for no protocol"
-            yield ConfigError(
-                f"listener {name} {what}; only PLAINTEXT is offered",
-                hint=f"take it out of listeners, or map it: "
-                f"listener.security.protocol.map={name}:PLAINTEXT",
-            )
-    between = config.text("security.inter.broker.protocol")
-    if between != "PLAINTEXT":
-        yield ConfigError(
-            f"security.inter.broker.protocol is {between}; only PLAINTEXT is offered",
-            hint="leave it out",
-        )
-    elif inter_broker_listener(config) not in {name for name, _, _ in named}:
-        yield ConfigError(
-            f"inter.broker.listener.name is {inter_broker_listener(config)}, which listeners does "
-            "not have",
-            hint="name one of the listeners",
-        )
-    advertised = config.text("advertised.listeners")
-    if advertised:
-        known = {name for name, _, _ in named}
-        for name, host, _ in listeners(advertised):
-            if name not in known:
-                yield ConfigError(
-                    f"advertised.listeners names {name}, which listeners does not have",
-                    hint=f"add {name} to listeners, or take it out",
-                )
-            if host in ("", "0.0.0.0", "::"):  # noqa: S104 (compared, not bound)
-                yield ConfigError(
-                    f"advertised.listeners tells clients to use {host or 'no host'}, no address",
-                    hint="name the host that clients reach",
-                )
-
-
 def rules(setting: str, text: str) -> list[tuple[str, str]]:
     """`orders-*=uniform, billing=my.module:Class` as (pattern of names, plug-in)."""
     found: list[tuple[str, str]] = []
@@ -550,8 +471,8 @@ def _replica_selector(name: str) -> None:
 
 
 _CHECKS: dict[str, Callable[[str], object]] = {
-    "listeners": listeners,
-    "advertised.listeners": lambda text: listeners(text) if text else None,
+    "listeners": listeners.addresses,
+    "advertised.listeners": lambda text: listeners.addresses(text) if text else None,
     ASSIGNORS: lambda text: rules(ASSIGNORS, text),
     RETENTION: lambda text: rules(RETENTION, text),
     SELECTOR: _replica_selector,

@@ -767,29 +767,29 @@ ssl.allow.dn.changes  boolean  false  *  ignored  fixed
     Whether a new certificate may name another subject.
 ssl.allow.san.changes  boolean  false  *  ignored  fixed
     Whether a new certificate may name other hosts.
-ssl.cipher.suites  list  ""  *  ignored  broker
-    TLS cipher suites offered.
-ssl.client.auth  string  none  required|requested|none  ignored  broker
-    Whether TLS clients must show a certificate.
-ssl.enabled.protocols  list  TLSv1.2,TLSv1.3  *  ignored  broker
-    TLS versions offered.
+ssl.cipher.suites  list  ""  *  yes  broker
+    TLS cipher suites that are offered, by their IANA names; empty: all of rustls.
+ssl.client.auth  string  none  required|requested|none  yes  broker
+    Whether TLS clients have to show a certificate.
+ssl.enabled.protocols  list  TLSv1.2,TLSv1.3  TLSv1.2|TLSv1.3  yes  broker
+    TLS versions that are offered.
 ssl.endpoint.identification.algorithm  string  https  *  ignored  broker
     How host names are checked against certificates.
 ssl.engine.factory.class  class  null  *  ignored  broker
     A Java class that makes TLS engines.
-ssl.key.password  password  null  *  ignored  broker
+ssl.key.password  password  null  *  yes  broker
     Password of the private key.
 ssl.keymanager.algorithm  string  SunX509  *  ignored  broker
     Java's key manager.
-ssl.keystore.certificate.chain  password  null  *  ignored  broker
+ssl.keystore.certificate.chain  password  null  *  yes  broker
     Certificate chain as PEM.
-ssl.keystore.key  password  null  *  ignored  broker
+ssl.keystore.key  password  null  *  yes  broker
     Private key as PEM.
-ssl.keystore.location  string  null  *  ignored  broker
+ssl.keystore.location  string  null  *  yes  broker
     File with key and certificate.
-ssl.keystore.password  password  null  *  ignored  broker
+ssl.keystore.password  password  null  *  yes  broker
     Password of that file.
-ssl.keystore.type  string  JKS  *  ignored  broker
+ssl.keystore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.
 ssl.principal.mapping.rules  string  DEFAULT  *  ignored  fixed
     How certificate subjects become principals.
@@ -801,13 +801,13 @@ ssl.secure.random.implementation  string  null  *  ignored  broker
     Java's random source.
 ssl.trustmanager.algorithm  string  PKIX  *  ignored  broker
     Java's trust manager.
-ssl.truststore.certificates  password  null  *  ignored  broker
+ssl.truststore.certificates  password  null  *  yes  broker
     Trusted certificates as PEM.
-ssl.truststore.location  string  null  *  ignored  broker
+ssl.truststore.location  string  null  *  yes  broker
     File with trusted certificates.
-ssl.truststore.password  password  null  *  ignored  broker
+ssl.truststore.password  password  null  *  yes  broker
     Password of that file.
-ssl.truststore.type  string  JKS  *  ignored  broker
+ssl.truststore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.
 telemetry.max.bytes  int  1048576  1..  ignored  fixed
     Largest metrics report of a client (KIP-714).

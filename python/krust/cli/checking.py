@@ -22,6 +22,7 @@ from krust import config as settings
 from krust.config import ASSIGNORS, KAFKA_SELECTORS, RETENTION, SELECTOR
 from krust.coordinator.assignors.find import ASSIGNORS as KNOWN_ASSIGNORS
 from krust.errors import ConfigError, KrustError, ServerError
+from krust.listeners import addresses
 from krust.plugins import FindError, parameters
 from krust.replica_selectors.selector import SELECTORS
 from krust.retention.policies import POLICIES
@@ -146,7 +147,7 @@ def _listeners(config: Config) -> Iterator[KrustError]:
     """Problems of binding all listeners at once, as the broker does."""
     held: list[socket.socket] = []
     try:
-        for name, host, port in settings.listeners(str(config.text("listeners"))):
+        for name, host, port in addresses(str(config.text("listeners"))):
             where = f"{host or '*'}:{port}"
             try:
                 found = socket.getaddrinfo(

@@ -27,6 +27,7 @@ from krust import foreign
 from krust.cli import options
 from krust.cli.recovering import RecoveryProgress, StoppedEarly
 from krust.errors import ConfigError, KrustError, ServerError
+from krust.listeners import addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -275,7 +276,7 @@ def configure(
         raise ConfigError(
             "--host or --port beside -o listeners=..", hint="say it in one of the two ways"
         )
-    listeners = settings.listeners(str(load().text("listeners")))
+    listeners = addresses(str(load().text("listeners")))
     if problems is not None:
         problems.clear()  # the next pass finds them again
     if len(listeners) != 1:

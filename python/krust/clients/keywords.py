@@ -22,10 +22,26 @@ class CommonSettings(TypedDict, total=False):
 
     bootstrap_servers: str | Sequence[str]
     client_id: str | None
+    enable_ssl_certificate_verification: bool
     request_timeout_ms: int
     retry_backoff_ms: int
     security_protocol: str
     socket_connection_setup_timeout_ms: int
+    ssl_certificate_location: str | None
+    ssl_cipher_suites: str | None
+    ssl_enabled_protocols: str | None
+    ssl_endpoint_identification_algorithm: str | None
+    ssl_key_location: str | None
+    ssl_key_password: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_type: str | None
+    ssl_truststore_certificates: str | None
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_type: str | None
 
 
 class ProducerSettings(CommonSettings, total=False):

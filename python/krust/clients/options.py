@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BOOTSTRAP = "bootstrap.servers"
+PROTOCOLS = ("PLAINTEXT", "SSL")
 COMMON = keys(CommonSettings)
 PRODUCER = keys(ProducerSettings)
 FETCH = keys(FetchSettings)
@@ -31,9 +32,17 @@ ALIASES = {
     "message.timeout.ms": "delivery.timeout.ms",
     "queue.buffering.max.ms": "linger.ms",
     "request.required.acks": "acks",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.cafile": "ssl.truststore.location",
+    "ssl.certfile": "ssl.certificate.location",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.keyfile": "ssl.key.location",
+    "ssl.password": "ssl.key.password",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
-"""The names of these settings in librdkafka and in the clients of 2013."""
+"""The names of these settings in librdkafka, in kafka-python, and in the clients of 2013."""
 
 
 def read(
@@ -57,8 +66,8 @@ def read(
         if key not in supported and key != _TELLER:
             hint = _near(name, supported)
             raise ConfigError(f"this client has no setting {name!r}", hint=hint)
-        if key == "security.protocol" and str(value or "PLAINTEXT").upper() != "PLAINTEXT":
-            hint = "krust's clients have no TLS and no SASL yet: use a PLAINTEXT listener"
+        if key == "security.protocol" and str(value or "PLAINTEXT").upper() not in PROTOCOLS:
+            hint = "krust's clients have no SASL yet: use a PLAINTEXT or an SSL listener"
             raise ConfigError(f"security.protocol: {value!r} is not supported", hint=hint)
         if value is not None:
             options[key] = value

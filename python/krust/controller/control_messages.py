@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.config import inter_broker_listener
 from krust.controller.control_request_handlers import DELETED_LEADER, PROTOCOLS
 from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState
+from krust.listeners import inter_broker_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,7 +58,7 @@ def leader_and_isr(
 ) -> BrokerRequest:
     """LeaderAndIsr."""
     leaders = {each["leader"] for topic in topics for each in topic["partition_states"]}
-    listener = inter_broker_listener(state.config)
+    listener = inter_broker_listener(state.config.text)
     live: list[LeaderAndIsrLiveLeader] = [
         {"broker_id": leader, "host_name": at.host, "port": at.port}
         for leader in sorted(leaders & state.brokers.keys())

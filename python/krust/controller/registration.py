@@ -48,6 +48,8 @@ class Registration(NamedTuple):
 
     endpoints: Sequence[tuple[str, str, int]]
     """(listener, host, port) for clients"""
+    protocols: Mapping[str, str]
+    """the security protocol of each listener"""
     rack: str | None
     now_ms: int
 
@@ -55,7 +57,7 @@ class Registration(NamedTuple):
         """Its bytes: one endpoint a listener, because Kafka refuses more."""
         by_name: dict[str, Endpoint] = {}
         for name, host, port in self.endpoints:
-            by_name.setdefault(name, Endpoint(name, "PLAINTEXT", host, port))
+            by_name.setdefault(name, Endpoint(name, self.protocols[name], host, port))
         endpoints = tuple(by_name.values())
         return BrokerRegistration(endpoints, self.rack, self.now_ms, kept_epoch=kept_epoch).encode()
 

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from krust._krust import Server, log_requests, logs
-from krust.config import ASSIGNORS, inter_broker_listener, listeners
+from krust.config import ASSIGNORS
 from krust.controller import adoption, ids, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
 from krust.controller.changes import Changes
@@ -33,11 +33,13 @@ from krust.controller.state import (
     Request,
 )
 from krust.errors import KrustError, ServerError
+from krust.listeners import addresses, inter_broker_listener, listeners
 from krust.metadata.store import MultiResult, Refusal, SessionChanged
 from krust.runtime import alter_partition, identity, metadata, provenance, replica_moves
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
+from krust.runtime.listener_tls import inter_broker_tls, server_tls
 from krust.runtime.lines import SESSION_LINES, LogLines
 from krust.runtime.retention_rules import RetentionRules
 from krust.runtime.selector_rule import SelectorRule
@@ -127,6 +129,8 @@ class Runtime:
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
+        self._tls = server_tls(config)
+        self._protocols = {each.name: each.protocol for each in listeners(config.text)}
         self._unclean_shutdown = UncleanShutdownCheck(config, dirs)
         self.server = Server(
             {
@@ -138,6 +142,7 @@ class Runtime:
                 "settings": broker_values(config, None, alone=self._alone),
             }
         )
+        self.server.set_inter_broker_tls(inter_broker_tls(config))
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self.state.kept_epoch = self._unclean_shutdown.kept_epoch
@@ -193,7 +198,7 @@ class Runtime:
         """Apply the changes of the start to the image, which opens the logs."""
         self.server.start()
         advertised = str(self.config.text("advertised.listeners") or "")
-        self._deltas.advertised = listeners(advertised) if advertised else []
+        self._deltas.advertised = addresses(advertised) if advertised else []
         changes, self._start_changes = self._start_changes or Changes(), None
         changes.controller = True
         self._apply(changes, self.state.cluster_id)
@@ -205,7 +210,9 @@ class Runtime:
 
     def _listen(self) -> None:
         """Accept connections, and register."""
-        self.bound = self.server.listen(listeners(str(self.config.text("listeners"))))
+        self.bound = self.server.listen(
+            addresses(str(self.config.text("listeners"))), self._tls
+        )
         self._endpoints = self._deltas.advertised or self.bound
         self._run(self._controller.register(self._registration()))
         self._note_epoch()
@@ -464,7 +471,8 @@ class Runtime:
 
     def _registration(self) -> registration.Registration:
         endpoints = registration.advertised(self._endpoints, os.uname().nodename)
-        return registration.Registration(endpoints, self.config.text("broker.rack"), _now_ms())
+        rack, protocols = self.config.text("broker.rack"), self._protocols
+        return registration.Registration(endpoints, protocols, rack, _now_ms())
 
     def _perform(self, outcome: ControllerOutcome) -> None:
         """Carry out an outcome, in its order."""
@@ -551,12 +559,14 @@ class Runtime:
         if self._peers is None:
             from krust.runtime.peers import Peers
 
-            listener = inter_broker_listener(self.config)
+            listener = inter_broker_listener(self.config.text)
+            between = inter_broker_tls(self.config)
             self._peers = Peers(
                 self.state.node_id,
                 listener,
                 self.server.wakeup,
                 lambda broker: broker not in self._cut_off,
+                {} if between is None else {"security.protocol": "SSL", **between},
             )
             self._peers.follow(self.state.brokers)
         return self._peers

@@ -6,7 +6,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from krust.config import Config, GivenSetting, listeners, load
+from krust.config import Config, GivenSetting, load
+from krust.listeners import addresses
 
 if TYPE_CHECKING:
     import os
@@ -40,12 +41,12 @@ def with_defaults(
 
 def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
     """The settings with the ports that listeners were bound to, by the names of the listeners."""
-    addresses = listeners(str(config.text("listeners")))
-    if not ports or all(port for _, _, port in addresses):
+    named = addresses(str(config.text("listeners")))
+    if not ports or all(port for _, _, port in named):
         return config
     text = ",".join(
         f"{name}://{f'[{host}]' if ':' in host else host}:{port or ports[name]}"
-        for name, host, port in addresses
+        for name, host, port in named
     )
     given = config.given()
     return Config(

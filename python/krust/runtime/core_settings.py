@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from krust.config import inter_broker_listener
+from krust.listeners import inter_broker_listener
 from krust.settings import BROKER
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def broker_values(config: Config, state: ControllerState | None, *, alone: bool)
         for name, setting in BROKER.items()
         if setting.support == "yes"
     }
-    listener = inter_broker_listener(config)
+    listener = inter_broker_listener(config.text)
     values["inter.broker.listener.name"] = None if alone else listener
     values["krust.lone.listener"] = listener if alone else None
     if state is not None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from krust._krust import Client
 from krust.controller.apis import CONTROLLER_APIS
 from krust.errors import Code, ConfigError, KrustError
+from krust.listeners import OFFERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,7 @@ class Peers:
     listener  the name of the listener between brokers
     wake      called by any thread when there is an answer
     reaches   whether this broker may connect to that one
+    security  the client options of that listener's security protocol
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class Peers:
         listener: str,
         wake: Callable[[], None],
         reaches: Callable[[int], bool],
+        security: Mapping[str, object],
     ) -> None:
+        self._security = security
         self.reaches = reaches
         self._node_id = node_id
         self._listener = listener
@@ -112,14 +116,14 @@ class Peers:
     def address(self, live: LiveBroker) -> str | None:
         """The address of a broker for other brokers; None: it has none."""
         at = live.at(self._listener)
-        if at is None or at.protocol != "PLAINTEXT":
+        if at is None or at.protocol not in OFFERED:
             return None
         host = f"[{at.host}]" if ":" in at.host else at.host
         return f"{host}:{at.port}"
 
     def options(self) -> dict[str, object]:
         """The options of the connections."""
-        return {"client.id": f"krust-{self._node_id}", **_OPTIONS}
+        return {"client.id": f"krust-{self._node_id}", **_OPTIONS, **self._security}
 
     def add_answer(self, request: BrokerRequest, message: Message | None) -> None:
         """Add an answer and wake the policy thread. Any thread may call it."""
@@ -246,7 +250,7 @@ class _PeerQueue:
     def _connect(self) -> Client:
         address = self._peers.address(self.live)
         if address is None:
-            raise KrustError("it has no PLAINTEXT listener for brokers")
+            raise KrustError("it has no listener for brokers that krust can use")
         client = Client(address, self._peers.options())
         with self._changed:
             self._client = client

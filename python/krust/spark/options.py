@@ -206,6 +206,19 @@ CLIENT = frozenset(
         "retry.backoff.ms",
         "security.protocol",
         "socket.connection.setup.timeout.ms",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
     }
 )
 """`kafka.*` options of all krust clients, as in `krust.clients.options`, without importing it."""
@@ -482,14 +495,14 @@ def _client(texts: OptionTexts, known: frozenset[str]) -> dict[str, str]:
         elif SECRET.match(key):
             raise OptionError(
                 "KRUST_UNSUPPORTED_OPTION",
-                f"Option '{name}' is not supported: krust's client speaks plain text only. "
-                "Leave it out, and name a PLAINTEXT listener in 'kafka.bootstrap.servers'.",
+                f"Option '{name}' is not supported: krust's client has TLS and no SASL. Leave it "
+                "out, and name a PLAINTEXT or an SSL listener in 'kafka.bootstrap.servers'.",
             )
         else:
             LOG.warning("Option '%s' has no effect: krust's client has no '%s'.", name, key)
     protocol = found.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise wrong("kafka.security.protocol", protocol, "PLAINTEXT", "PLAINTEXT, for now")
+    if protocol.upper() not in ("PLAINTEXT", "SSL"):
+        raise wrong("kafka.security.protocol", protocol, "SSL", "PLAINTEXT or SSL")
     return found
 
 

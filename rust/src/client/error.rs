@@ -33,6 +33,13 @@ pub enum Error {
         /// The cluster named this address; the user did not.
         advertised: bool,
     },
+    /// The peer was reached, and no TLS session with it could be made.
+    Tls {
+        /// The peer.
+        address: String,
+        /// What TLS says.
+        reason: String,
+    },
     /// The connection ended before the response came.
     Closed {
         /// The peer.
@@ -82,7 +89,7 @@ impl Error {
         match self {
             Self::Refused { code, .. } => *code,
             Self::Connect { .. } => 8,
-            Self::Closed { .. } => 13,
+            Self::Closed { .. } | Self::Tls { .. } => 13,
             Self::Timeout { .. } => 7,
             Self::Protocol { .. } => 2,
             Self::Unsupported { .. } => 35,
@@ -126,6 +133,9 @@ impl fmt::Display for Error {
             }
             Self::Connect { address, reason, .. } => {
                 write!(f, "cannot connect to {address}: {reason}")
+            }
+            Self::Tls { address, reason } => {
+                write!(f, "no TLS session with {address}: {reason}")
             }
             Self::Closed { address } => write!(f, "{address} closed the connection"),
             Self::Timeout { subject } => write!(f, "{subject}: no answer in time"),

@@ -6,8 +6,9 @@
 //! buffer is reused when the frame is dropped (`frame_buffers`).
 //! Invariant: `start <= end <= inbox.len()`; the bytes between `start` and `end` are received and
 //! not returned yet.
+//! With TLS a session stands between the stream and both directions; the handshake is part of
+//! connecting.
 //! Threads: one at a time. Waits are cut into slices so that the caller can be interrupted.
-//! Not promised: encryption.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
@@ -21,15 +22,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::error::{Error, Result};
 use super::frame_buffers::FrameBuffers;
 use super::options::{Address, ClientOptions, Wait};
+use crate::transport::tls::{ClientTls, SEND_BYTES, TlsBuffers, TlsSession};
 
 /// How many bytes to read while the length of a frame is unknown; a buffer grows by at least that.
 const CHUNK: usize = 256 << 10;
 /// A frame of at least this size keeps its buffer; a smaller one is copied.
 const LARGE: usize = 64 << 10;
 
+/// How the alert of a TLS server begins that was spoken to in plain text.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
 /// An open connection.
 pub(super) struct Socket {
     stream: TcpStream,
+    tls: Option<Box<Tls>>,
     address: Address,
     peer: SocketAddr,
     max_frame_bytes: usize,
@@ -38,6 +44,12 @@ pub(super) struct Socket {
     start: usize,
     end: usize,
     buffers: FrameBuffers,
+}
+
+/// The session of a connection with TLS.
+struct Tls {
+    session: TlsSession,
+    buffers: TlsBuffers,
 }
 
 impl Socket {
@@ -51,11 +63,17 @@ impl Socket {
         let mut last = failed("the name has no address".to_owned());
         for peer in resolve(address, wait)? {
             let wait = wait.at_most(options.connect_timeout);
-            match connect_one(peer, address, &wait) {
-                Ok(stream) => {
+            let connected = connect_one(peer, address, &wait).and_then(|stream| {
+                let tls = options.tls.as_ref();
+                let tls = tls.map(|tls| handshake(tls, &stream, address, &wait)).transpose()?;
+                Ok((stream, tls))
+            });
+            match connected {
+                Ok((stream, tls)) => {
                     let max_frame_bytes = options.max_frame_bytes;
                     return Ok(Self {
                         stream,
+                        tls,
                         address: address.clone(),
                         peer,
                         max_frame_bytes,
@@ -86,6 +104,14 @@ impl Socket {
 
     /// Sends all of `bytes`.
     pub(super) fn send(&mut self, mut bytes: &[u8], wait: &Wait) -> Result<()> {
+        if let Some(Tls { session, buffers }) = self.tls.as_deref_mut() {
+            for part in bytes.chunks(SEND_BYTES) {
+                let closed = |_| Error::Closed { address: self.address.to_string() };
+                session.send(&self.stream, part, buffers).map_err(closed)?;
+                send_waiting(session, &self.stream, &self.address, wait)?;
+            }
+            return Ok(());
+        }
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
                 Ok(0) => return Err(self.closed()),
@@ -137,6 +163,10 @@ impl Socket {
         let stated = i32::from_be_bytes(*prefix);
         match usize::try_from(stated) {
             Ok(len) if (4..=self.max_frame_bytes).contains(&len) => Ok(Some(len)),
+            _ if self.tls.is_none() && prefix.starts_with(&TLS_ALERT) => Err(Error::Protocol {
+                address: self.address.to_string(),
+                reason: "it answers in TLS (security.protocol=SSL)".to_owned(),
+            }),
             _ => Err(Error::Protocol {
                 address: self.address.to_string(),
                 reason: format!("a frame of {stated} bytes"),
@@ -189,7 +219,11 @@ impl Socket {
             Some(missing) => self.inbox.len().min(self.end + missing),
             None => self.inbox.len().min(self.end + CHUNK),
         };
-        let got = self.stream.read(self.inbox.get_mut(self.end..room).unwrap_or_default());
+        let room = self.inbox.get_mut(self.end..room).unwrap_or_default();
+        let got = match self.tls.as_deref_mut() {
+            Some(Tls { session, buffers }) => session.read(&mut self.stream, room, buffers),
+            None => self.stream.read(room),
+        };
         self.end += got.as_ref().map_or(0, |count| *count);
         match got {
             Ok(0) => Err(self.closed()),
@@ -251,6 +285,56 @@ fn connect_one(peer: SocketAddr, address: &Address, wait: &Wait) -> Result<TcpSt
     }
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
+}
+
+/// Makes the TLS session of a new connection.
+fn handshake(
+    tls: &ClientTls,
+    stream: &TcpStream,
+    address: &Address,
+    wait: &Wait,
+) -> Result<Box<Tls>> {
+    let failed = |reason: String| Error::Tls { address: address.to_string(), reason };
+    let session = tls.connect(&address.host).map_err(|error| failed(error.to_string()))?;
+    let mut made = Box::new(Tls { session, buffers: TlsBuffers::default() });
+    let Tls { session, buffers } = &mut *made;
+    loop {
+        send_waiting(session, stream, address, wait)?;
+        if !session.is_handshaking() {
+            return Ok(made);
+        }
+        match session.read_handshake(&mut &*stream, buffers) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                await_ready(stream, PollFlags::IN, wait, address)?;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(failed("it closed the connection during the handshake".to_owned()));
+            }
+            Err(error) => {
+                // The alert tells the peer why.
+                drop(session.send_waiting(stream));
+                return Err(failed(reason(&error)));
+            }
+        }
+    }
+}
+
+/// Sends the records that wait, all of them.
+fn send_waiting(
+    session: &mut TlsSession,
+    stream: &TcpStream,
+    address: &Address,
+    wait: &Wait,
+) -> Result<()> {
+    loop {
+        match session.send_waiting(stream) {
+            Ok(true) => return Ok(()),
+            Ok(false) => await_ready(stream, PollFlags::OUT, wait, address)?,
+            Err(_) => return Err(Error::Closed { address: address.to_string() }),
+        }
+    }
 }
 
 /// The system's message without its number.

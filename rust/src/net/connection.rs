@@ -15,9 +15,11 @@
 //! empty or a send finds it full. A read that returns fewer bytes than it asked for has emptied the
 //! socket, so no second call is needed. Only when the peer has disconnected is the socket read
 //! again.
+//! On a listener with TLS a session stands between the socket and the read buffer, and between the
+//! replies and the socket. A handshake has its own deadline.
 //! Threads: one network thread owns it.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use super::read_buffer::{ReadBuffer, ReadBufferPool, ReadOutcome};
 use super::send_queue::{FlushResult, SHARE, SMALL_SHARE, SendQueue};
 use super::shared::SharedState;
 use crate::broker::{EventContext, Flow, Output, ReceivedFrames, Replies, Service, Slot};
+use crate::transport::tls::{TlsBuffers, TlsSession};
 use crate::work;
 
 /// The most bytes that one connection reads in one turn, so that the others get their turn.
@@ -44,6 +47,7 @@ pub(super) struct ReactorContext<S: Service> {
     pub(super) thread: S::Thread,
     pub(super) pool: ReadBufferPool,
     pub(super) scratch: Vec<u8>,
+    pub(super) tls_buffers: TlsBuffers,
     pub(super) frames: Vec<Range<usize>>,
     /// This turn's time, and that of the last turn in which a short reply left.
     pub(super) now_ms: i64,
@@ -61,6 +65,8 @@ pub(super) struct Connection<S: Service> {
     pub(super) stream: TcpStream,
     pub(super) address: IpAddr,
     pub(super) context: S::ConnectionContext,
+    /// On a listener with TLS.
+    tls: Option<Box<TlsSession>>,
     replies: Replies,
     read_buffer: ReadBuffer,
     send_queue: SendQueue,
@@ -80,6 +86,8 @@ pub(super) struct Connection<S: Service> {
     /// those that wait for a read buffer.
     pub(super) listed: bool,
     pub(super) starving: bool,
+    /// When it was accepted.
+    opened_ms: i64,
     /// When bytes last moved; when the incomplete frame would have begun if all of it had arrived
     /// at the minimum rate, or now if it arrived faster; when bytes were last sent.
     active_ms: i64,
@@ -109,17 +117,32 @@ enum HandleResult {
     Invalid,
 }
 
+/// The bytes of a TLS connection, decrypted as they are read.
+struct Decrypting<'a> {
+    session: &'a mut TlsSession,
+    socket: &'a mut TcpStream,
+    buffers: &'a mut TlsBuffers,
+}
+
+impl Read for Decrypting<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.session.read(self.socket, room, self.buffers)
+    }
+}
+
 impl<S: Service> Connection<S> {
     pub(super) fn new(
         stream: TcpStream,
         address: IpAddr,
         context: S::ConnectionContext,
+        tls: Option<Box<TlsSession>>,
         now_ms: i64,
     ) -> Self {
         Self {
             stream,
             address,
             context,
+            tls,
             replies: Replies::default(),
             read_buffer: ReadBuffer::default(),
             send_queue: SendQueue::default(),
@@ -132,6 +155,7 @@ impl<S: Service> Connection<S> {
             timer_ms: None,
             listed: false,
             starving: false,
+            opened_ms: now_ms,
             active_ms: now_ms,
             frame_ms: now_ms,
             sent_ms: now_ms,
@@ -195,8 +219,7 @@ impl<S: Service> Connection<S> {
             }
             break;
         }
-        let gone =
-            (self.held && self.peer_finished) || (self.closing && self.send_queue.is_empty());
+        let gone = (self.held && self.peer_finished) || (self.closing && !self.has_unsent());
         Ok(match (gone, again, self.muted_until_ms) {
             (true, ..) => ServeOutcome::Close,
             (false, true, _) => ServeOutcome::Again,
@@ -220,7 +243,18 @@ impl<S: Service> Connection<S> {
     fn read(&mut self, context: &mut ReactorContext<S>) -> io::Result<Option<ServeOutcome>> {
         let limit = context.shared.options.request_max_bytes;
         let before = self.read_buffer.filled();
-        match self.read_buffer.fill(&mut self.stream, &mut context.pool, limit)? {
+        let outcome = match &mut self.tls {
+            None => self.read_buffer.fill(&mut self.stream, &mut context.pool, limit),
+            Some(session) => {
+                let socket = &mut self.stream;
+                let mut records = Decrypting { session, socket, buffers: &mut context.tls_buffers };
+                let outcome = self.read_buffer.fill(&mut records, &mut context.pool, limit);
+                // An answer of the handshake, or the alert that says why it failed.
+                self.blocked = !session.send_waiting(&self.stream)?;
+                outcome
+            }
+        };
+        match outcome? {
             ReadOutcome::Full => {}
             ReadOutcome::Drained => self.readable = self.peer_finished,
             ReadOutcome::Empty => self.readable = false,
@@ -263,18 +297,25 @@ impl<S: Service> Connection<S> {
 
     /// Sends the replies that are ready. Returns whether there is more and the socket has room.
     fn send(&mut self, context: &mut ReactorContext<S>) -> io::Result<bool> {
-        let begins = self.send_queue.is_empty();
+        let begins = !self.has_unsent();
         if begins {
             self.sent_ms = context.now_ms;
         }
         while let Some(output) = self.replies.take() {
             self.send_queue.push(output);
         }
-        if self.blocked || self.send_queue.is_empty() {
+        if self.blocked || !self.has_unsent() {
             return Ok(false);
         }
         let share = context.send_share();
-        let (flushed, sent) = self.send_queue.flush(&self.stream, &mut context.scratch, share)?;
+        let scratch = &mut context.scratch;
+        let (flushed, sent) = match &mut self.tls {
+            None => self.send_queue.flush(&self.stream, scratch, share)?,
+            Some(session) => {
+                let buffers = (scratch, &mut context.tls_buffers);
+                self.send_queue.flush_encrypted(session, &self.stream, buffers, share)?
+            }
+        };
         self.blocked = flushed == FlushResult::Blocked;
         if begins && flushed == FlushResult::All && sent < SMALL_SHARE {
             context.short_ms = context.now_ms;
@@ -284,6 +325,11 @@ impl<S: Service> Connection<S> {
             self.active_ms = context.now_ms;
         }
         Ok(flushed == FlushResult::Enough)
+    }
+
+    /// Whether bytes wait for the socket.
+    fn has_unsent(&self) -> bool {
+        !self.send_queue.is_empty() || self.tls.as_ref().is_some_and(|session| session.has_unsent())
     }
 
     fn may_read(&self, options: &NetworkOptions) -> bool {
@@ -303,8 +349,11 @@ impl<S: Service> Connection<S> {
         if self.read_buffer.is_pending() && self.may_read(options) {
             deadline = deadline.min(self.frame_ms.saturating_add(options.frame_ms));
         }
-        if !self.send_queue.is_empty() {
+        if self.has_unsent() {
             deadline = deadline.min(self.sent_ms.saturating_add(options.stalled_ms));
+        }
+        if self.tls.as_ref().is_some_and(|session| session.is_handshaking()) {
+            deadline = deadline.min(self.opened_ms.saturating_add(options.handshake_ms));
         }
         deadline
     }

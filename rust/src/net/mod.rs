@@ -9,7 +9,7 @@
 //! before memory is reserved for it. A peer that does not read, does not finish its frame or does
 //! nothing costs a bounded amount of memory, and its connection is closed in the end. An idle
 //! connection holds no buffer.
-//! Not done: TLS. It belongs in `transport/`, between the socket and the read buffer.
+//! TLS is in `transport/tls`: a session stands between the socket and a connection's buffers.
 
 mod connection;
 mod listener;

@@ -1,14 +1,20 @@
 //! The options of the network layer: the addresses to listen on, and all limits that can be
 //! configured.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use super::listener::ListenAddress;
+use crate::transport::tls::ServerTls;
 
 /// The addresses that a server listens on, and its limits. Times are in milliseconds, sizes in
 /// bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NetworkOptions {
     /// The addresses to listen on.
     pub endpoints: Vec<ListenAddress>,
+    /// The TLS of listeners, by their names. The others are served in plain text.
+    pub tls: HashMap<Arc<str>, Arc<ServerTls>>,
     /// `max.connections`: further connections wait in the kernel to be accepted.
     pub max_connections: usize,
     /// `max.connections.per.ip`: further connections of one address are closed at once.
@@ -20,6 +26,8 @@ pub struct NetworkOptions {
     /// `queued.max.request.bytes`, or a default: the read buffers of all connections together. Each
     /// thread gets at least two frames of the largest size.
     pub request_memory: usize,
+    /// How long a TLS handshake may take.
+    pub handshake_ms: i64,
     /// How far a frame may fall behind the minimum rate before its connection is closed.
     pub frame_ms: i64,
     /// The minimum rate of a frame in bytes a second. Earlier bytes that came faster do not count.
@@ -42,11 +50,13 @@ impl Default for NetworkOptions {
     fn default() -> Self {
         Self {
             endpoints: Vec::new(),
+            tls: HashMap::new(),
             max_connections: i32::MAX as usize,
             max_connections_per_ip: usize::MAX,
             idle_ms: 600_000,
             request_max_bytes: 104_857_600,
             request_memory: 512 << 20,
+            handshake_ms: 10_000,
             frame_ms: 30_000,
             frame_rate: 16 << 10,
             stalled_ms: 600_000,

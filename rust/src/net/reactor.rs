@@ -26,6 +26,7 @@ use super::slab::Slab;
 use super::throttled::Throttled;
 use crate::broker::{ConnId, DelayedReply, Peer, Service};
 use crate::sys;
+use crate::transport::tls::{TlsBuffers, TlsError, TlsSession};
 
 const WAKER: Token = Token(usize::MAX);
 /// Listener i has the token `usize::MAX - 1 - i`.
@@ -95,6 +96,7 @@ impl<S: Service> Reactor<S> {
             thread,
             pool,
             scratch: Vec::new(),
+            tls_buffers: TlsBuffers::default(),
             frames: Vec::new(),
             now_ms,
             short_ms: i64::MIN,
@@ -370,6 +372,7 @@ impl<S: Service> Reactor<S> {
         if self.trim_ms <= now_ms {
             self.context.pool.trim();
             self.context.scratch = Vec::new();
+            self.context.tls_buffers = TlsBuffers::default();
             self.trim_ms = i64::MAX;
         }
         if self.trim_ms == i64::MAX && self.context.pool.has_free() {
@@ -470,6 +473,14 @@ impl<S: Service> Reactor<S> {
         let AcceptedConnection { mut stream, listener, remote } = accepted;
         let conn = self.connections.next_id();
         let send_buffer = self.shared().options.near_send_buffer;
+        let tls = match self.accept_tls(&listener) {
+            Ok(tls) => tls,
+            Err(error) => {
+                tracing::error!(%listener, %error, "a TLS session cannot begin");
+                self.release_quota(remote.ip());
+                return;
+            }
+        };
         let prepared = stream.set_nodelay(true).and_then(|()| {
             sockopt::set_socket_keepalive(&stream, true)?;
             if is_near(remote) {
@@ -485,7 +496,7 @@ impl<S: Service> Reactor<S> {
                 let shared = Arc::clone(&self.context.shared);
                 let context = shared.service.opened(&mut self.context.thread, peer);
                 let now_ms = self.context.now_ms;
-                self.connections.insert(Connection::new(stream, remote.ip(), context, now_ms));
+                self.connections.insert(Connection::new(stream, remote.ip(), context, tls, now_ms));
                 self.serve(conn);
             }
             Err(error) => {
@@ -493,6 +504,12 @@ impl<S: Service> Reactor<S> {
                 self.release_quota(remote.ip());
             }
         }
+    }
+
+    /// The session of a new connection, if its listener has TLS.
+    fn accept_tls(&self, listener: &str) -> Result<Option<Box<TlsSession>>, TlsError> {
+        let settings = self.shared().options.tls.get(listener);
+        settings.map(|tls| tls.accept().map(Box::new)).transpose()
     }
 
     /// Ends the thread: sends ready replies as far as the sockets have room, closes connections.

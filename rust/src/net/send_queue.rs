@@ -5,7 +5,10 @@
 //! `sendfile`. Short ranges are read into the thread's scratch buffer and sent together with the
 //! bytes around them, because a thousand sends of 200 bytes cost more than copying them.
 //! After a partial send only the cursor is kept; the ranges in the scratch buffer are read again.
-//! Invariant: the cursor is at the first byte that the kernel has not taken.
+//! With TLS all ranges go through the scratch buffer, which is encrypted from there; what the
+//! kernel does not take stays with the session.
+//! Invariant: the cursor is at the first byte that the kernel (with TLS: the session) has not
+//! taken.
 //! Threads: one network thread owns it.
 
 use std::collections::VecDeque;
@@ -16,6 +19,7 @@ use std::os::unix::fs::FileExt;
 use crate::broker::Output;
 use crate::storage::files::FileRange;
 use crate::sys;
+use crate::transport::tls::{SEND_BYTES, TlsBuffers, TlsSession};
 
 /// Ranges up to this size are copied through memory.
 const SHORT: usize = 32 << 10;
@@ -109,6 +113,33 @@ impl SendQueue {
         Ok((FlushResult::All, sent))
     }
 
+    /// The same through a TLS session, which keeps the records that the socket did not take. While
+    /// the handshake goes on, only its own records leave.
+    pub(super) fn flush_encrypted(
+        &mut self,
+        session: &mut TlsSession,
+        socket: &impl AsFd,
+        (scratch, buffers): (&mut Vec<u8>, &mut TlsBuffers),
+        share: usize,
+    ) -> io::Result<(FlushResult, usize)> {
+        let mut sent = 0;
+        loop {
+            if !session.send_waiting(socket)? {
+                return Ok((FlushResult::Blocked, sent));
+            }
+            if self.outputs.is_empty() || session.is_handshaking() {
+                return Ok((FlushResult::All, sent));
+            }
+            if sent >= share {
+                return Ok((FlushResult::Enough, sent));
+            }
+            self.copy_pieces(scratch, SEND_BYTES.min(share - sent), usize::MAX)?;
+            session.send(socket, scratch, buffers)?;
+            self.advance(scratch.len());
+            sent += scratch.len();
+        }
+    }
+
     /// The next piece, if it is a range for `sendfile`.
     fn long_range(&self) -> Option<(&FileRange, usize)> {
         match self.pieces().next() {
@@ -153,27 +184,35 @@ impl SendQueue {
         scratch: &mut Vec<u8>,
         most: usize,
     ) -> io::Result<usize> {
+        let more = self.copy_pieces(scratch, most, SHORT)?;
+        sys::send(socket, &[IoSlice::new(scratch)], more)
+    }
+
+    /// Copies the next pieces to `scratch`, up to `most` bytes or a range that is longer than
+    /// `longest`. Returns whether such a range follows.
+    fn copy_pieces(
+        &self,
+        scratch: &mut Vec<u8>,
+        most: usize,
+        longest: usize,
+    ) -> io::Result<bool> {
         scratch.clear();
-        let mut more = false;
         for piece in self.pieces() {
-            if scratch.len() >= most {
+            let room = most - scratch.len();
+            if room == 0 {
                 break;
             }
             match piece {
                 Piece::Bytes(bytes) => {
-                    let room = most - scratch.len();
                     scratch.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
                 }
-                Piece::File { range, from } if range.len - from <= SHORT => {
-                    read_range(range, from, scratch)?;
+                Piece::File { range, from } if range.len - from <= longest => {
+                    read_range(range, from, room, scratch)?;
                 }
-                Piece::File { .. } => {
-                    more = true;
-                    break;
-                }
+                Piece::File { .. } => return Ok(true),
             }
         }
-        sys::send(socket, &[IoSlice::new(scratch)], more)
+        Ok(false)
     }
 
     /// The unsent pieces, from the cursor on.
@@ -264,9 +303,14 @@ fn send_range(
     }
 }
 
-fn read_range(range: &FileRange, from: usize, scratch: &mut Vec<u8>) -> io::Result<()> {
+fn read_range(
+    range: &FileRange,
+    from: usize,
+    most: usize,
+    scratch: &mut Vec<u8>,
+) -> io::Result<()> {
     let start = scratch.len();
-    scratch.resize(start + range.len - from, 0);
+    scratch.resize(start + most.min(range.len - from), 0);
     let Some(room) = scratch.get_mut(start..) else { return Ok(()) };
     range.file.read_exact_at(room, range.position + from as u64)
 }

@@ -16,6 +16,7 @@ use super::errors::{Signals, of_client};
 use crate::client::admin::{NamedRequest, OffsetQuery};
 use crate::client::{self, Address, ClientOptions, Cluster, Error, Target};
 use crate::protocol;
+use crate::transport::tls::{self, ClientTls, TlsSettings};
 
 /// A core object that Python holds, guarded against other threads, forks and signals.
 pub(super) struct GuardedCore<T> {
@@ -155,12 +156,28 @@ pub(super) fn cluster_options(
     if let Some(time) = properties.duration("retry.backoff.ms")? {
         options.retry_backoff = time;
     }
-    if let Some(protocol) = properties.take("security.protocol")?
-        && !protocol.eq_ignore_ascii_case("PLAINTEXT")
-    {
-        return Err(Error::Invalid(format!("security.protocol={protocol} is not supported yet")));
-    }
+    options.tls = client_tls(properties)?;
     Ok(options)
+}
+
+/// Takes the properties of TLS; `None`: the connections are plain text.
+fn client_tls(properties: &mut ClientProperties<'_>) -> client::Result<Option<ClientTls>> {
+    let mut settings = TlsSettings::new();
+    for name in tls::KEYS {
+        if let Some(text) = properties.take(name)? {
+            settings.insert(name.to_owned(), text);
+        }
+    }
+    let protocol = properties.take("security.protocol")?.map(|text| text.to_ascii_uppercase());
+    match protocol.as_deref() {
+        None | Some("PLAINTEXT") => Ok(None),
+        Some("SSL") => ClientTls::new(&settings)
+            .map(Some)
+            .map_err(|error| Error::Invalid(format!("security.protocol=SSL: {error}"))),
+        Some(other) => {
+            Err(Error::Invalid(format!("security.protocol={other} is not supported yet")))
+        }
+    }
 }
 
 /// The error of a client that is used in a forked child.

@@ -21,7 +21,10 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
         Error::Invalid(_) => "ConfigError",
-        Error::Connect { .. } | Error::Closed { .. } | Error::Timeout { .. } => "UnreachableError",
+        Error::Connect { .. }
+        | Error::Tls { .. }
+        | Error::Closed { .. }
+        | Error::Timeout { .. } => "UnreachableError",
         Error::Transaction { is_fatal: false, .. } => "AbortableTransactionError",
         Error::Transaction { .. } if matches!(error.code(), 47 | 90) => "ProducerFencedError",
         Error::Transaction { .. } => "FatalTransactionError",
@@ -36,6 +39,10 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
         Error::Protocol { .. } | Error::Closed { .. } => {
             Some("is this the port of a Kafka broker's PLAINTEXT listener?")
         }
+        Error::Tls { .. } => Some(
+            "is this the port of an SSL listener, and does ssl.truststore.location name the \
+             authority that signed its certificate?",
+        ),
         Error::Refused { code: 10, .. } => {
             Some("krust topic alter TOPIC -c max.message.bytes=N raises the limit")
         }
@@ -73,6 +80,15 @@ pub(super) fn server(py: Python<'_>, what: &dyn Display, hint: Option<&str>) -> 
         details.set_item("hint", hint)?;
         let class = py.import("krust.errors")?.getattr("ServerError")?;
         Ok(PyErr::from_value(class.call((what.to_string(),), Some(&details))?))
+    };
+    raise().unwrap_or_else(|failed| failed)
+}
+
+/// A `ConfigError` with what is wrong.
+pub(super) fn config(py: Python<'_>, what: &dyn Display) -> PyErr {
+    let raise = || -> PyResult<PyErr> {
+        let class = py.import("krust.errors")?.getattr("ConfigError")?;
+        Ok(PyErr::from_value(class.call1((what.to_string(),))?))
     };
     raise().unwrap_or_else(|failed| failed)
 }

@@ -23,6 +23,7 @@ mod quotas;
 mod sender;
 mod server;
 mod settings;
+mod tls;
 
 use pyo3::prelude::*;
 
@@ -54,6 +55,8 @@ mod _krust {
     use super::sender::{Delivered, PySender, forked};
     #[pymodule_export]
     use super::server::PyServer;
+    #[pymodule_export]
+    use super::tls::PyServerTls;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -6,7 +6,7 @@
 //! wait are detached from the interpreter.
 //! After `stop`, only `stop` may be called.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,10 @@ use pyo3::types::{PyDict, PyList};
 
 use super::convert::{from_python, to_python};
 use super::decided;
-use super::errors::{of_start, of_storage, server};
+use super::errors::{config, of_start, of_storage, server};
 use super::events::EventQueue;
 use super::settings::{self, SettingsTable};
+use super::tls::PyServerTls;
 use crate::broker::{Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake};
 use crate::clock::SystemClock;
 use crate::fetcher::Fetchers;
@@ -35,6 +36,7 @@ use crate::storage::{
     OpeningProgress, StorageError, TemporaryDisk,
 };
 use crate::sys;
+use crate::transport::tls::{ClientTls, TlsSettings};
 
 /// Open files that are not logs: sockets, checkpoints, the interpreter's own.
 const RESERVED_DESCRIPTORS: u64 = 512;
@@ -218,10 +220,12 @@ impl PyServer {
         &self,
         py: Python<'_>,
         listeners: Vec<(String, String, u16)>,
+        tls: HashMap<String, Py<PyServerTls>>,
     ) -> PyResult<Vec<(String, String, u16)>> {
         self.guard(py)?;
         let options = net::NetworkOptions {
             endpoints: settings::endpoints(listeners),
+            tls: tls.iter().map(|(name, tls)| (name.as_str().into(), tls.get().shared())).collect(),
             ..self.options.lock().clone()
         };
         let mailboxes = Arc::clone(&self.mailboxes);
@@ -233,6 +237,12 @@ impl PyServer {
         let row = row.collect();
         *self.net.lock() = Some(started);
         Ok(row)
+    }
+
+    fn set_inter_broker_tls(&self, py: Python<'_>, tls: Option<TlsSettings>) -> PyResult<()> {
+        let tls = tls.map(|settings| ClientTls::new(&settings)).transpose();
+        self.broker.set_inter_broker_tls(tls.map_err(|error| config(py, &error))?);
+        Ok(())
     }
 
     fn events<'py>(

@@ -1,6 +1,5 @@
 """The store in a ZooKeeper over TLS, with certificates made here."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from krust.metadata.ensemble import Ensemble, Tls
 from krust.metadata.store import Create, Created, MultiResult
 from krust.metadata.zookeeper import ZooKeeperStore, open_store
 from krust.runtime import metadata
+from tests.certificates import Authority
 from tests.peers import zookeeper as peer
 from tests.ports import free_port
 from tests.waiting import until
@@ -30,40 +30,22 @@ class Secured(NamedTuple):
     folder: Path
 
 
-def openssl(folder: Path, *arguments: str) -> None:
-    command = ["openssl", *arguments]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
-
-
-def certified(folder: Path, name: str, host: str) -> None:
-    """`name.pem`: a key, and a certificate for `host` by `ca.pem`."""
-    (folder / f"{name}.ext").write_text(f"subjectAltName={host}\n")
-    asked = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-    openssl(folder, "req", *asked, "-subj", f"/CN={name}")
-    signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
-    files = ("-in", f"{name}.csr", "-out", f"{name}.crt", "-extfile", f"{name}.ext")
-    openssl(folder, "x509", "-req", *signer, *files)
-    both = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
-    (folder / f"{name}.pem").write_text(both)
-
-
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     if reason := peer.missing():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("tls")
-    for name in ("ca", "other"):
-        asked = ("-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-days", "2")
-        openssl(folder, "req", *asked, "-out", f"{name}.pem", "-subj", f"/CN={name}")
-    certified(folder, "server", "IP:127.0.0.1")
-    certified(folder, "client", "DNS:krust")
+    authority = Authority(folder, "ca")
+    Authority(folder, "other")
+    server = authority.certify("server", "IP:127.0.0.1")
+    authority.certify("client", "DNS:krust")
     port = free_port()
     lines = [
         f"serverCnxnFactory={FACTORY}",
         f"secureClientPort={port}",
         "secureClientPortAddress=127.0.0.1",
-        f"ssl.keyStore.location={folder / 'server.pem'}",
-        f"ssl.trustStore.location={folder / 'ca.pem'}",
+        f"ssl.keyStore.location={server}",
+        f"ssl.trustStore.location={authority.certificate}",
         "ssl.clientAuth=need",
     ]
     with peer.running(folder / "zk", 1, *lines):

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 
 use crate::broker::policy::{Policy, Ticket};
@@ -35,6 +35,7 @@ use crate::clock::Clock;
 use crate::memory::MemoryPool;
 use crate::protocol::value::{Value, ValueError};
 use crate::storage::{Cleaner, FutureReplicas, LogScheduler, StartProgress, Syncer};
+use crate::transport::tls::ClientTls;
 use crate::work::WorkMeter;
 
 /// The settings of the broker that handlers read.
@@ -161,6 +162,7 @@ pub struct Broker {
     pub(crate) future_replicas: OnceLock<Arc<FutureReplicas>>,
     pub(crate) fetchers: OnceLock<Arc<dyn ReplicaFetchers>>,
     pub(crate) inter_broker: OnceLock<Arc<dyn InterBroker>>,
+    inter_broker_tls: ArcSwapOption<ClientTls>,
     /// What throttled followers on this broker may fetch.
     pub(crate) follower_quota: ReplicationQuota,
     /// What throttled leaders on this broker may send.
@@ -251,6 +253,7 @@ impl Broker {
             future_replicas: OnceLock::new(),
             fetchers: OnceLock::new(),
             inter_broker: OnceLock::new(),
+            inter_broker_tls: ArcSwapOption::empty(),
             too_large: LimitedWarning::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
@@ -269,6 +272,16 @@ impl Broker {
         let wait_ms = self.settings.load().group_load_wait_ms;
         self.groups.have_requests_wait(self.clock.monotonic_ms().saturating_add(wait_ms));
         let _ = self.mailbox.set(mailbox);
+    }
+
+    /// Sets the TLS of connections to other brokers; `None`: plain text.
+    pub fn set_inter_broker_tls(&self, tls: Option<ClientTls>) {
+        self.inter_broker_tls.store(tls.map(Arc::new));
+    }
+
+    /// The TLS of connections to other brokers.
+    pub fn inter_broker_tls(&self) -> Option<ClientTls> {
+        self.inter_broker_tls.load().as_deref().cloned()
     }
 
     /// Sets the threads that ask other brokers. Only the first call counts.

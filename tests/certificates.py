@@ -1,0 +1,61 @@
+"""Certificates for tests, made with the `openssl` command: an authority, and what it signs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+_RSA = ("-newkey", "rsa:2048", "-nodes")
+
+
+def missing() -> str | None:
+    """Why no certificate can be made here; None: it can."""
+    return None if shutil.which("openssl") else "there is no openssl command"
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    """Run the command in a folder."""
+    command = ["openssl", *arguments]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+class Authority:
+    """A certificate authority with its files in a folder of its own."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        if reason := missing():
+            pytest.skip(reason)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._name = folder, name
+        self.certificate = folder / f"{name}.pem"
+        asked = ("req", "-x509", *_EC, "-keyout", f"{name}.key", "-days", "2")
+        openssl(folder, *asked, "-out", f"{name}.pem", "-subj", f"/CN={name}")
+
+    def certify(self, name: str, *hosts: str, rsa: bool = False, days: int = 2) -> Path:
+        """A file with a key, and a certificate for `DNS:name` or `IP:address`.
+
+        days  how long it holds; -1: it has expired
+        """
+        (self._folder / f"{name}.ext").write_text(
+            f"subjectAltName={','.join(hosts)}\nkeyUsage=digitalSignature\n"
+        )
+        asked = (*(_RSA if rsa else _EC), "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl(self._folder, "req", *asked, "-subj", f"/O=krust/CN={name}")
+        signer = ("-CA", f"{self._name}.pem", "-CAkey", f"{self._name}.key", "-CAcreateserial")
+        files = ("-in", f"{name}.csr", "-out", f"{name}.crt", "-extfile", f"{name}.ext")
+        openssl(self._folder, "x509", "-req", *signer, "-days", str(days), *files)
+        both = self._folder / f"{name}.pem"
+        both.write_text(self.key(name).read_text() + self.chain(name).read_text())
+        return both
+
+    def key(self, name: str) -> Path:
+        """The key of a certificate that was signed, alone."""
+        return self._folder / f"{name}.key"
+
+    def chain(self, name: str) -> Path:
+        """A certificate that was signed, alone."""
+        return self._folder / f"{name}.crt"
