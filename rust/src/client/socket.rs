@@ -46,6 +46,14 @@ pub(super) struct Socket {
     buffers: FrameBuffers,
 }
 
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(tls) = self.tls.as_deref_mut() {
+            tls.session.close(&self.stream);
+        }
+    }
+}
+
 /// The session of a connection with TLS.
 struct Tls {
     session: TlsSession,

@@ -373,6 +373,15 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// Tells a peer that has all replies that no more follow.
+    pub(super) fn end_session(&mut self) {
+        if let Some(session) = &mut self.tls
+            && self.send_queue.is_empty()
+        {
+            session.close(&self.stream);
+        }
+    }
+
     /// Returns the read buffer before the connection is dropped.
     pub(super) fn release(&mut self, pool: &mut ReadBufferPool) {
         self.read_buffer.release(pool);

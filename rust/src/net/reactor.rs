@@ -280,6 +280,7 @@ impl<S: Service> Reactor<S> {
 
     fn close(&mut self, id: ConnId) {
         let Some(mut connection) = self.connections.remove(id) else { return };
+        connection.end_session();
         connection.release(&mut self.context.pool);
         self.throttled.forget(id, connection.timer_ms);
         let Connection { mut stream, context, address, .. } = connection;

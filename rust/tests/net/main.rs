@@ -18,4 +18,5 @@ mod oversized_frame_is_refused_before_memory;
 mod replies_keep_request_order;
 mod slow_reader_is_paused_and_closed;
 mod starts_and_stops_leave_nothing;
+mod tls_connections;
 mod truncated_records_are_never_sent_as_others;

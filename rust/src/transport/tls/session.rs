@@ -150,7 +150,8 @@ impl TlsSession {
             match self.receive(socket, rest, buffers) {
                 Ok(received) => {
                     filled += received.filled;
-                    if received.drained {
+                    // Part of a record says nothing about what follows it: the peer may have left.
+                    if received.drained && filled > 0 {
                         break;
                     }
                 }
@@ -315,10 +316,14 @@ impl TlsSession {
         }
         let mut record = [0; RECORD_COST];
         let size = match &mut self.side {
-            Side::Server(side) => close_notify(side.process_tls_records(&mut []), &mut record),
-            Side::Client(side) => close_notify(side.process_tls_records(&mut []), &mut record),
+            Side::Server(side) => {
+                close_notify(side.process_tls_records(&mut self.incomplete), &mut record)
+            }
+            Side::Client(side) => {
+                close_notify(side.process_tls_records(&mut self.incomplete), &mut record)
+            }
         };
-        // A peer that is gone needs no farewell.
+        // A peer that has left does not need it.
         drop(sys::send(socket, &[IoSlice::new(record.get(..size).unwrap_or_default())], false));
     }
 
