@@ -65,7 +65,7 @@ class ServerTls:
     """The TLS of a listener (`ssl.*` by Kafka's names, files are read at once)."""
 
     def __new__(cls, settings: Mapping[str, str]) -> ServerTls:
-        """raises ConfigError: no usable key and certificate, an unknown name."""
+        """Raises ConfigError: no usable key and certificate, an unknown name."""
 
     def replace(self, settings: Mapping[str, str]) -> None:
         """Use other settings for connections that begin from now on. raises as above."""

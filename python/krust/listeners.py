@@ -1,7 +1,7 @@
 """The listeners of a broker: addresses, security protocols, and the settings of each.
 
 `listener.name.NAME.KEY`, with the listener's name in lower case, wins over `KEY` (KIP-103).
-Functions of text alone: they take a `SettingLookup`, not a `Config`, which uses them for its checks.
+Functions of text alone: they take a `SettingLookup`, because `Config` uses them for its checks.
 """
 
 from __future__ import annotations
@@ -80,9 +80,7 @@ def addresses(text: str) -> list[tuple[str, str, int]]:
 
 def protocols(text: SettingLookup) -> dict[str, str]:
     """The security protocol of each name in `listener.security.protocol.map`."""
-    pairs = (
-        item.partition(":") for item in str(text("listener.security.protocol.map")).split(",")
-    )
+    pairs = (item.partition(":") for item in str(text("listener.security.protocol.map")).split(","))
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 
 

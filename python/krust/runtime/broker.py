@@ -39,8 +39,8 @@ from krust.runtime import alter_partition, identity, metadata, provenance, repli
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
-from krust.runtime.listener_tls import inter_broker_tls, server_tls
 from krust.runtime.lines import SESSION_LINES, LogLines
+from krust.runtime.listener_tls import inter_broker_tls, server_tls
 from krust.runtime.retention_rules import RetentionRules
 from krust.runtime.selector_rule import SelectorRule
 from krust.runtime.unclean_shutdown import UncleanShutdownCheck
@@ -210,9 +210,7 @@ class Runtime:
 
     def _listen(self) -> None:
         """Accept connections, and register."""
-        self.bound = self.server.listen(
-            addresses(str(self.config.text("listeners"))), self._tls
-        )
+        self.bound = self.server.listen(addresses(str(self.config.text("listeners"))), self._tls)
         self._endpoints = self._deltas.advertised or self.bound
         self._run(self._controller.register(self._registration()))
         self._note_epoch()

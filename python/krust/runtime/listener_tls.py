@@ -29,7 +29,7 @@ def server_tls(config: Config) -> dict[str, ServerTls]:
 
 
 def inter_broker_tls(config: Config) -> dict[str, str] | None:
-    """The TLS of connections to other brokers, which is that of their listener; None: plain text."""
+    """The TLS of connections to other brokers, that of their listener; None: plain text."""
     name = inter_broker_listener(config.text)
     if not any(each.encrypted for each in listeners(config.text) if each.name == name):
         return None

@@ -323,7 +323,7 @@ fn handshake(
             Err(error) => {
                 // The alert tells the peer why.
                 drop(session.send_waiting(stream));
-                return Err(failed(reason(&error)));
+                return Err(failed(error.to_string()));
             }
         }
     }

@@ -190,12 +190,7 @@ impl SendQueue {
 
     /// Copies the next pieces to `scratch`, up to `most` bytes or a range that is longer than
     /// `longest`. Returns whether such a range follows.
-    fn copy_pieces(
-        &self,
-        scratch: &mut Vec<u8>,
-        most: usize,
-        longest: usize,
-    ) -> io::Result<bool> {
+    fn copy_pieces(&self, scratch: &mut Vec<u8>, most: usize, longest: usize) -> io::Result<bool> {
         scratch.clear();
         for piece in self.pieces() {
             let room = most - scratch.len();

@@ -1,7 +1,6 @@
 //! On a listener with TLS, frames, replies and limits are those of plain text. The client is
 //! rustls' own, not krust's.
 
-use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -12,7 +11,9 @@ use krust::storage::FileRange;
 use krust::transport::tls::{ServerTls, TlsSettings};
 use rcgen::CertifiedKey;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+};
 
 use crate::double::{Client, TestServer, alone, framed};
 use crate::oversized_frame_is_refused_before_memory::resident;
@@ -20,7 +21,7 @@ use crate::oversized_frame_is_refused_before_memory::resident;
 /// A server with TLS on its listener, and what a client trusts.
 struct TlsServer {
     site: TestServer,
-    config: Arc<ClientConfig>,
+    certificate: CertificateDer<'static>,
 }
 
 /// A connection that leaves in pieces of this many bytes, each delivered before the next.
@@ -58,18 +59,26 @@ impl TlsServer {
     }
 
     fn with(change: impl FnOnce(&mut NetworkOptions)) -> Self {
+        Self::with_settings(&[], change)
+    }
+
+    fn with_settings(more: &[(&str, &str)], change: impl FnOnce(&mut NetworkOptions)) -> Self {
         let CertifiedKey { cert, signing_key } =
             rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let settings: TlsSettings = HashMap::from([
-            ("ssl.keystore.key".to_owned(), signing_key.serialize_pem()),
-            ("ssl.keystore.certificate.chain".to_owned(), cert.pem()),
-        ]);
+        let (key, certificate) = (signing_key.serialize_pem(), cert.pem());
+        let own = [
+            ("ssl.keystore.key", key.as_str()),
+            ("ssl.keystore.certificate.chain", &certificate),
+            ("ssl.truststore.certificates", &certificate),
+        ];
+        let all = own.iter().chain(more).map(|(name, text)| ((*name).into(), (*text).into()));
+        let settings: TlsSettings = all.collect();
         let tls = Arc::new(ServerTls::new(&settings).unwrap());
         let site = TestServer::with(1, |options| {
             options.tls.insert("PLAINTEXT".into(), tls);
             change(options);
         });
-        Self { site, config: trusting(cert.der().clone()) }
+        Self { site, certificate: cert.der().clone() }
     }
 
     fn connect(&self) -> TlsClient<'_> {
@@ -77,19 +86,31 @@ impl TlsServer {
     }
 
     fn connect_in_pieces(&self, size: usize) -> TlsClient<'_> {
+        self.connect_with(size, rustls::DEFAULT_VERSIONS)
+    }
+
+    fn connect_with(
+        &self,
+        size: usize,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> TlsClient<'_> {
         let Client(stream) = self.site.connect();
         let name = ServerName::try_from("localhost").unwrap();
-        let session = ClientConnection::new(Arc::clone(&self.config), name).unwrap();
+        let config = trusting(self.certificate.clone(), versions);
+        let session = ClientConnection::new(config, name).unwrap();
         StreamOwned::new(session, Pieces { stream, size, site: &self.site })
     }
 }
 
-fn trusting(certificate: CertificateDer<'static>) -> Arc<ClientConfig> {
+fn trusting(
+    certificate: CertificateDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
-    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_protocol_versions(versions).unwrap();
     Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
@@ -271,4 +292,17 @@ fn an_idle_tls_connection_holds_no_buffer() {
         let each = resident().saturating_sub(before) / CONNECTIONS;
         assert!(each < 64 << 10, "{each} bytes for an idle connection, with the client's half");
     });
+}
+
+#[test]
+fn a_client_without_the_certificate_that_is_required_is_refused_alone() {
+    for version in rustls::ALL_VERSIONS {
+        let server = TlsServer::with_settings(&[("ssl.client.auth", "required")], |_| {});
+        let mut client = server.connect_with(usize::MAX, &[version]);
+        let sent = client.write_all(&framed(b"e"));
+        sent.and_then(|()| client.read(&mut [0; 8])).expect_err("it shows no certificate");
+        crate::double::until(|| server.site.double.closed.load(Ordering::SeqCst) == 1);
+        assert!(!server.site.server.has_failed());
+        assert_eq!(server.site.double.frames.load(Ordering::SeqCst), 0);
+    }
 }

@@ -8,12 +8,13 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::client::UnbufferedClientConnection;
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::sys;
@@ -221,8 +222,21 @@ impl TlsSession {
     }
 
     /// Processes the records in `records`, keeps an incomplete one, and returns how many bytes
-    /// were put into `room`. After an error the alert for the peer waits to be sent.
+    /// were put into `room`. After an error the alert for the peer waits to be sent. A panic inside
+    /// rustls is an error of this connection alone.
     fn process(&mut self, records: &mut [u8], room: &mut [u8]) -> Result<usize, rustls::Error> {
+        let processed = catch_unwind(AssertUnwindSafe(|| self.process_records(records, room)));
+        processed.unwrap_or_else(|_| {
+            self.ended = true;
+            Err(rustls::Error::General("rustls panicked on a record".to_owned()))
+        })
+    }
+
+    fn process_records(
+        &mut self,
+        records: &mut [u8],
+        room: &mut [u8],
+    ) -> Result<usize, rustls::Error> {
         let mut at = 0;
         let mut sink = Sink {
             room,
@@ -234,24 +248,24 @@ impl TlsSession {
         };
         let mut failed = None;
         loop {
-            let left = match failed {
-                None => records.get_mut(at..).unwrap_or_default(),
-                Some(_) => &mut [],
-            };
+            let left = records.get_mut(at..).unwrap_or_default();
             let step = match &mut self.side {
                 Side::Server(side) => sink.step(side.process_tls_records(left)),
                 Side::Client(side) => sink.step(side.process_tls_records(left)),
             };
             match step {
+                // After an error, the next call has the alert.
+                (_, _) if failed.is_some() => break,
                 (discard, Ok(next)) => {
-                    at += if failed.is_none() { discard } else { 0 };
+                    at += discard;
                     if matches!(next, Next::Bytes) {
                         break;
                     }
                 }
-                // The alert is what the next call has.
-                (_, Err(error)) if failed.is_none() => failed = Some(error),
-                (_, Err(_)) => break,
+                (discard, Err(error)) => {
+                    at += discard;
+                    failed = Some(error);
+                }
             }
         }
         let filled = sink.filled;
@@ -311,7 +325,7 @@ impl TlsSession {
 
     /// Tells the peer that no more bytes follow, as far as the socket has room.
     pub fn close(&mut self, socket: &impl AsFd) {
-        if self.handshaking || self.has_unsent() {
+        if self.handshaking || self.ended || self.has_unsent() {
             return;
         }
         let mut record = [0; RECORD_COST];
@@ -388,7 +402,10 @@ impl Sink<'_> {
         (discard, state.and_then(|state| self.handle(state)))
     }
 
-    fn handle<Data>(&mut self, state: ConnectionState<'_, '_, Data>) -> Result<Next, rustls::Error> {
+    fn handle<Data>(
+        &mut self,
+        state: ConnectionState<'_, '_, Data>,
+    ) -> Result<Next, rustls::Error> {
         match state {
             ConnectionState::ReadTraffic(mut traffic) => {
                 while let Some(record) = traffic.next_record() {

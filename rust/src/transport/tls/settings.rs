@@ -132,9 +132,7 @@ impl ClientTls {
 }
 
 impl Identity {
-    fn parse(
-        &self,
-    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    fn parse(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
         let chain = certificates(&self.chain_pem)?;
         if chain.is_empty() {
             return Err(TlsError::Store("there is no certificate for the key".to_owned()));
@@ -215,9 +213,7 @@ fn certificate_check(settings: &TlsSettings) -> Result<CertificateCheck, TlsErro
     }
 }
 
-fn versions(
-    settings: &TlsSettings,
-) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
+fn versions(settings: &TlsSettings) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
     let names = stores::list(settings, "ssl.enabled.protocols");
     if names.is_empty() {
         return Ok(vec![&TLS13, &TLS12]);

@@ -46,17 +46,11 @@ pub(super) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, TlsEr
     let pairs = [
         (
             ("ssl.keystore.key", part("ssl.keystore.key", "")?),
-            (
-                "ssl.keystore.certificate.chain",
-                part("ssl.keystore.certificate.chain", "")?,
-            ),
+            ("ssl.keystore.certificate.chain", part("ssl.keystore.certificate.chain", "")?),
         ),
         (
             ("ssl.key.location", part("", "ssl.key.location")?),
-            (
-                "ssl.certificate.location",
-                part("", "ssl.certificate.location")?,
-            ),
+            ("ssl.certificate.location", part("", "ssl.certificate.location")?),
         ),
     ];
     for ((key_name, key), (chain_name, chain)) in pairs {
@@ -95,12 +89,7 @@ fn missing(given: &str, other: &str) -> TlsError {
     TlsError::Store(format!("{given} is set, and {other} is not"))
 }
 
-fn read(
-    settings: &TlsSettings,
-    name: &str,
-    path: &str,
-    kind: &str,
-) -> Result<Vec<u8>, TlsError> {
+fn read(settings: &TlsSettings, name: &str, path: &str, kind: &str) -> Result<Vec<u8>, TlsError> {
     let bytes = std::fs::read(path).map_err(|error| {
         let reason = error.to_string();
         let reason = reason.split(" (os error").next().unwrap_or_default().to_lowercase();

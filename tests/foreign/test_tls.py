@@ -1,0 +1,333 @@
+"""Listeners with TLS, and the clients that use them: those of other projects, and krust's own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import krust
+from krust import Broker
+from krust.errors import ConfigError, UnreachableError
+from tests.certificates import Authority
+from tests.peers import kafka, tools
+
+WAIT_S = 60
+RECORDS = [b"small", b"x" * 300_000]
+
+
+class Secured(NamedTuple):
+    """A broker with one listener for each way to secure it, and what clients of it need."""
+
+    at: dict[str, str]
+    """the addresses, by the names of the listeners"""
+    authority: Authority
+    stranger: Authority
+    """another authority, which nobody trusts"""
+    client: Path
+    """a client's key and certificate"""
+
+
+class Identity(NamedTuple):
+    """What a client shows and trusts."""
+
+    trusted: Path
+    pem: Path | None = None
+    key: Path | None = None
+    chain: Path | None = None
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("tls")
+    authority, stranger = Authority(folder / "ours"), Authority(folder / "theirs", "stranger")
+    hosts = ("IP:127.0.0.1", "DNS:localhost")
+    server = authority.certify("server", *hosts)
+    expired = authority.certify("expired", *hosts, days=-1)
+    named = authority.certify("named", "DNS:another.example")
+    rsa = authority.certify("rsa", *hosts, rsa=True)
+    client = authority.certify("client", "DNS:client")
+    stranger.certify("client", "DNS:client")
+    names = {
+        "SSL": {},
+        "ASKED": {"ssl.client.auth": "requested"},
+        "MUTUAL": {"ssl.client.auth": "required"},
+        "OLDER": {"ssl.enabled.protocols": "TLSv1.2", "ssl.keystore.location": rsa},
+        "EXPIRED": {"ssl.keystore.location": expired},
+        "NAMED": {"ssl.keystore.location": named},
+    }
+    settings: dict[str, object] = {
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in (*names, "PLAINTEXT")),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,"
+        + ",".join(f"{name}:SSL" for name in names),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": server,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": authority.certificate,
+    }
+    for name, own in names.items():
+        settings |= {f"listener.name.{name.lower()}.{key}": value for key, value in own.items()}
+    with Broker(config=settings) as broker:
+        yield Secured(dict(broker.listeners), authority, stranger, client)
+
+
+def identities(secured: Secured) -> dict[str, Identity]:
+    trusted = secured.authority.certificate
+    ours, theirs = secured.authority, secured.stranger
+    return {
+        "none": Identity(trusted),
+        "ours": Identity(trusted, secured.client, ours.key("client"), ours.chain("client")),
+        "strangers": Identity(trusted, None, theirs.key("client"), theirs.chain("client")),
+    }
+
+
+Client = Callable[[str, Identity, str], list[bytes]]
+"""Writes RECORDS to a topic of a broker and returns what it reads of it; raises if it cannot"""
+
+
+def confluent(at: str, identity: Identity, topic: str) -> list[bytes]:
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+    settings: dict[str, object] = {
+        "bootstrap.servers": at,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(identity.trusted),
+    }
+    if identity.key is not None:
+        settings |= {"ssl.key.location": str(identity.key)}
+        settings |= {"ssl.certificate.location": str(identity.chain)}
+    refused: list[object] = []
+    watched = {"error_cb": refused.append, "message.timeout.ms": WAIT_S * 1000}
+    producer = Producer({**settings, **watched})
+    for value in RECORDS:
+        producer.produce(topic, value, partition=0)
+    while producer.flush(0.1):
+        if refused:
+            raise KafkaException(refused[0])
+    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    while len(found) < len(RECORDS):
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        assert message.error() is None
+        found.append(message.value())
+    consumer.close()
+    return found
+
+
+def kafka_python(at: str, identity: Identity, topic: str) -> list[bytes]:
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+    settings = {
+        "bootstrap_servers": at,
+        "security_protocol": "SSL",
+        "ssl_cafile": str(identity.trusted),
+        "ssl_keyfile": identity.key and str(identity.key),
+        "ssl_certfile": identity.chain and str(identity.chain),
+        "retry_backoff_ms": 10,
+    }
+    producer = KafkaProducer(**settings, enable_idempotence=False, max_block_ms=5_000)
+    try:
+        for one in [producer.send(topic, value, partition=0) for value in RECORDS]:
+            one.get(WAIT_S)
+    finally:
+        producer.close(0)
+    consumer = KafkaConsumer(**settings, group_id=None, consumer_timeout_ms=WAIT_S * 1000)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek(TopicPartition(topic, 0), 0)
+    found = [message.value for _, message in zip(RECORDS, consumer, strict=False)]
+    consumer.close()
+    return found
+
+
+def aiokafka(at: str, identity: Identity, topic: str) -> list[bytes]:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    context = ssl.create_default_context(cafile=str(identity.trusted))
+    if identity.key is not None and identity.chain is not None:
+        context.load_cert_chain(identity.chain, identity.key)
+    settings = {"bootstrap_servers": at, "security_protocol": "SSL", "ssl_context": context}
+
+    async def run() -> list[bytes]:
+        async with AIOKafkaProducer(**settings) as producer:
+            for value in RECORDS:
+                await producer.send_and_wait(topic, value, partition=0)
+        async with AIOKafkaConsumer(**settings, group_id=None) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            consumer.seek(TopicPartition(topic, 0), 0)
+            return [(await consumer.getone()).value for _ in RECORDS]
+
+    return asyncio.run(asyncio.wait_for(run(), WAIT_S))
+
+
+def kcat(at: str, identity: Identity, topic: str) -> list[bytes]:
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed (Debian: apt install kcat)")
+    settings = ["security.protocol=SSL", f"ssl.ca.location={identity.trusted}"]
+    if identity.key is not None:
+        settings += [f"ssl.key.location={identity.key}"]
+        settings += [f"ssl.certificate.location={identity.chain}"]
+    common = ["kcat", "-b", at, "-t", topic, "-p", "0"]
+    common += [word for each in settings for word in ("-X", each)]
+    for value in RECORDS:
+        kcat_ran([*common, "-P", "-X", "message.timeout.ms=5000"], value)
+    out = kcat_ran([*common, "-C", "-o", "0", "-c", str(len(RECORDS)), "-q", "-f", "%s\n"], b"")
+    return out.split(b"\n")[:-1]
+
+
+def kcat_ran(command: list[str], stdin: bytes) -> bytes:
+    run = subprocess.run(command, input=stdin, capture_output=True, timeout=WAIT_S, check=False)
+    if run.returncode:
+        raise ConnectionError(run.stderr.decode())
+    return run.stdout
+
+
+def own(at: str, identity: Identity, topic: str) -> list[bytes]:
+    settings: dict[str, object] = {
+        "bootstrap.servers": at,
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(identity.trusted),
+        "request.timeout.ms": 5_000,
+    }
+    if identity.pem is not None:
+        settings["ssl.keystore.location"] = str(identity.pem)
+    elif identity.key is not None:
+        settings |= {"ssl.key.location": str(identity.key)}
+        settings |= {"ssl.certificate.location": str(identity.chain)}
+    with krust.Producer(settings, delivery_timeout_ms=5_000) as producer:
+        for value in RECORDS:
+            producer.send(topic, value, partition=0)
+        producer.flush()
+    with krust.Consumer(settings) as consumer:
+        consumer.assign([(topic, 0, 0)])
+        found: list[bytes] = []
+        while len(found) < len(RECORDS):
+            found += [record.value for record in consumer.poll(WAIT_S * 1000)]
+    return found
+
+
+CLIENTS: dict[str, Client] = {
+    "confluent-kafka": confluent,
+    "kafka-python": kafka_python,
+    "aiokafka": aiokafka,
+    "kcat": kcat,
+    "krust": own,
+}
+ACCEPTED = [
+    ("SSL", "none"),
+    ("ASKED", "none"),
+    ("ASKED", "ours"),
+    ("MUTUAL", "ours"),
+    ("OLDER", "none"),
+]
+REFUSED = [
+    ("MUTUAL", "none"),
+    ("MUTUAL", "strangers"),
+    ("EXPIRED", "none"),
+    ("NAMED", "none"),
+    ("PLAINTEXT", "none"),
+]
+
+
+@pytest.mark.parametrize(("listener", "shown"), ACCEPTED)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_reads_back_what_it_wrote_through_tls(
+    secured: Secured, client: str, listener: str, shown: str
+) -> None:
+    topic = f"{client}-{listener}-{shown}"
+    assert CLIENTS[client](secured.at[listener], identities(secured)[shown], topic) == RECORDS
+
+
+@pytest.mark.parametrize(("listener", "shown"), REFUSED)
+@pytest.mark.parametrize("client", ["confluent-kafka", "krust"])
+def test_no_session_is_made_without_the_right_certificates(
+    secured: Secured, client: str, listener: str, shown: str
+) -> None:
+    with pytest.raises(Exception, match=r"(?i)ssl|tls|certificate|closed|disconnect|transport"):
+        CLIENTS[client](secured.at[listener], identities(secured)[shown], "never")
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("version", kafka.VERSIONS)
+def test_the_tools_of_kafka_use_a_tls_listener_with_client_certificates(
+    secured: Secured, tmp_path: Path, version: str
+) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "security.protocol=SSL\nssl.truststore.type=PEM\nssl.keystore.type=PEM\n"
+        f"ssl.truststore.location={secured.authority.certificate}\n"
+        f"ssl.keystore.location={secured.client}\n"
+    )
+    config = ("--command-config", str(properties))
+    with tools.tools(version) as run:
+        at = ("--bootstrap-server", secured.at["MUTUAL"], *config)
+        topic = f"java-{version}".replace(".", "-")
+        code, said = run("kafka-topics", *at, "--create", "--topic", topic)
+        assert (code, f"Created topic {topic}." in said) == (0, True), said
+        assert topic in run("kafka-topics", *at, "--list")[1].splitlines()
+
+
+def test_a_client_of_plain_text_is_told_that_the_listener_has_tls(secured: Secured) -> None:
+    client = krust.Producer(bootstrap_servers=secured.at["SSL"], delivery_timeout_ms=2_000)
+    with client, pytest.raises(krust.KrustError, match=r"security\.protocol=SSL"):
+        client.send("never", b"x").result(WAIT_S)
+
+
+def test_an_authority_that_the_client_does_not_know_is_named_as_the_cause(secured: Secured) -> None:
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(secured.stranger.certificate),
+    }
+    with pytest.raises(UnreachableError, match="UnknownIssuer") as caught:
+        krust.Admin({"bootstrap.servers": secured.at["SSL"], **settings}).topics()
+    assert "ssl.truststore.location" in str(caught.value.hint)
+
+
+def test_a_client_that_checks_no_name_takes_a_certificate_of_another_host(secured: Secured) -> None:
+    settings = {
+        "bootstrap.servers": secured.at["NAMED"],
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(secured.authority.certificate),
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    with krust.Producer(settings) as producer:
+        assert producer.send("unnamed", b"x").result(WAIT_S).offset == 0
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_tls_are_offered(secured: Secured, version: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context(cafile=str(secured.authority.certificate))
+    context.minimum_version = context.maximum_version = version
+    host, _, port = secured.at["SSL"].rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), WAIT_S) as stream,
+        context.wrap_socket(stream, server_hostname="localhost") as session,
+    ):
+        assert session.version() == version.name.replace("_", ".")
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({}, "listener SSL: TLS needs a key and a certificate"),
+        ({"ssl.keystore.location": "/nowhere.pem"}, "ssl.keystore.location = /nowhere.pem cannot"),
+        ({"ssl.keystore.location": __file__}, "is no PEM file"),
+        ({"ssl.keystore.key": "-----BEGIN"}, "ssl.keystore.certificate.chain is not"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2, TLSv1.3"),
+        ({"ssl.client.auth": "perhaps"}, "required, requested, none"),
+    ],
+)
+def test_a_broker_without_usable_keys_does_not_start_and_says_why(
+    settings: dict[str, str], match: str
+) -> None:
+    with pytest.raises(ConfigError, match=match):
+        Broker(config={"listeners": "SSL://127.0.0.1:0", **settings}).start()
