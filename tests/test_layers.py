@@ -32,16 +32,17 @@ PYTHON_LAYERS = {
         ("__version__", "_krust", "closing", "errors", "settings", "offset_range", "quantities"), 0
     ),
     **dict.fromkeys(("foreign", "messages", "properties"), 0),
-    **dict.fromkeys(("config", "plugins"), 1),
-    **dict.fromkeys(("metadata", "plugin_process"), 2),
-    **dict.fromkeys(("controller", "coordinator", "decode"), 3),
-    **dict.fromkeys(("replica_selectors", "retention"), 3),
-    **dict.fromkeys(("clients", "runtime"), 4),
-    **dict.fromkeys(("frames", "spark"), 5),
-    **dict.fromkeys(("server",), 6),
-    **dict.fromkeys(("cluster",), 7),
-    **dict.fromkeys(("cli", "testing"), 8),
-    **dict.fromkeys(("__main__",), 9),
+    **dict.fromkeys(("listeners",), 1),
+    **dict.fromkeys(("config", "plugins"), 2),
+    **dict.fromkeys(("metadata", "plugin_process"), 3),
+    **dict.fromkeys(("controller", "coordinator", "decode"), 4),
+    **dict.fromkeys(("replica_selectors", "retention"), 4),
+    **dict.fromkeys(("clients", "runtime"), 5),
+    **dict.fromkeys(("frames", "spark"), 6),
+    **dict.fromkeys(("server",), 7),
+    **dict.fromkeys(("cluster",), 8),
+    **dict.fromkeys(("cli", "testing"), 9),
+    **dict.fromkeys(("__main__",), 10),
 }
 
 

@@ -53,7 +53,7 @@ class Listener(NamedTuple):
     """a security protocol of Kafka, or "" if the name is in no map"""
 
     @property
-    def encrypted(self) -> bool:
+    def is_encrypted(self) -> bool:
         """Whether its connections use TLS."""
         return self.protocol in ("SSL", "SASL_SSL")
 

@@ -773,8 +773,8 @@ ssl.client.auth  string  none  required|requested|none  yes  broker
     Whether TLS clients have to show a certificate.
 ssl.enabled.protocols  list  TLSv1.2,TLSv1.3  TLSv1.2|TLSv1.3  yes  broker
     TLS versions that are offered.
-ssl.endpoint.identification.algorithm  string  https  *  ignored  broker
-    How host names are checked against certificates.
+ssl.endpoint.identification.algorithm  string  https  *  yes  fixed
+    How the certificate of another broker is checked: https: with its host name; empty: without.
 ssl.engine.factory.class  class  null  *  ignored  broker
     A Java class that makes TLS engines.
 ssl.key.password  password  null  *  yes  broker

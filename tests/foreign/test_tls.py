@@ -19,7 +19,7 @@ from krust.errors import ConfigError, UnreachableError
 from tests.certificates import Authority
 from tests.peers import kafka, tools
 
-WAIT_S = 60
+WAIT_S, WAIT_MS = 60, 60_000
 RECORDS = [b"small", b"x" * 300_000]
 
 
@@ -55,7 +55,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     rsa = authority.certify("rsa", *hosts, rsa=True)
     client = authority.certify("client", "DNS:client")
     stranger.certify("client", "DNS:client")
-    names = {
+    names: dict[str, dict[str, object]] = {
         "SSL": {},
         "ASKED": {"ssl.client.auth": "requested"},
         "MUTUAL": {"ssl.client.auth": "required"},
@@ -211,7 +211,7 @@ def own(at: str, identity: Identity, topic: str) -> list[bytes]:
         consumer.assign([(topic, 0, 0)])
         found: list[bytes] = []
         while len(found) < len(RECORDS):
-            found += [record.value for record in consumer.poll(WAIT_S * 1000)]
+            found += [record.value or b"" for record in consumer.poll(WAIT_MS)]
     return found
 
 
@@ -279,7 +279,7 @@ def test_the_tools_of_kafka_use_a_tls_listener_with_client_certificates(
 def test_a_client_of_plain_text_is_told_that_the_listener_has_tls(secured: Secured) -> None:
     client = krust.Producer(bootstrap_servers=secured.at["SSL"], delivery_timeout_ms=2_000)
     with client, pytest.raises(krust.KrustError, match=r"security\.protocol=SSL"):
-        client.send("never", b"x").result(WAIT_S)
+        client.send("never", b"x").result(WAIT_MS)
 
 
 def test_an_authority_that_the_client_does_not_know_is_named_as_the_cause(secured: Secured) -> None:
@@ -300,7 +300,7 @@ def test_a_client_that_checks_no_name_takes_a_certificate_of_another_host(secure
         "ssl.endpoint.identification.algorithm": "",
     }
     with krust.Producer(settings) as producer:
-        assert producer.send("unnamed", b"x").result(WAIT_S).offset == 0
+        assert producer.send("unnamed", b"x").result(WAIT_MS).offset == 0
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -148,7 +148,7 @@ def test_filters_that_are_not_pushed_down_are_reported(
             ({"startingOffsets": "latest"}, "'startingOffsets' cannot be 'latest'.*earliest"),
             ({"minPartitions": "none"}, "'minPartitions' cannot be 'none'.*whole number"),
             ({"kafka.auto.offset.reset": "earliest"}, "write `startingOffsets`"),
-            ({"kafka.sasl.mechanism": "PLAIN"}, "plain text only"),
+            ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and no SASL"),
         ),
     ],
 )

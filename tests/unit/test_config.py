@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.config import Config, listeners, load, parse_topic, variable_name
+from krust.config import Config, load, parse_topic, variable_name
 from krust.errors import ConfigError
+from krust.listeners import addresses
 from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting
 
@@ -116,7 +117,7 @@ def test_variables_are_spelled_as_in_apaches_image(variable: str, name: str) -> 
         ("process.roles", "broker", "cannot be set"),
         ("authorizer.class.name", "Acl", "asks for security"),
         ("listeners", "PLAINTEXT//:9092", "no listener"),
-        ("listeners", "SSL://:9093", "only PLAINTEXT"),
+        ("listeners", "SASL_SSL://:9093", "offered are PLAINTEXT, SSL"),
         ("listeners", "ODD://:9093", "no protocol"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "two listeners"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1", "no address"),
@@ -215,7 +216,7 @@ def test_escaped_properties_are_read_back(pairs: dict[str, str]) -> None:
 @given(st.text(max_size=60))
 def test_any_text_is_listeners_or_a_config_error(text: str) -> None:
     try:
-        found = listeners(text)
+        found = addresses(text)
     except ConfigError:
         return
     assert found

@@ -16,6 +16,7 @@ does both.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import adoption, controller_election, features, loading
@@ -33,7 +34,7 @@ from krust.metadata.contents import (
 from krust.metadata.store import Create, Node, Read, Refusal, SetData, Stat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from krust.controller.state import ControllerState, Steps
     from krust.messages.controlled_shutdown import ControlledShutdownRequest
@@ -48,16 +49,17 @@ class Registration(NamedTuple):
 
     endpoints: Sequence[tuple[str, str, int]]
     """(listener, host, port) for clients"""
-    protocols: Mapping[str, str]
-    """the security protocol of each listener"""
     rack: str | None
     now_ms: int
+    protocols: Mapping[str, str] = MappingProxyType({})
+    """the security protocols of listeners; the others are PLAINTEXT"""
 
     def content(self, kept_epoch: int | None) -> bytes:
         """Its bytes: one endpoint a listener, because Kafka refuses more."""
         by_name: dict[str, Endpoint] = {}
         for name, host, port in self.endpoints:
-            by_name.setdefault(name, Endpoint(name, self.protocols[name], host, port))
+            protocol = self.protocols.get(name, "PLAINTEXT")
+            by_name.setdefault(name, Endpoint(name, protocol, host, port))
         endpoints = tuple(by_name.values())
         return BrokerRegistration(endpoints, self.rack, self.now_ms, kept_epoch=kept_epoch).encode()
 

@@ -33,14 +33,13 @@ from krust.controller.state import (
     Request,
 )
 from krust.errors import KrustError, ServerError
-from krust.listeners import addresses, inter_broker_listener, listeners
 from krust.metadata.store import MultiResult, Refusal, SessionChanged
 from krust.runtime import alter_partition, identity, metadata, provenance, replica_moves
+from krust.runtime.broker_listeners import BrokerListeners
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
 from krust.runtime.image_deltas import ImageDeltas
 from krust.runtime.lines import SESSION_LINES, LogLines
-from krust.runtime.listener_tls import inter_broker_tls, server_tls
 from krust.runtime.retention_rules import RetentionRules
 from krust.runtime.selector_rule import SelectorRule
 from krust.runtime.unclean_shutdown import UncleanShutdownCheck
@@ -99,8 +98,7 @@ class Runtime:
         memory: Tree | None = None,
     ) -> None:
         self.config = config
-        self._adopt, self._tree = adopt, memory
-        self._shared = shared
+        self._adopt, self._tree, self._shared = adopt, memory, shared
         self._alone = shared is None and not config.text("zookeeper.connect")
         self._assignors = assignors or {}
         self.bound: list[tuple[str, str, int]] = []
@@ -129,8 +127,7 @@ class Runtime:
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
-        self._tls = server_tls(config)
-        self._protocols = {each.name: each.protocol for each in listeners(config.text)}
+        self._listeners = BrokerListeners(config)
         self._unclean_shutdown = UncleanShutdownCheck(config, dirs)
         self.server = Server(
             {
@@ -140,9 +137,9 @@ class Runtime:
                 "temporary": temporary,
                 "threads": threads(config),
                 "settings": broker_values(config, None, alone=self._alone),
+                "inter_broker_tls": self._listeners.inter_broker_tls,
             }
         )
-        self.server.set_inter_broker_tls(inter_broker_tls(config))
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self.state.kept_epoch = self._unclean_shutdown.kept_epoch
@@ -197,8 +194,7 @@ class Runtime:
     def _open_logs(self) -> None:
         """Apply the changes of the start to the image, which opens the logs."""
         self.server.start()
-        advertised = str(self.config.text("advertised.listeners") or "")
-        self._deltas.advertised = addresses(advertised) if advertised else []
+        self._deltas.advertised = self._listeners.advertised
         changes, self._start_changes = self._start_changes or Changes(), None
         changes.controller = True
         self._apply(changes, self.state.cluster_id)
@@ -210,7 +206,7 @@ class Runtime:
 
     def _listen(self) -> None:
         """Accept connections, and register."""
-        self.bound = self.server.listen(addresses(str(self.config.text("listeners"))), self._tls)
+        self.bound = self.server.listen(self._listeners.addresses, self._listeners.tls)
         self._endpoints = self._deltas.advertised or self.bound
         self._run(self._controller.register(self._registration()))
         self._note_epoch()
@@ -469,8 +465,8 @@ class Runtime:
 
     def _registration(self) -> registration.Registration:
         endpoints = registration.advertised(self._endpoints, os.uname().nodename)
-        rack, protocols = self.config.text("broker.rack"), self._protocols
-        return registration.Registration(endpoints, protocols, rack, _now_ms())
+        rack, protocols = self.config.text("broker.rack"), self._listeners.protocols
+        return registration.Registration(endpoints, rack, _now_ms(), protocols)
 
     def _perform(self, outcome: ControllerOutcome) -> None:
         """Carry out an outcome, in its order."""
@@ -557,14 +553,12 @@ class Runtime:
         if self._peers is None:
             from krust.runtime.peers import Peers
 
-            listener = inter_broker_listener(self.config.text)
-            between = inter_broker_tls(self.config)
             self._peers = Peers(
                 self.state.node_id,
-                listener,
+                self._listeners.inter_broker,
                 self.server.wakeup,
                 lambda broker: broker not in self._cut_off,
-                {} if between is None else {"security.protocol": "SSL", **between},
+                self._listeners.peer_options(),
             )
             self._peers.follow(self.state.brokers)
         return self._peers

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import KafkaError, KrustError
+from krust.spark.client_options import CLIENT
 from krust.spark.errors import LOG
 from krust.spark.offset_reader import UNKNOWN_TOPIC, OffsetReader, bytes_per_offset
-from krust.spark.options import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

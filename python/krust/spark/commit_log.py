@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from krust import _krust
 from krust.closing import Closing
 from krust.errors import Code, KafkaError, UnreachableError
+from krust.spark.client_options import CLIENT
 from krust.spark.decisions import TOPIC, Decision, query_transactional_id
-from krust.spark.options import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

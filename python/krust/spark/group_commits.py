@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.spark.options import CLIENT
+from krust.spark.client_options import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

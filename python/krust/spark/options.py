@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from krust.decode import options as decoding
 from krust.errors import ConfigError
 from krust.spark import plan
+from krust.spark.client_options import CONSUMER, PRODUCER, SECRET
 from krust.spark.errors import LOG, OptionError
 from krust.spark.files import StagingTarget, local_path
 from krust.spark.option_values import OptionTexts, wrong
@@ -199,53 +200,6 @@ OPTIONS = (
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 _MODES = {BATCH: "a batch read", STREAM: "a stream", SINK: "a write"}
 
-CLIENT = frozenset(
-    {
-        "client.id",
-        "request.timeout.ms",
-        "retry.backoff.ms",
-        "security.protocol",
-        "socket.connection.setup.timeout.ms",
-        "ssl.cipher.suites",
-        "ssl.enabled.protocols",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-    }
-)
-"""`kafka.*` options of all krust clients, as in `krust.clients.options`, without importing it."""
-CONSUMER = CLIENT | {
-    "client.rack",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "isolation.level",
-    "max.partition.fetch.bytes",
-    "metadata.max.age.ms",
-}
-"""`kafka.*` options that a source passes to krust's client."""
-PRODUCER = CLIENT | {
-    "acks",
-    "batch.size",
-    "buffer.memory",
-    "compression.type",
-    "delivery.timeout.ms",
-    "enable.idempotence",
-    "linger.ms",
-    "max.block.ms",
-    "max.request.size",
-    "transaction.timeout.ms",
-}
-"""`kafka.*` options that the sink passes on."""
-SECRET = re.compile(r"(sasl|ssl|security)\.")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

@@ -12,9 +12,9 @@ from krust import _krust
 from krust.clients.coordinator_client import MOVING, check, find, newest_at, refused
 from krust.closing import Closing
 from krust.errors import Code, KafkaError, UnreachableError
+from krust.spark.client_options import CLIENT
 from krust.spark.decisions import query_transactional_id
 from krust.spark.errors import LOG
-from krust.spark.options import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -85,7 +85,7 @@ pub(super) fn server(py: Python<'_>, what: &dyn Display, hint: Option<&str>) -> 
 }
 
 /// A `ConfigError` with what is wrong.
-pub(super) fn config(py: Python<'_>, what: &dyn Display) -> PyErr {
+pub(super) fn config_error(py: Python<'_>, what: &dyn Display) -> PyErr {
     let raise = || -> PyResult<PyErr> {
         let class = py.import("krust.errors")?.getattr("ConfigError")?;
         Ok(PyErr::from_value(class.call1((what.to_string(),))?))

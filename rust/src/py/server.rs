@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyList};
 
 use super::convert::{from_python, to_python};
 use super::decided;
-use super::errors::{config, of_start, of_storage, server};
+use super::errors::{config_error, of_start, of_storage, server};
 use super::events::EventQueue;
 use super::settings::{self, SettingsTable};
 use super::tls::PyServerTls;
@@ -106,6 +106,9 @@ impl PyServer {
         let store = LogManager::new(dirs.clone());
         let policy = Arc::clone(&events);
         let broker = Broker::new(settings.clone(), store, policy, Arc::new(SystemClock));
+        let tls = table.maybe::<TlsSettings>("inter_broker_tls")?;
+        let tls = tls.map(|settings| ClientTls::new(&settings)).transpose();
+        broker.set_inter_broker_tls(tls.map_err(|error| config_error(py, &error))?);
         let mailboxes = Mailboxes::new(threads);
         broker.connect(Arc::clone(&mailboxes) as _);
         let pid = std::process::id();
@@ -237,12 +240,6 @@ impl PyServer {
         let row = row.collect();
         *self.net.lock() = Some(started);
         Ok(row)
-    }
-
-    fn set_inter_broker_tls(&self, py: Python<'_>, tls: Option<TlsSettings>) -> PyResult<()> {
-        let tls = tls.map(|settings| ClientTls::new(&settings)).transpose();
-        self.broker.set_inter_broker_tls(tls.map_err(|error| config(py, &error))?);
-        Ok(())
     }
 
     fn events<'py>(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::errors::config;
+use super::errors::config_error;
 use crate::transport::tls::{ServerTls, TlsSettings};
 
 /// See `_krust.pyi`.
@@ -33,5 +33,5 @@ impl PyServerTls {
 }
 
 fn read(py: Python<'_>, settings: &TlsSettings) -> PyResult<ServerTls> {
-    py.detach(|| ServerTls::new(settings)).map_err(|error| config(py, &error))
+    py.detach(|| ServerTls::new(settings)).map_err(|error| config_error(py, &error))
 }

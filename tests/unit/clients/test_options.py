@@ -12,9 +12,26 @@ def test_the_hint_of_a_protocol_that_krust_does_not_have_yet_says_so() -> None:
     given = {"bootstrap_servers": "a:1", "security_protocol": "SASL_SSL"}
     with pytest.raises(ConfigError) as refused:
         options.read(options.COMMON, {}, given)
-    assert "no TLS and no SASL yet" in str(refused.value.hint)
+    assert "no SASL yet" in str(refused.value.hint)
 
 
-def test_the_protocol_that_krust_has_is_accepted_in_any_case() -> None:
-    given = {"bootstrap_servers": "a:1", "security_protocol": "plaintext"}
-    assert options.read(options.COMMON, {}, given)["security.protocol"] == "plaintext"
+def test_the_protocols_that_krust_has_are_accepted_in_any_case() -> None:
+    for protocol in ("plaintext", "SSL"):
+        given = {"bootstrap_servers": "a:1", "security_protocol": protocol}
+        assert options.read(options.COMMON, {}, given)["security.protocol"] == protocol
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"ssl.ca.location": "x"}, "ssl.truststore.location"),
+        ({"ssl.key.pem": "x"}, "ssl.keystore.key"),
+        ({"ssl.certificate.pem": "x"}, "ssl.keystore.certificate.chain"),
+        ({"ssl_cafile": "x"}, "ssl.truststore.location"),
+        ({"ssl_certfile": "x"}, "ssl.certificate.location"),
+        ({"ssl_keyfile": "x"}, "ssl.key.location"),
+        ({"ssl_password": "x"}, "ssl.key.password"),
+    ],
+)
+def test_tls_settings_of_other_clients_have_kafkas_names(given: dict[str, str], key: str) -> None:
+    assert options.read(options.COMMON, {"bootstrap.servers": "a:1"}, given)[key] == "x"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krust.clients import options as clients
-from krust.spark import options
+from krust.spark import client_options, options
 from krust.spark.errors import OptionError
 from krust.spark.options import BATCH, OPTIONS, SINK, STREAM
 from krust.spark.plan import EARLIEST, LATEST, ReadBound
@@ -128,7 +128,7 @@ def test_an_invalid_value_names_its_option_and_the_valid_ones(
         (BATCH, "kafka.key.deserializer", "x"),
         (STREAM, "kafka.interceptor.classes", "x"),
         (STREAM, "kafka.sasl.mechanism", "PLAIN"),
-        (BATCH, "kafka.ssl.truststore.location", "x"),
+        (BATCH, "kafka.sasl.jaas.config", "x"),
         (BATCH, "rows", "metadata"),
         (BATCH, "valueFormat", "json"),
     ],
@@ -139,9 +139,9 @@ def test_contradicting_options_are_refused(mode: str, name: str, value: str) -> 
 
 
 def test_passed_on_options_are_settings_of_the_clients() -> None:
-    assert clients.COMMON - {clients.BOOTSTRAP} == options.CLIENT
-    assert clients.FETCH - {clients.BOOTSTRAP} == options.CONSUMER
-    assert options.PRODUCER < clients.PRODUCER
+    assert clients.COMMON - {clients.BOOTSTRAP} == client_options.CLIENT
+    assert clients.FETCH - {clients.BOOTSTRAP} == client_options.CONSUMER
+    assert client_options.PRODUCER < clients.PRODUCER
 
 
 def test_log_directories_need_no_brokers(tmp_path: Path) -> None:

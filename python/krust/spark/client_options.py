@@ -1,0 +1,56 @@
+"""The `kafka.*` options that source and sink pass to krust's client."""
+
+from __future__ import annotations
+
+import re
+
+CLIENT = frozenset(
+    {
+        "client.id",
+        "enable.ssl.certificate.verification",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+        "ssl.certificate.location",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""`kafka.*` options of all krust clients, as in `krust.clients.options`, without importing it."""
+CONSUMER = CLIENT | {
+    "client.rack",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "metadata.max.age.ms",
+}
+"""`kafka.*` options that a source passes to krust's client."""
+PRODUCER = CLIENT | {
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "linger.ms",
+    "max.block.ms",
+    "max.request.size",
+    "transaction.timeout.ms",
+}
+"""`kafka.*` options that the sink passes on."""
+SECRET = re.compile(r"(sasl|ssl|security)\.")
