@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from krust import foreign
 from krust.cli.cluster_description import KAFKA
+from krust.listeners import OFFERED
 from krust.quantities import counted
 from krust.settings import BROKER
 
@@ -212,9 +213,9 @@ def _listeners(cluster: ClusterDescription) -> Outcome:
         f"broker {each.node} {listener} ({protocol})"
         for each in cluster.brokers
         for listener, protocol, _ in each.endpoints
-        if protocol != "PLAINTEXT"
+        if protocol not in OFFERED
     ]
-    return (PROBLEM, f"krust serves PLAINTEXT alone: {_some(other)}") if other else None
+    return (PROBLEM, f"krust serves {' and '.join(OFFERED)}: {_some(other)}") if other else None
 
 
 def _tiered(cluster: ClusterDescription) -> Outcome:

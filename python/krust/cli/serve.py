@@ -27,7 +27,7 @@ from krust import foreign
 from krust.cli import options
 from krust.cli.recovering import RecoveryProgress, StoppedEarly
 from krust.errors import ConfigError, KrustError, ServerError
-from krust.listeners import addresses
+from krust.listeners import addresses, listeners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -276,15 +276,15 @@ def configure(
         raise ConfigError(
             "--host or --port beside -o listeners=..", hint="say it in one of the two ways"
         )
-    listeners = addresses(str(load().text("listeners")))
+    named = addresses(str(load().text("listeners")))
     if problems is not None:
         problems.clear()  # the next pass finds them again
-    if len(listeners) != 1:
+    if len(named) != 1:
         raise ConfigError(
-            f"--host and --port cannot stand for {len(listeners)} listeners",
+            f"--host and --port cannot stand for {len(named)} listeners",
             hint="use -o listeners=..",
         )
-    name, old_host, old_port = listeners[0]
+    name, old_host, old_port = named[0]
     where = old_host if host is None else host
     where = f"[{where}]" if ":" in where else where
     given["listeners"] = f"{name}://{where}:{old_port if port is None else port}"
@@ -395,7 +395,7 @@ def _banner(broker: Broker, config: Config, took_ms: float) -> None:
     at = broker.bootstrap
     click.echo(
         f"krust {__version__} is ready in {took_ms:.0f} ms: broker {broker.node_id}, {place}\n"
-        f"  listens   {_shown_listeners(broker)}\n"
+        f"  listens   {_shown_listeners(broker, config)}\n"
         f"  data      {dirs} ({free_gb:.1f} GB free), {_FLUSHES[str(config.text(_FLUSH))]}\n"
         f"  mode      {', '.join(_mode(config))}\n"
         f"  connect   bootstrap.servers={at}\n"
@@ -412,13 +412,17 @@ _FLUSHES = {
 }
 
 
-def _shown_listeners(broker: Broker) -> str:
-    """The addresses, with the names of listeners if there are several. None is secured."""
-    found = broker.listeners
+def _shown_listeners(broker: Broker, config: Config) -> str:
+    """The addresses, each with how it is secured, and with its name if there are several."""
+    encrypted = {each.name for each in listeners(config.text) if each.is_encrypted}
+    found = [
+        (name, address, "TLS" if name in encrypted else "no encryption")
+        for name, address in broker.listeners
+    ]
     if len(found) == 1:
-        return f"{found[0][1]} (no encryption, no passwords)"
-    named = ", ".join(f"{address} ({name})" for name, address in found)
-    return f"{named}; no encryption, no passwords"
+        return f"{found[0][1]} ({found[0][2]}, no passwords)"
+    named = ", ".join(f"{address} ({name}, {security})" for name, address, security in found)
+    return f"{named}; no passwords"
 
 
 def _mode(config: Config) -> Iterator[str]:
