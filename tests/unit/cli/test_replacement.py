@@ -108,9 +108,9 @@ def with_broker(**more: Any) -> ClusterDescription:
         (cluster(scram_users=["alice"]), "access", "logins, which krust does not have: alice"),
         (cluster(delegation_tokens=2), "access", "2 delegation tokens"),
         (
-            with_broker(endpoints=[*PLAIN, ("SSL", "SSL", "host:9093")]),
+            with_broker(endpoints=[*PLAIN, ("IN", "SASL_SSL", "host:9093")]),
             "listeners",
-            "PLAINTEXT alone: broker 3 SSL (SSL)",
+            "PLAINTEXT and SSL: broker 3 IN (SASL_SSL)",
         ),
         (
             cluster(topic_settings={"cold": {"remote.storage.enable": "true"}}),
