@@ -30,6 +30,7 @@ __all__ = [
     "Record",
     "Sender",
     "Server",
+    "ServerTls",
     "__version__",
     "error_info",
     "forked",
@@ -82,8 +83,7 @@ class Server:
         """Open the log directories. ServerError: in use, unwritable, of another cluster.
 
         config   node_id: int; cluster_id: str | None; log_dirs: [str]; temporary: bool (nothing is
-                 synced); threads: int (0: by the processors); settings: {name: typed value};
-                 inter_broker_tls: `ssl.*` of connections to other brokers, None: plain text
+                 synced); threads: int (0: by the processors); settings: {name: typed value}
         """
 
     @property
@@ -136,6 +136,9 @@ class Server:
         """Have `apply` soon end with a ServerError, now or the next time, whatever logs are not
         open; the next start recovers them. From any thread.
         """
+
+    def set_inter_broker_tls(self, tls: Mapping[str, str] | None) -> None:
+        """Encrypt new connections to other brokers (`ssl.*` by Kafka's names); None: do not."""
 
     def listen(
         self, listeners: list[tuple[str, str, int]], tls: Mapping[str, ServerTls]

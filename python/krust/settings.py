@@ -13,7 +13,8 @@ change    fixed: by restart; broker: dynamic, for each broker or for all; cluste
 
 Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour and
 `num.recovery.threads.per.data.dir` 2 (as in Kafka 4), that and `num.network.threads` change by
-restart, `listeners` is loopback, `log.dir` is `krust-data`.
+restart, `listeners` is loopback, `log.dir` is `krust-data`. Passwords and PEM texts of `ssl.*`
+change by restart, because krust does not encrypt what it stores.
 Sources: kafka.apache.org/39/documentation, sections "Broker Configs" and "Topic Configs"; KIP-226
 for what is dynamic.
 """
@@ -777,17 +778,17 @@ ssl.endpoint.identification.algorithm  string  https  *  yes  fixed
     How the certificate of another broker is checked: https: with its host name; empty: without.
 ssl.engine.factory.class  class  null  *  ignored  broker
     A Java class that makes TLS engines.
-ssl.key.password  password  null  *  yes  broker
+ssl.key.password  password  null  *  yes  fixed
     Password of the private key.
 ssl.keymanager.algorithm  string  SunX509  *  ignored  broker
     Java's key manager.
-ssl.keystore.certificate.chain  password  null  *  yes  broker
+ssl.keystore.certificate.chain  password  null  *  yes  fixed
     Certificate chain as PEM.
-ssl.keystore.key  password  null  *  yes  broker
+ssl.keystore.key  password  null  *  yes  fixed
     Private key as PEM.
 ssl.keystore.location  string  null  *  yes  broker
     File with key and certificate.
-ssl.keystore.password  password  null  *  yes  broker
+ssl.keystore.password  password  null  *  yes  fixed
     Password of that file.
 ssl.keystore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.
@@ -801,11 +802,11 @@ ssl.secure.random.implementation  string  null  *  ignored  broker
     Java's random source.
 ssl.trustmanager.algorithm  string  PKIX  *  ignored  broker
     Java's trust manager.
-ssl.truststore.certificates  password  null  *  yes  broker
+ssl.truststore.certificates  password  null  *  yes  fixed
     Trusted certificates as PEM.
 ssl.truststore.location  string  null  *  yes  broker
     File with trusted certificates.
-ssl.truststore.password  password  null  *  yes  broker
+ssl.truststore.password  password  null  *  yes  fixed
     Password of that file.
 ssl.truststore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import krust
 from krust import Broker
 from krust.errors import ConfigError, UnreachableError
 from tests.certificates import Authority
 from tests.peers import kafka, tools
+from tests.waiting import until
 
 WAIT_S, WAIT_MS = 60, 60_000
 RECORDS = [b"small", b"x" * 300_000]
@@ -313,6 +315,78 @@ def test_both_versions_of_tls_are_offered(secured: Secured, version: ssl.TLSVers
         context.wrap_socket(stream, server_hostname="localhost") as session,
     ):
         assert session.version() == version.name.replace("_", ".")
+
+
+@pytest.fixture
+def own_file(secured: Secured, tmp_path: Path) -> Iterator[tuple[Broker, Path]]:
+    """A broker with a file of its own for key and certificate, which the test replaces."""
+    file = tmp_path / "broker.pem"
+    file.write_text(secured.authority.certify("first", "DNS:localhost").read_text())
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(file),
+    }
+    with Broker(config=settings) as broker:
+        yield broker, file
+
+
+def shown_by(broker: Broker, authority: Authority) -> str:
+    """The name in the certificate that a broker shows."""
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    host, _, port = broker.bootstrap.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), WAIT_S) as stream,
+        context.wrap_socket(stream, server_hostname="localhost") as session,
+    ):
+        certificate = session.getpeercert()
+    assert certificate is not None
+    return str({name: value for ((name, value),) in certificate["subject"]}["commonName"])
+
+
+def test_a_certificate_that_is_replaced_is_used_without_a_restart(
+    secured: Secured, own_file: tuple[Broker, Path]
+) -> None:
+    broker, file = own_file
+    assert shown_by(broker, secured.authority) == "first"
+    settings = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.certificate)}
+    settings["ssl.endpoint.identification.algorithm"] = "none"
+    with krust.Producer({"bootstrap.servers": broker.bootstrap, **settings}) as producer:
+        producer.send("kept", b"before").result(WAIT_MS)
+        second = file.with_name("second.pem")
+        second.write_text(secured.authority.certify("second", "DNS:localhost").read_text())
+        second.rename(file)
+        assert until(lambda: shown_by(broker, secured.authority) == "second")
+        assert producer.send("kept", b"after").result(WAIT_MS).offset == 1
+
+
+def test_a_certificate_that_cannot_be_used_leaves_the_one_in_use(
+    secured: Secured, own_file: tuple[Broker, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, file = own_file
+    file.write_text("half a key")
+    assert until(lambda: "listener SSL keeps its certificate" in caplog.text)
+    assert shown_by(broker, secured.authority) == "first"
+
+
+def test_another_certificate_is_named_by_incremental_alter_configs(
+    secured: Secured, own_file: tuple[Broker, Path]
+) -> None:
+    broker, _ = own_file
+    other = secured.authority.certify("other", "DNS:localhost")
+    settings = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.certificate)}
+    settings["ssl.endpoint.identification.algorithm"] = "none"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, **settings})
+    change = ConfigEntry(
+        "listener.name.ssl.ssl.keystore.location",
+        str(other),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    node = ConfigResource(
+        ConfigResource.Type.BROKER, str(broker.node_id), incremental_configs=[change]
+    )
+    admin.incremental_alter_configs([node])[node].result(WAIT_S)
+    assert until(lambda: shown_by(broker, secured.authority) == "other")
 
 
 @pytest.mark.parametrize(

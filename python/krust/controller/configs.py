@@ -29,6 +29,7 @@ from krust.controller.state import (
     refused_code,
 )
 from krust.errors import Code, ConfigError
+from krust.listeners import base_name
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Operation, Refusal, SetData
@@ -369,7 +370,7 @@ def _check(
             if before.get(name) != text:
                 _check_topic_value(state, name, text)
             continue
-        setting = BROKER.get(name)
+        setting = BROKER.get(base_name(name) or name)
         if setting is None or (not setting.dynamic and before.get(name) != text):
             raise RefusedError(
                 Code.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"

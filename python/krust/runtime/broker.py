@@ -137,7 +137,6 @@ class Runtime:
                 "temporary": temporary,
                 "threads": threads(config),
                 "settings": broker_values(config, None, alone=self._alone),
-                "inter_broker_tls": self._listeners.inter_broker_tls,
             }
         )
         self.cut_off(cut_off)
@@ -193,6 +192,7 @@ class Runtime:
 
     def _open_logs(self) -> None:
         """Apply the changes of the start to the image, which opens the logs."""
+        self.server.set_inter_broker_tls(self._listeners.inter_broker_tls)
         self.server.start()
         self._deltas.advertised = self._listeners.advertised
         changes, self._start_changes = self._start_changes or Changes(), None
@@ -245,6 +245,7 @@ class Runtime:
             self._take_peer_answer(request, answer)
         if self._recovery.wait_s(time.monotonic()) <= 0:
             self._recover_session()
+        self._listeners.follow(self.state.broker_text, time.monotonic(), self.server)
         _pass_on_log_lines()
         return events is not None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from krust._krust import ServerTls
@@ -9,7 +11,14 @@ from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
 
 if TYPE_CHECKING:
+    from krust._krust import Server
     from krust.config import Config
+    from krust.listeners import SettingLookup
+
+_FOLLOW_S = 1.0
+"""how often files and settings of TLS are compared with those in use"""
+
+_log = logging.getLogger("krust")
 
 
 class BrokerListeners:
@@ -39,6 +48,39 @@ class BrokerListeners:
         )
         """the settings of TLS to other brokers, those of their listener; None: plain text"""
 
+        self._used = {name: _state(tls_settings(text, name)) for name in self.tls}
+        """the settings and the files that each listener's TLS was made of"""
+        self._due_s = 0.0
+
+    def follow(self, text: SettingLookup, now_s: float, server: Server) -> None:
+        """Use settings and files of TLS that have changed, for connections that begin from now on.
+        What cannot be used is logged, and changes nothing.
+
+        text    the broker's settings of now
+        server  has the connections to other brokers
+        """
+        if not self.tls or now_s < self._due_s:
+            return
+        self._due_s = now_s + _FOLLOW_S
+        changed = {name for name in self.tls if self._replaced(name, tls_settings(text, name))}
+        if self.inter_broker in changed:
+            self.inter_broker_tls = tls_settings(text, self.inter_broker)
+            server.set_inter_broker_tls(self.inter_broker_tls)
+
+    def _replaced(self, listener: str, settings: dict[str, str]) -> bool:
+        """Whether a listener's TLS was replaced because settings or files changed."""
+        state = _state(settings)
+        if self._used[listener] == state:
+            return False
+        self._used[listener] = state
+        try:
+            self.tls[listener].replace(settings)
+        except ConfigError as error:
+            _log.error("listener %s keeps its certificate: %s", listener, error)
+            return False
+        _log.info("listener %s uses its new TLS settings", listener)
+        return True
+
     def peer_options(self) -> dict[str, object]:
         """The client options of connections to other brokers."""
         if self.inter_broker_tls is None:
@@ -51,6 +93,20 @@ class BrokerListeners:
                 if name != "ssl.client.auth"
             },
         }
+
+
+def _state(settings: dict[str, str]) -> tuple[object, ...]:
+    """The settings, and what tells a file from the one that replaces it."""
+    files = (path for name, path in sorted(settings.items()) if name.endswith(".location"))
+    return (tuple(sorted(settings.items())), *map(_file_state, files))
+
+
+def _file_state(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size)
 
 
 def _server_tls(config: Config, listener: str) -> ServerTls:

@@ -106,9 +106,6 @@ impl PyServer {
         let store = LogManager::new(dirs.clone());
         let policy = Arc::clone(&events);
         let broker = Broker::new(settings.clone(), store, policy, Arc::new(SystemClock));
-        let tls = table.maybe::<TlsSettings>("inter_broker_tls")?;
-        let tls = tls.map(|settings| ClientTls::new(&settings)).transpose();
-        broker.set_inter_broker_tls(tls.map_err(|error| config_error(py, &error))?);
         let mailboxes = Mailboxes::new(threads);
         broker.connect(Arc::clone(&mailboxes) as _);
         let pid = std::process::id();
@@ -240,6 +237,12 @@ impl PyServer {
         let row = row.collect();
         *self.net.lock() = Some(started);
         Ok(row)
+    }
+
+    fn set_inter_broker_tls(&self, py: Python<'_>, tls: Option<TlsSettings>) -> PyResult<()> {
+        let tls = tls.map(|settings| ClientTls::new(&settings)).transpose();
+        self.broker.set_inter_broker_tls(tls.map_err(|error| config_error(py, &error))?);
+        Ok(())
     }
 
     fn events<'py>(
