@@ -39,6 +39,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from krust._krust import Client
 from krust.errors import KrustError
 from tests.faults.transactional_client import (
     EACH,
@@ -205,6 +206,7 @@ class Served:
         paths = [self._log("__transaction_state", 0)] if point.of_coordinator else []
         paths += [self._log(TOPIC, each) for each in range(PARTITIONS)] if point.of_data else []
         inject = f"inject={WRITES}:signal=KILL:when={point.write}"
+        self._wait_for_markers()
         before = self._batches()
         with tracing(self.broker.pid, paths, f"trace={WRITES}", inject) as tracer:
             yield
@@ -217,6 +219,12 @@ class Served:
         if point.in_replay:
             self._kill_in_replay()
         self.start()
+
+    def _wait_for_markers(self) -> None:
+        """Wait until no transaction is between its decision and its last record."""
+        asked = {"state_filters": ["PrepareCommit", "PrepareAbort"], "producer_id_filters": []}
+        client = Client(self.broker.bootstrap)
+        until(lambda: client.request("ListTransactions", asked)["transaction_states"] == [])
 
     def _kill_in_replay(self) -> None:
         """Start it with slow reads of the coordinator's log, and kill it as its replay runs."""
