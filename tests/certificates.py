@@ -52,6 +52,31 @@ class Authority:
         both.write_text(self.key(name).read_text() + self.chain(name).read_text())
         return both
 
+    def pkcs12(self, name: str, password: str) -> Path:
+        """A certificate that was signed, with its key and the authority's, as PKCS12."""
+        made = self._folder / f"{name}.p12"
+        files = ("-inkey", f"{name}.key", "-in", f"{name}.crt", "-certfile", f"{self._name}.pem")
+        openssl(
+            self._folder,
+            "pkcs12",
+            "-export",
+            *files,
+            "-out",
+            made.name,
+            "-passout",
+            f"pass:{password}",
+        )
+        return made
+
+    def encrypted(self, name: str, password: str) -> Path:
+        """A file with an encrypted key, and its certificate."""
+        key = f"{name}.encrypted"
+        files = ("-in", f"{name}.key", "-out", key)
+        openssl(self._folder, "pkcs8", "-topk8", *files, "-passout", f"pass:{password}")
+        both = self._folder / f"{name}-encrypted.pem"
+        both.write_text((self._folder / key).read_text() + self.chain(name).read_text())
+        return both
+
     def key(self, name: str) -> Path:
         """The key of a certificate that was signed, alone."""
         return self._folder / f"{name}.key"

@@ -331,7 +331,8 @@ def own_file(secured: Secured, tmp_path: Path) -> Iterator[tuple[Broker, Path]]:
         yield broker, file
 
 
-NAMES = ("first", "second", "other")
+NAMES = ("first", "second", "other", "stored")
+PASSWORD = "open-sesame"
 
 
 def shown_by(broker: Broker, authority: Authority) -> str:
@@ -392,12 +393,111 @@ def test_another_certificate_is_named_by_incremental_alter_configs(
     assert until(lambda: shown_by(broker, secured.authority) == "other")
 
 
+def stores(authority: Authority, folder: Path) -> dict[str, dict[str, str]]:
+    """The settings of the same key and certificate in every format."""
+    authority.certify("stored", "DNS:localhost")
+    key, chain = authority.key("stored"), authority.chain("stored")
+    return {
+        "pem": {"ssl.keystore.location": str(authority.certify("first", "DNS:localhost"))},
+        "texts": {
+            "ssl.keystore.key": key.read_text(),
+            "ssl.keystore.certificate.chain": chain.read_text().replace("\n", "\\n"),
+        },
+        "encrypted": {
+            "ssl.keystore.location": str(authority.encrypted("stored", PASSWORD)),
+            "ssl.key.password": PASSWORD,
+        },
+        "pkcs12": {
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(authority.pkcs12("stored", PASSWORD)),
+            "ssl.keystore.password": PASSWORD,
+        },
+    }
+
+
+@pytest.mark.parametrize("form", ["pem", "texts", "encrypted", "pkcs12"])
+def test_a_key_is_read_in_every_format(secured: Secured, tmp_path: Path, form: str) -> None:
+    settings = stores(secured.authority, tmp_path)[form]
+    with Broker(config={"listeners": "SSL://127.0.0.1:0", **settings}) as broker:
+        assert shown_by(broker, secured.authority) in NAMES
+
+
+@pytest.mark.parametrize("form", ["encrypted", "pkcs12"])
+def test_a_wrong_password_is_said_and_not_shown(
+    secured: Secured, tmp_path: Path, form: str
+) -> None:
+    settings = stores(secured.authority, tmp_path)[form]
+    wrong = {name: text.replace(PASSWORD, "not-this-one") for name, text in settings.items()}
+    with pytest.raises(ConfigError, match="password") as caught:
+        Broker(config={"listeners": "SSL://127.0.0.1:0", **wrong}).start()
+    assert "not-this-one" not in str(caught.value)
+
+
+@pytest.mark.java
+def test_stores_that_keytool_made_are_read_and_its_oldest_format_is_refused_with_the_command(
+    secured: Secured, tmp_path: Path
+) -> None:
+    secured.authority.certify("stored", "DNS:localhost")
+    source = secured.authority.pkcs12("stored", PASSWORD)
+    for kind in ("PKCS12", "JKS"):
+        keytool(
+            tmp_path,
+            "-importkeystore",
+            "-srckeystore",
+            str(source),
+            "-srcstorepass",
+            PASSWORD,
+            "-destkeystore",
+            f"key.{kind}",
+            "-deststoretype",
+            kind,
+            "-deststorepass",
+            PASSWORD,
+        )
+    keytool(
+        tmp_path,
+        "-importcert",
+        "-noprompt",
+        "-alias",
+        "authority",
+        "-file",
+        str(secured.authority.certificate),
+        "-keystore",
+        "trust.p12",
+        "-storepass",
+        PASSWORD,
+    )
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(tmp_path / "key.PKCS12"),
+        "ssl.keystore.password": PASSWORD,
+    }
+    with Broker(config=settings) as broker:
+        assert shown_by(broker, secured.authority) == "stored"
+        client = {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SSL",
+            "ssl.truststore.location": str(tmp_path / "trust.p12"),
+            "ssl.truststore.password": PASSWORD,
+            "ssl.endpoint.identification.algorithm": "",
+        }
+        with krust.Producer(client) as producer:
+            assert producer.send("stored", b"x").result(WAIT_MS).offset == 0
+    settings["ssl.keystore.location"] = str(tmp_path / "key.JKS")
+    with pytest.raises(ConfigError, match="keytool -importkeystore"):
+        Broker(config=settings).start()
+
+
+def keytool(folder: Path, *words: str) -> None:
+    subprocess.run(["keytool", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
         ({}, "listener SSL: TLS needs a key and a certificate"),
         ({"ssl.keystore.location": "/nowhere.pem"}, "ssl.keystore.location = /nowhere.pem cannot"),
-        ({"ssl.keystore.location": __file__}, "is no PEM file"),
+        ({"ssl.keystore.location": __file__}, "is neither PEM nor PKCS12"),
         ({"ssl.keystore.key": "-----BEGIN"}, "ssl.keystore.certificate.chain is not"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2, TLSv1.3"),
         ({"ssl.client.auth": "perhaps"}, "required, requested, none"),

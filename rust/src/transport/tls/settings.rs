@@ -8,8 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
@@ -17,6 +16,7 @@ use rustls::{
 };
 use thiserror::Error;
 
+use super::keystore::Identity;
 use super::session::TlsSession;
 use super::stores::{self, TlsSettings};
 use super::verify::{ChainOnly, Unchecked};
@@ -33,13 +33,6 @@ pub enum TlsError {
     /// The parts do not fit together.
     #[error("{0}")]
     Mismatch(#[from] rustls::Error),
-}
-
-/// A private key with its certificate chain, the own certificate first.
-pub(super) struct Identity {
-    pub(super) chain_pem: Vec<u8>,
-    /// Not encrypted; PKCS#8, PKCS#1 or SEC1.
-    pub(super) key_pem: Vec<u8>,
 }
 
 /// What a listener asks of its clients (`ssl.client.auth`).
@@ -97,7 +90,7 @@ impl ClientTls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions(settings)?)?;
         let trusted = || match stores::trusted(settings)? {
-            Some(pem) => roots(certificates(&pem)?),
+            Some(certificates) => roots(certificates),
             None => roots(rustls_native_certs::load_native_certs().certs),
         };
         let builder = match certificate_check(settings)? {
@@ -114,10 +107,7 @@ impl ClientTls {
                 .with_custom_certificate_verifier(Arc::new(Unchecked::new(provider))),
         };
         let config = match stores::identity(settings)? {
-            Some(identity) => {
-                let (chain, key) = identity.parse()?;
-                builder.with_client_auth_cert(chain, key)?
-            }
+            Some(Identity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
             None => builder.with_no_client_auth(),
         };
         Ok(Self(Arc::new(config)))
@@ -131,18 +121,6 @@ impl ClientTls {
     }
 }
 
-impl Identity {
-    fn parse(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
-        let chain = certificates(&self.chain_pem)?;
-        if chain.is_empty() {
-            return Err(TlsError::Store("there is no certificate for the key".to_owned()));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&self.key_pem)
-            .map_err(|error| TlsError::Store(format!("there is no private key: {error}")))?;
-        Ok((chain, key))
-    }
-}
-
 fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = provider(settings)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -151,31 +129,24 @@ fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> 
     let builder = if client_auth == ClientAuth::None {
         builder.with_no_client_auth()
     } else {
-        let pem = stores::trusted(settings)?.ok_or_else(|| {
+        let trusted = stores::trusted(settings)?.ok_or_else(|| {
             TlsError::Store("ssl.client.auth needs ssl.truststore.location".to_owned())
         })?;
-        let roots = roots(certificates(&pem)?)?;
+        let roots = roots(trusted)?;
         let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         if client_auth == ClientAuth::Requested {
             verifier = verifier.allow_unauthenticated();
         }
         builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(&error))?)
     };
-    let identity = stores::identity(settings)?.ok_or_else(|| {
+    let Identity { chain, key } = stores::identity(settings)?.ok_or_else(|| {
         TlsError::Store("TLS needs a key and a certificate: set ssl.keystore.location".to_owned())
     })?;
-    let (chain, key) = identity.parse()?;
     Ok(Arc::new(builder.with_single_cert(chain, key)?))
 }
 
 fn unusable(error: &dyn std::fmt::Display) -> TlsError {
     TlsError::Store(format!("the trusted certificates cannot be used: {error}"))
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<_, _>>()
-        .map_err(|error| TlsError::Store(format!("the certificates are not PEM: {error}")))
 }
 
 fn roots(certificates: Vec<CertificateDer<'static>>) -> Result<Arc<RootCertStore>, TlsError> {

@@ -1,13 +1,16 @@
 //! Reads keys and certificates from Kafka's settings (KIP-651); `ssl.key.location` and
 //! `ssl.certificate.location` are librdkafka's.
 //!
-//! A store is a file or a text. Files are recognised by their content: PEM, or the binary formats
-//! of Java's keystores.
+//! A store is a file or a text. `keystore` recognises a file's format by its content, so
+//! `ssl.keystore.type` says nothing that is not known.
 //! Threads: any. Files are read once, when the settings are.
 
 use std::collections::HashMap;
 
-use super::settings::{Identity, TlsError};
+use rustls::pki_types::CertificateDer;
+
+use super::keystore::{self, Identity, Passwords};
+use super::settings::TlsError;
 
 /// Settings of TLS by their names, without a listener's prefix. Unset ones are absent.
 pub type TlsSettings = HashMap<String, String>;
@@ -34,44 +37,47 @@ pub const KEYS: [&str; 16] = [
 
 /// The own key and certificates; `None`: no setting names them.
 pub(super) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, TlsError> {
-    if let Some(location) = given(settings, "ssl.keystore.location") {
-        let pem = read(settings, "ssl.keystore.location", location, "ssl.keystore.type")?;
-        return Ok(Some(Identity { chain_pem: pem.clone(), key_pem: pem }));
+    let password = given(settings, "ssl.key.password");
+    let name = "ssl.keystore.location";
+    if let Some(path) = given(settings, name) {
+        let store = given(settings, "ssl.keystore.password");
+        let passwords = Passwords { store, key: password };
+        let found = keystore::identity(&read(name, path)?, passwords);
+        return found.map(Some).map_err(|what| TlsError::Store(format!("{name} = {path} {what}")));
     }
-    let part = |text: &str, file: &str| match (given(settings, text), given(settings, file)) {
-        (Some(text), _) => Ok(Some(text.replace("\\n", "\n").into_bytes())),
-        (None, Some(path)) => read(settings, file, path, "").map(Some),
-        (None, None) => Ok(None),
-    };
-    let pairs = [
-        (
-            ("ssl.keystore.key", part("ssl.keystore.key", "")?),
-            ("ssl.keystore.certificate.chain", part("ssl.keystore.certificate.chain", "")?),
-        ),
-        (
-            ("ssl.key.location", part("", "ssl.key.location")?),
-            ("ssl.certificate.location", part("", "ssl.certificate.location")?),
-        ),
-    ];
-    for ((key_name, key), (chain_name, chain)) in pairs {
-        match (key, chain) {
-            (Some(key_pem), Some(chain_pem)) => return Ok(Some(Identity { chain_pem, key_pem })),
-            (Some(_), None) => return Err(missing(key_name, chain_name)),
-            (None, Some(_)) => return Err(missing(chain_name, key_name)),
-            (None, None) => {}
-        }
+    let texts = ["ssl.keystore.key", "ssl.keystore.certificate.chain"];
+    let files = ["ssl.key.location", "ssl.certificate.location"];
+    for names in [texts, files] {
+        let [key, chain] = names;
+        let pem = match names.map(|name| given(settings, name)) {
+            [None, None] => continue,
+            [Some(_), None] => return Err(missing(key, chain)),
+            [None, Some(_)] => return Err(missing(chain, key)),
+            [Some(key), Some(chain)] if names == texts => [unescaped(key), unescaped(chain)],
+            [Some(key_path), Some(chain_path)] => [read(key, key_path)?, read(chain, chain_path)?],
+        };
+        let [key_pem, chain_pem] = &pem;
+        let key = keystore::key_of_pem(key_pem, password).map_err(|what| wrong(key, &what))?;
+        let chain = keystore::certificates_of_pem(chain_pem).map_err(|what| wrong(chain, &what))?;
+        return Ok(Some(Identity { chain, key }));
     }
     Ok(None)
 }
 
 /// The trusted certificates; `None`: no setting names them.
-pub(super) fn trusted(settings: &TlsSettings) -> Result<Option<Vec<u8>>, TlsError> {
-    if let Some(text) = given(settings, "ssl.truststore.certificates") {
-        return Ok(Some(text.replace("\\n", "\n").into_bytes()));
+pub(super) fn trusted(
+    settings: &TlsSettings,
+) -> Result<Option<Vec<CertificateDer<'static>>>, TlsError> {
+    let name = "ssl.truststore.certificates";
+    if let Some(text) = given(settings, name) {
+        let found = keystore::certificates_of_pem(&unescaped(text));
+        return found.map(Some).map_err(|what| wrong(name, &what));
     }
     let name = "ssl.truststore.location";
-    let location = given(settings, name);
-    location.map(|path| read(settings, name, path, "ssl.truststore.type")).transpose()
+    let Some(path) = given(settings, name) else { return Ok(None) };
+    let store = given(settings, "ssl.truststore.password");
+    let found = keystore::trusted(&read(name, path)?, Passwords { store, key: None });
+    found.map(Some).map_err(|what| TlsError::Store(format!("{name} = {path} {what}")))
 }
 
 /// The items of a list; empty if it is unset.
@@ -89,19 +95,20 @@ fn missing(given: &str, other: &str) -> TlsError {
     TlsError::Store(format!("{given} is set, and {other} is not"))
 }
 
-fn read(settings: &TlsSettings, name: &str, path: &str, kind: &str) -> Result<Vec<u8>, TlsError> {
-    let bytes = std::fs::read(path).map_err(|error| {
+/// An error in a text, which is not shown, because it may be a key.
+fn wrong(name: &str, what: &str) -> TlsError {
+    TlsError::Store(format!("{name} {what}"))
+}
+
+/// A PEM text, in which `\n` may stand for the end of a line.
+fn unescaped(text: &str) -> Vec<u8> {
+    text.replace("\\n", "\n").into_bytes()
+}
+
+fn read(name: &str, path: &str) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|error| {
         let reason = error.to_string();
         let reason = reason.split(" (os error").next().unwrap_or_default().to_lowercase();
         TlsError::Store(format!("{name} = {path} cannot be read: {reason}"))
-    })?;
-    if is_pem(&bytes) {
-        return Ok(bytes);
-    }
-    let kind = given(settings, kind).unwrap_or("PEM");
-    Err(TlsError::Store(format!("{name} = {path} is no PEM file (its type is {kind})")))
-}
-
-fn is_pem(bytes: &[u8]) -> bool {
-    bytes.windows(11).any(|window| window == b"-----BEGIN ")
+    })
 }
