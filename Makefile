@@ -24,7 +24,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
-	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation interleavings planted planted-replication \
+	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation simulation-transactions interleavings planted planted-replication planted-transactions \
 	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions chaos-spark replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
@@ -208,6 +208,12 @@ simulation: ## SEEDS (100,000) clusters from seed SEED (0) on, on THREADS (2): k
 
 interleavings: ## every interleaving of small clusters, up to STATES (20,000,000) states each
 	KRUST_REPLICA_STATES=$(STATES) cargo test --quiet $(CARGO_QUICK) --test replica -- every_interleaving --nocapture
+
+planted-transactions: ## plant bugs in the steps of transactions; a check has to catch each
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted_transactions $(ARGS)
+
+simulation-transactions: ## transactions from seed SEED (0) on, SEEDS (100,000): lost, late and repeated messages, coordinators that die
+	KRUST_TXN_SEEDS=$(SEEDS) KRUST_TXN_SEED=$(SEED) cargo test --quiet $(CARGO_QUICK) --test transactions -- whatever_fails --nocapture
 
 planted-replication: ## plant bugs in the steps of replication; a check has to catch each
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.planted_replication $(ARGS)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import import_graph, planted, planted_replication
+from tests import import_graph, planted, planted_replication, planted_transactions
 
 ROOT = Path(__file__).parents[1]
 RUST, PYTHON = ROOT / "rust/src", ROOT / "python/krust"
@@ -275,7 +275,8 @@ def test_cargo_and_python_have_the_same_version() -> None:
 
 def test_every_planted_bug_applies_to_the_sources() -> None:
     assert planted.misplaced(ROOT) == []
-    assert planted_replication.misplaced(ROOT) == []
+    assert planted_replication.SUITE.misplaced(ROOT) == []
+    assert planted_transactions.SUITE.misplaced(ROOT) == []
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+//! Transactions of several producers under one seed: the real steps of the coordinator, the real
+//! records of its log and the real logs of the partitions, with models of the network, of the
+//! clients and of the replicas of the coordinator's log.
+//!
+//! ```text
+//! random       chance from a seed
+//! messages     what travels, and may be lost, repeated or late
+//! coordinator  steps, appends, replies, markers; it dies, and another loads its log
+//! partition    a partition of the data: verification, batches, markers
+//! client       a transactional producer, of protocol 1 or 2, or one that was superseded
+//! oracle       which transaction ended how, and what a reader may see of it
+//! world        who acts next, until all has healed
+//! ```
+
+mod client;
+mod coordinator;
+mod messages;
+mod oracle;
+mod partition;
+mod random;
+mod world;
+
+pub use self::world::{Summary, run};
