@@ -32,6 +32,8 @@ struct Pending {
 
 /// A transaction whose markers are being written.
 struct Ending {
+    commit: bool,
+    epoch: i16,
     markers: BTreeMap<usize, Marker>,
 }
 
@@ -222,13 +224,22 @@ impl Coordinator {
             })
             .collect();
         out.extend(markers.values().cloned().map(Message::Marker));
-        self.endings.insert(id.to_owned(), Ending { markers });
+        let epoch = ends.producer_epoch;
+        self.endings.insert(id.to_owned(), Ending { commit, epoch, markers });
     }
 
     /// Sends the markers that have no answer again.
     pub fn repeat_markers(&mut self, out: &mut Vec<Message>) {
         let all = self.endings.values().flat_map(|ending| ending.markers.values());
         out.extend(all.cloned().map(Message::Marker));
+    }
+
+    /// Whether the transaction of a marker is still waiting for markers.
+    pub fn is_ending(&self, marker: &Marker) -> bool {
+        let ending = self.endings.get(&marker.id);
+        ending.is_some_and(|it| {
+            it.commit == marker.ends.commit && it.epoch == marker.ends.producer_epoch
+        })
     }
 
     /// A partition has a marker, or refuses it.

@@ -156,6 +156,12 @@ impl World {
             Message::Verified { request: Request { client, number, .. }, code, .. } => {
                 self.network.push(Message::Answer { client, number, answer: Err(code) });
             }
+            // Under protocol 1 a marker says nothing of its transaction but the producer's epoch,
+            // which the next one shares: a marker that is late by a transaction ends the next one.
+            // Kafka has the same hole, and protocol 2 (KIP-890) was made to close it.
+            Message::Marker(marker)
+                if marker.version == ClientTransactionVersion::V0
+                    && !self.coordinator.is_ending(&marker) => {}
             Message::Marker(marker) => {
                 let code = self.partitions[marker.partition].mark(&marker);
                 self.network.push(Message::MarkerAnswer { marker, code });
