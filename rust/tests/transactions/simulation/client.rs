@@ -67,6 +67,12 @@ impl Client {
         Some(request)
     }
 
+    /// Whether a producer of protocol 1 has had the answer to a request.
+    pub fn is_past(&self, request: &Request) -> bool {
+        let waits = self.waiting.as_ref().is_some_and(|waiting| waiting.number == request.number);
+        self.version == ClientTransactionVersion::V0 && !waits
+    }
+
     fn next(&mut self, random: &mut Random, oracle: &mut Oracle) -> Asked {
         let Some(producer) = self.producer else {
             return Asked::InitProducerId { expected: None };
