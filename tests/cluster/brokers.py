@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 
@@ -22,7 +21,7 @@ from krust.metadata.ensemble import Credentials, Ensemble
 from krust.metadata.zookeeper import end_session
 from tests.cluster.disks import Disks
 from tests.cluster.network import Network
-from tests.peers.zookeeper import LONG_MS
+from tests.peers.zookeeper import LONG_MS, reading_client
 from tests.ports import free_ports
 from tests.serving import NotReadyError, ServedBroker
 from tests.waiting import WAIT_S, until
@@ -60,9 +59,7 @@ class Cluster:
         self.brokers: dict[int, ServedBroker] = {}
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
         again = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5, deadline=WAIT_S)
-        self.tree = KazooClient(
-            connect, LONG_MS / 1000, connection_retry=retry, command_retry=again
-        )
+        self.tree = reading_client(connect, connection_retry=retry, command_retry=again)
         self.tree.start_async().wait(WAIT_S)
         try:
             for number in range(1, count + 1):

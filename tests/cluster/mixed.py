@@ -18,14 +18,13 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from krust._krust import Client
 from krust.errors import KrustError
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
-from tests.peers.zookeeper import LONG_MS
+from tests.peers.zookeeper import reading_client
 from tests.ports import free_ports
 from tests.serving import NotReadyError, ServedBroker
 from tests.waiting import WAIT_S, until
@@ -48,7 +47,7 @@ class MixedCluster:
         """the kind of each broker that runs"""
         self._served: dict[int, ServedBroker] = {}
         hosts, _, root = connect.partition("/")
-        self._tree = KazooClient(hosts, LONG_MS / 1000)
+        self._tree = reading_client(hosts)
         self._tree.start(WAIT_S)
         self._tree.ensure_path(f"/{root}")
         self._tree.chroot = f"/{root}"

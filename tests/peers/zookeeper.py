@@ -16,6 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
 
 from tests.peers.absent import AbsentError, fetching, kept, need_java_and_maven, why
 from tests.ports import free_ports
@@ -28,6 +31,8 @@ MOST_MS = 600_000
 LONG_MS = 60_000
 """a session that no busy machine ends"""
 WAIT_S = 60
+ANSWER_S = 5.0
+"""how long a server may take for the first answer on a connection"""
 _PARTS = (
     ("org.apache.zookeeper", "zookeeper", VERSION),
     ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
@@ -217,3 +222,17 @@ def running(
         for each in made:
             each.wait()
         yield Ensemble(made)
+
+
+def reading_client(connect: str, **options: Any) -> KazooClient:
+    """A client with a long session that is not connected. A server that is starting may accept a
+    connection and never answer; kazoo would wait as long as a session for it.
+    """
+    made = KazooClient(connect, LONG_MS / 1000, **options)
+    invoking = made._connection._invoke
+
+    def invoke(timeout_s: float, *request: Any, **more: Any) -> Any:
+        return invoking(min(timeout_s, ANSWER_S), *request, **more)
+
+    made._connection._invoke = invoke
+    return made
