@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 import krust
 from krust import Cluster
+from krust.errors import AbortableTransactionError
 from tests.certificates import Authority
+from tests.waiting import until
 
 WAIT_MS = 60_000
 
@@ -46,6 +49,17 @@ def client(cluster: Cluster, trusted: Path) -> dict[str, object]:
     }
 
 
+def is_committed(producer: krust.Producer, values: list[tuple[int, bytes]]) -> bool:
+    """Write values in one transaction; False: it was aborted and has to be done again."""
+    try:
+        with producer.transaction():
+            for partition, value in values:
+                producer.send("replicated", value, partition=partition)
+    except AbortableTransactionError:
+        return False
+    return True
+
+
 def test_replicas_and_markers_pass_between_brokers_through_tls(
     encrypted: Cluster, authority: Authority
 ) -> None:
@@ -53,10 +67,8 @@ def test_replicas_and_markers_pass_between_brokers_through_tls(
     krust.Admin(settings).create_topic("replicated", partitions=6, replication_factor=3)
     with krust.Producer(settings, transactional_id="t") as producer:
         for number in range(6):
-            with producer.transaction():
-                for partition in range(6):
-                    value = f"{number} {partition}".encode()
-                    producer.send("replicated", value, partition=partition)
+            values = [(partition, f"{number} {partition}".encode()) for partition in range(6)]
+            until(functools.partial(is_committed, producer, values))
     with krust.Consumer(settings, isolation_level="read_committed") as consumer:
         consumer.assign([("replicated", partition, 0) for partition in range(6)])
         found: list[bytes] = []
