@@ -57,6 +57,8 @@ class RequestContext(TypedDict, total=False):
     id: str | None
     """the client id"""
     host: str | None
+    user: str
+    """the name of the client's principal; ANONYMOUS without a login"""
     listener: str
     connection: int
     """a number that is never used twice"""

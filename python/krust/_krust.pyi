@@ -118,7 +118,8 @@ class Server:
                 by rising number: those that changed, all of a topic that is new or has another
                 id; broker_epoch: this broker's registration; quotas: all of them, as
                 [(entity, values)], entity a dict of "user", "client_id" and "ip" to a name or None
-                (the default), values {name as Kafka's configs have it: float}
+                (the default), values {name as Kafka's configs have it: float}; scram: all that log
+                in by SCRAM, as [(user, mechanism, (salt, stored_key, server_key, iterations))]
         """
 
     def recovered_ids(self) -> tuple[int, list[tuple[str, int, int]]]:
@@ -137,8 +138,27 @@ class Server:
         open; the next start recovers them. From any thread.
         """
 
-    def set_inter_broker_tls(self, tls: Mapping[str, str] | None) -> None:
-        """Encrypt new connections to other brokers (`ssl.*` by Kafka's names); None: do not."""
+    def set_inter_broker_security(
+        self, tls: Mapping[str, str] | None, login: tuple[str, str, str] | None
+    ) -> None:
+        """Secure new connections to other brokers. raises  ConfigError: as those of clients
+
+        tls    `ssl.*` by Kafka's names; None: plain text
+        login  mechanism, user and password; None: no login
+        """
+
+    def set_logins(
+        self, listeners: Mapping[str, tuple[list[tuple[str, int]], dict[str, str]]]
+    ) -> None:
+        """Ask the clients of these listeners to log in by SASL, from the next connection on.
+
+        listeners   by name: (mechanism, milliseconds that a login lasts or 0) in the order in which
+                    clients see them; and users of PLAIN with their passwords
+        """
+
+    @property
+    def failed_logins(self) -> int:
+        """How many logins have failed since the start."""
 
     def listen(
         self, listeners: list[tuple[str, str, int]], tls: Mapping[str, ServerTls]

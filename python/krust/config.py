@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust import foreign, listeners
+from krust import foreign, listeners, sasl
 from krust.errors import ConfigError, KrustError
 from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting, Type, Value
@@ -168,6 +168,7 @@ class Config:
                 self._setups.pop(name, None)
         self._choose_mode()
         review.problems += listeners.problems(self.text)
+        review.problems += sasl.problems(self.text)
 
     def _choose_mode(self) -> None:
         """Determine `krust.mode`, and apply it to settings that no other source sets."""

@@ -13,7 +13,7 @@ from krust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OFFERED = ("PLAINTEXT", "SSL")
+OFFERED = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols that listeners may have."""
 PREFIX = "listener.name."
 TLS_SETTINGS = (
@@ -33,6 +33,10 @@ TLS_SETTINGS = (
     "ssl.truststore.type",
 )
 """The settings of TLS that act. Each listener may have its own."""
+SASL_SETTINGS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms")
+"""The same of SASL."""
+MECHANISM_SETTINGS = ("connections.max.reauth.ms", "sasl.jaas.config")
+"""Those that each mechanism of a listener may have for itself."""
 
 
 class SettingLookup(Protocol):
@@ -56,6 +60,11 @@ class Listener(NamedTuple):
     def is_encrypted(self) -> bool:
         """Whether its connections use TLS."""
         return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether its clients log in by SASL."""
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 def addresses(text: str) -> list[tuple[str, str, int]]:
@@ -106,11 +115,18 @@ def tls_settings(text: SettingLookup, listener: str) -> dict[str, str]:
 
 
 def base_name(name: str) -> str | None:
-    """`ssl.keystore.key` of `listener.name.NAME.ssl.keystore.key`; None: it is no such name."""
+    """`ssl.keystore.key` of `listener.name.NAME.ssl.keystore.key`, or `sasl.jaas.config` of
+    `listener.name.NAME.MECHANISM.sasl.jaas.config`; None: it is no such name.
+    """
     if not name.startswith(PREFIX):
         return None
     listener, dot, rest = name.removeprefix(PREFIX).partition(".")
-    return rest if listener and dot and rest in TLS_SETTINGS else None
+    if not (listener and dot):
+        return None
+    _, _, of_mechanism = rest.partition(".")
+    if rest in TLS_SETTINGS or rest in SASL_SETTINGS:
+        return rest
+    return of_mechanism if of_mechanism in MECHANISM_SETTINGS else None
 
 
 def inter_broker_listener(text: SettingLookup) -> str:

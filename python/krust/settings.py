@@ -253,11 +253,11 @@ compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer  
     Codec of stored batches; `producer` keeps what the producer chose.
 compression.zstd.level  int  3  -131072..22  ignored  cluster
     Level used where the broker itself compresses with zstd.
-connection.failed.authentication.delay.ms  int  100  0..  ignored  fixed
+connection.failed.authentication.delay.ms  int  100  0..  yes  fixed
     Delay before a connection that failed to authenticate is closed.
 connections.max.idle.ms  long  600000  *  yes  fixed
     Idle connections are closed after this time.
-connections.max.reauth.ms  long  0  *  ignored  fixed
+connections.max.reauth.ms  long  0  *  yes  fixed
     How long a SASL session lasts before it must authenticate again.
 control.plane.listener.name  string  null  *  ignored  fixed
     The listener between controller and brokers.
@@ -681,9 +681,9 @@ reserved.broker.max.id  int  1000  0..  yes  fixed
     Largest number a broker may set itself.
 sasl.client.callback.handler.class  class  null  *  ignored  fixed
     A Java class for SASL clients.
-sasl.enabled.mechanisms  list  GSSAPI  *  ignored  broker
+sasl.enabled.mechanisms  list  GSSAPI  *  yes  fixed
     SASL mechanisms offered.
-sasl.jaas.config  password  null  *  ignored  broker
+sasl.jaas.config  password  null  *  yes  fixed
     JAAS settings.
 sasl.kerberos.kinit.cmd  string  /usr/bin/kinit  *  ignored  broker
     Path of kinit.
@@ -719,7 +719,7 @@ sasl.login.retry.backoff.ms  long  100  *  ignored  fixed
     First pause between log-in attempts.
 sasl.mechanism.controller.protocol  string  GSSAPI  *  ignored  fixed
     SASL mechanism to KRaft controllers.
-sasl.mechanism.inter.broker.protocol  string  GSSAPI  *  ignored  broker
+sasl.mechanism.inter.broker.protocol  string  GSSAPI  *  yes  fixed
     SASL mechanism between brokers.
 sasl.oauthbearer.clock.skew.seconds  int  30  *  ignored  fixed
     Clock difference an OAuth token may show.
@@ -743,7 +743,7 @@ sasl.oauthbearer.token.endpoint.url  string  null  *  ignored  fixed
     Where OAuth tokens are given.
 sasl.server.callback.handler.class  class  null  *  ignored  fixed
     A Java class for SASL servers.
-sasl.server.max.receive.size  int  524288  *  ignored  fixed
+sasl.server.max.receive.size  int  524288  *  yes  fixed
     Largest SASL message.
 security.inter.broker.protocol  string  \
 PLAINTEXT  PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL  yes  fixed

@@ -41,6 +41,7 @@ COMMANDS = {
         "krust.cli.config", "Show and change settings of brokers, topics and groups."
     ),
     "quotas": CommandEntry("krust.cli.quotas", "Show and change what users and clients may use."),
+    "user": CommandEntry("krust.cli.user", "Show, make and delete users that log in by SCRAM."),
     "cluster": CommandEntry(
         "krust.cli.cluster", "Show a cluster and its health; move leaders, metadata."
     ),

@@ -13,6 +13,7 @@ import click
 
 from krust import _krust
 from krust.cli.exits import Exit
+from krust.clients.options import renamed
 from krust.errors import KafkaError, KrustError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def properties(options: Options, **defaults: object) -> dict[str, object]:
     given["socket.connection.setup.timeout.ms"] = options.timeout_ms
     given.update((name.replace("_", "."), value) for name, value in defaults.items())
     given.update(options.properties)
-    return given
+    return renamed(given)
 
 
 def client(options: Options) -> _krust.Client:

@@ -25,6 +25,10 @@ class CommonSettings(TypedDict, total=False):
     enable_ssl_certificate_verification: bool
     request_timeout_ms: int
     retry_backoff_ms: int
+    sasl_jaas_config: str | None
+    sasl_mechanism: str | None
+    sasl_password: str | None
+    sasl_username: str | None
     security_protocol: str
     socket_connection_setup_timeout_ms: int
     ssl_certificate_location: str | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+from krust import jaas
 from krust.clients.keywords import CommonSettings, FetchSettings, ProducerSettings, keys
 from krust.errors import ConfigError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BOOTSTRAP = "bootstrap.servers"
-PROTOCOLS = ("PLAINTEXT", "SSL")
+JAAS = "sasl.jaas.config"
 COMMON = keys(CommonSettings)
 PRODUCER = keys(ProducerSettings)
 FETCH = keys(FetchSettings)
@@ -31,6 +32,9 @@ ALIASES = {
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "message.timeout.ms": "delivery.timeout.ms",
     "queue.buffering.max.ms": "linger.ms",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.plain.password": "sasl.password",
+    "sasl.plain.username": "sasl.username",
     "request.required.acks": "acks",
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.ca.pem": "ssl.truststore.certificates",
@@ -66,11 +70,9 @@ def read(
         if key not in supported and key != _TELLER:
             hint = _near(name, supported)
             raise ConfigError(f"this client has no setting {name!r}", hint=hint)
-        if key == "security.protocol" and str(value or "PLAINTEXT").upper() not in PROTOCOLS:
-            hint = "krust's clients have no SASL yet: use a PLAINTEXT or an SSL listener"
-            raise ConfigError(f"security.protocol: {value!r} is not supported", hint=hint)
         if value is not None:
             options[key] = value
+    _read_jaas(options)
     servers = options.get(BOOTSTRAP)
     if not isinstance(servers, str) and isinstance(servers, (list, tuple)):
         options[BOOTSTRAP] = servers = ",".join(map(str, servers))
@@ -78,6 +80,24 @@ def read(
         return options
     if not isinstance(servers, str) or not servers.strip():
         raise ConfigError("no broker is named", hint='give bootstrap_servers="host:9092"')
+    return options
+
+
+def _read_jaas(options: dict[str, object]) -> None:
+    """Replace a JAAS string by the user and the password in it."""
+    text = options.pop(JAAS, None)
+    if text is None:
+        return
+    login = jaas.parse(str(text)).options
+    for name in ("username", "password"):
+        if name in login:
+            options.setdefault(f"sasl.{name}", login[name])
+
+
+def renamed(given: Mapping[str, object]) -> dict[str, object]:
+    """Settings by Kafka's keys, for the native core: other names replaced, JAAS strings read."""
+    options = {ALIASES.get(name, name): value for name, value in given.items()}
+    _read_jaas(options)
     return options
 
 

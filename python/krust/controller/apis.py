@@ -23,6 +23,7 @@ from krust.controller import (
     log_dirs,
     producer_ids,
     reassignment,
+    scram_credentials,
     topics,
 )
 
@@ -296,9 +297,17 @@ _ROWS = (
     ),
     ControllerApi(
         "DescribeUserScramCredentials",
-        client_quotas.describe_scram,
+        scram_credentials.describe,
         _refuse_with_text,
         in_slices=True,
+    ),
+    ControllerApi(
+        "AlterUserScramCredentials",
+        scram_credentials.alter,
+        scram_credentials.refuse,
+        writes=True,
+        in_slices=True,
+        by_controller=True,
     ),
     ControllerApi(
         "ElectLeaders",

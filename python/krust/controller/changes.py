@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 class Changes:
     """What the core has to apply before the next answer."""
 
-    def __init__(self, *, quotas: bool = False, live: bool = False) -> None:
+    def __init__(
+        self, *, quotas: bool = False, credentials: bool = False, live: bool = False
+    ) -> None:
         self.topics: dict[str, Topic | None] = {}
         """whole topics; None: gone"""
         self.brokers = False
@@ -23,6 +25,8 @@ class Changes:
         """groups whose own settings are others"""
         self.quotas = quotas
         """what users, clients and addresses may use is another"""
+        self.credentials = credentials
+        """what proves who users are is another"""
         self.live = live
         """brokers of the cluster came, went, or are others"""
         self.controller = False
@@ -36,8 +40,9 @@ class Changes:
 
     def __bool__(self) -> bool:
         """Whether anything changed."""
-        changed = self.topics or self.live or self.brokers or self.controller or self.quotas
-        return bool(changed or self.groups or self.strays or self.faults or self.lines)
+        changed = self.topics or self.live or self.brokers or self.controller or self.groups
+        entities = self.quotas or self.credentials
+        return bool(changed or entities or self.strays or self.faults or self.lines)
 
     def add(self, later: Changes) -> None:
         """Add later changes."""
@@ -47,6 +52,7 @@ class Changes:
         self.groups |= later.groups
         self.brokers |= later.brokers
         self.quotas |= later.quotas
+        self.credentials |= later.credentials
         self.controller |= later.controller
         self.faults += later.faults
         self.lines += later.lines

@@ -3,20 +3,17 @@
 DescribeClientQuotas 0-1: filters by components, each a name, the default, or any; `strict` leaves
     out owners with other parts. AlterClientQuotas 0-1: decides each entry by itself;
     `validate_only` writes nothing.
-DescribeUserScramCredentials 0: the mechanisms and iterations of each user, as Kafka stored them.
 Any broker answers. It reads the tree and keeps nothing in memory. Codes and texts are Kafka 3.9's.
 Different from 3.9: a value below zero, or that is no number, is refused (3.9 stores some of them);
     an address is an IPv4 address (krust asks no name server; 3.9 has no IPv6 either); a key that is
     no quota is not removed. If the node is broken, the alteration is refused.
 Version notes: v1 is flexible.
-Not done: SCRAM credentials are not written, nobody is authenticated.
-Source: KIP-546, KIP-599, KIP-612, KIP-554.
+Source: KIP-546, KIP-599, KIP-612.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,19 +50,10 @@ if TYPE_CHECKING:
         EntryData,
         ValueData,
     )
-    from krust.messages.describe_user_scram_credentials import (
-        CredentialInfo,
-        DescribeUserScramCredentialsRequest,
-        DescribeUserScramCredentialsResponse,
-        DescribeUserScramCredentialsResult,
-    )
     from krust.metadata.store import MultiResult, Node, Operation
 
 EXACT, DEFAULT, ANY = range(3)
 """How a component of DescribeClientQuotas matches."""
-
-MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""By their numbers."""
 
 _TOLERANCE = 1e-6
 _ENTITIES_PER_WRITE = 100
@@ -73,9 +61,6 @@ _ENTITIES_PER_WRITE = 100
 _ATTEMPTS = 3
 """for a node that others change at the same time"""
 _RETRIABLE = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE, Refusal.NOT_EMPTY)
-_SCRAM = re.compile(r"salt=[^,]*,stored_key=[^,]*,server_key=[^,]*,iterations=([0-9]{1,9})\Z")
-_SERVER_ERROR_TEXT = "The server experienced an unexpected error when processing the request."
-
 _NameFilter = tuple[int, str | None]
 
 
@@ -150,47 +135,6 @@ def alter(
         except RefusedError as refused:
             each.result.update({"error_code": refused.code, "error_message": str(refused)})
     return {"throttle_time_ms": 0, "entries": list(results.values())}
-
-
-def describe_scram(
-    state: ControllerState, request: Request[DescribeUserScramCredentialsRequest]
-) -> Decision[DescribeUserScramCredentialsResponse]:
-    """DescribeUserScramCredentials."""
-    asked = [each["name"] for each in request.message["users"] or ()]
-    try:
-        found = yield from quota_entities.read_owner_nodes("users")
-    except ServerError as error:
-        return _scram_response(Code.REQUEST_TIMED_OUT, str(error), [])
-    known: dict[str, DescribeUserScramCredentialsResult] = {}
-    pace = Pace()
-    for place, node in found.items():
-        if pace.add():
-            yield PAUSE
-        owner = quotas.owner_at(place)
-        if owner is not None and owner[0][1] is not None:
-            result = _scram_of(owner[0][1], node)
-            if result is not None:
-                known[owner[0][1]] = result
-    times = Counter(asked)
-    results: list[DescribeUserScramCredentialsResult] = []
-    for name in times:
-        if pace.add():
-            yield PAUSE
-        results.append(_refused_name(name, times[name]) or known.get(name) or _unknown_user(name))
-    if not asked:
-        results = [known[name] for name in sorted(known)]
-    return _scram_response(Code.NONE, "", results)
-
-
-def _scram_response(
-    code: Code, text: str, results: list[DescribeUserScramCredentialsResult]
-) -> DescribeUserScramCredentialsResponse:
-    return {
-        "throttle_time_ms": 0,
-        "error_code": code,
-        "error_message": text,
-        "results": results,
-    }
 
 
 def _write_simple(
@@ -376,38 +320,3 @@ def _quota_values(owner: QuotaOwner, node: Node) -> list[ValueData]:
 
 def _entity_data(owner: Iterable[tuple[str, str | None]]) -> list[EntityData]:
     return [{"entity_type": kind, "entity_name": name} for kind, name in owner]
-
-
-def _scram_of(user: str, node: Node) -> DescribeUserScramCredentialsResult | None:
-    """The SCRAM credentials of a user; None: there are none."""
-    try:
-        config = EntityConfig.decode(node.data).config
-    except BadZnodeError:
-        return None
-    infos: list[CredentialInfo] = []
-    for name, number in MECHANISMS.items():
-        if name not in config:
-            continue
-        stored = _SCRAM.match(config[name])
-        if stored is None:
-            return _user_result(user, Code.UNKNOWN_SERVER_ERROR, _SERVER_ERROR_TEXT)
-        infos.append({"mechanism": number, "iterations": int(stored[1])})
-    return {**_user_result(user, Code.NONE, ""), "credential_infos": infos} if infos else None
-
-
-def _refused_name(name: str, times: int) -> DescribeUserScramCredentialsResult | None:
-    if not name:
-        return _user_result(name, Code.RESOURCE_NOT_FOUND, "Username must not be empty")
-    if times > 1:
-        text = "Cannot describe SCRAM credentials for the same user twice in a single request: "
-        return _user_result(name, Code.DUPLICATE_RESOURCE, text + name)
-    return None
-
-
-def _unknown_user(name: str) -> DescribeUserScramCredentialsResult:
-    text = "Attempt to describe a user credential that does not exist: "
-    return _user_result(name, Code.RESOURCE_NOT_FOUND, text + name)
-
-
-def _user_result(name: str, code: Code, text: str) -> DescribeUserScramCredentialsResult:
-    return {"user": name, "error_code": code, "error_message": text, "credential_infos": []}

@@ -5,7 +5,7 @@ Clients that share a quota share a token bucket. It holds the tokens of
 below zero, the controller makes a change whole. Below zero it refuses the change with
 THROTTLING_QUOTA_EXCEEDED, in versions that know that code, and makes it in older ones. The answer
 says in both cases how long the client has to wait.
-Every user is ANONYMOUS: krust authenticates nobody. Each broker counts while it is the controller.
+A user without a login is ANONYMOUS. Each broker counts while it is the controller.
 Source: KIP-599.
 """
 
@@ -36,8 +36,9 @@ class Charge:
         if not state.quotas:
             return
         client_id = request.client.get("id") or ""
+        user = request.client.get("user") or ANONYMOUS
         self._held = quotas.quota_for(
-            state.quotas, quotas.CONTROLLER_MUTATION_RATE, ANONYMOUS, client_id
+            state.quotas, quotas.CONTROLLER_MUTATION_RATE, user, client_id
         )
         if self._held is not None:
             self._bucket = state.buckets.of(self._held.shared_by)

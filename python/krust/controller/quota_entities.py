@@ -1,7 +1,7 @@
-"""The nodes of users, clients and addresses in the tree: reads and writes of their quotas.
+"""The nodes of users, clients and addresses in the tree: reads and writes of quotas and passwords.
 
 Paths under /config: `users/U`, `users/U/clients/C`, `clients/C`, `ips/A`. Names are URL-encoded;
-`<default>` stands for all others. A user's node also holds passwords, which are kept.
+`<default>` stands for all others. A user's node also holds its SCRAM credentials.
 A node that cannot be read, or whose name Kafka does not use, is logged, and its quotas have no
 effect. As in Kafka 3.9, the node of an entity without settings is deleted unless it has children;
 then its parent nodes without settings are deleted too.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import quotas, store_reads
+from krust.controller import quotas, scram, store_reads
 from krust.controller.pace import PAUSE
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.quotas import QuotaOwner
+    from krust.controller.scram import ScramCredential
     from krust.controller.state import ControllerState, Steps, Transactions
     from krust.metadata.store import MultiResult, Operation, Result
 
@@ -49,9 +50,10 @@ class EntityNode(NamedTuple):
 
 
 def load(state: ControllerState) -> Steps:
-    """Read all quotas. ServerError: the store is not available."""
-    before = dict(state.quotas)
+    """Read all quotas and credentials. ServerError: the store is not available."""
+    before, known = dict(state.quotas), dict(state.credentials)
     found: dict[QuotaOwner, dict[str, float]] = {}
+    users: dict[str, dict[str, ScramCredential]] = {}
     hidden: list[str] = []
     for place, node in (yield from read_owner_nodes(hidden=hidden)).items():
         owner = quotas.owner_at(place)
@@ -59,19 +61,36 @@ def load(state: ControllerState) -> Steps:
             state.fault(f"{znodes.CONFIG}/{place}", "no owner is named like that")
         else:
             found[owner] = _quotas(state, owner, node)
+            user = user_of(owner)
+            if user is not None:
+                users[user] = _credentials(state, owner, node)
     for place in hidden:
         state.fault(f"{znodes.CONFIG}/{place}", Refusal.NOT_ALLOWED.value)
     for owner in before.keys() | found.keys():
         if state.quotas.get(owner) is before.get(owner):  # nobody has read it since
             state.set_quotas(owner, found.get(owner, {}))
+    for user in known.keys() | users.keys():
+        if state.credentials.get(user) is known.get(user):
+            state.set_credentials(user, users.get(user, {}))
 
 
 def reread(state: ControllerState, *owners: QuotaOwner) -> Steps:
-    """Read the quotas of these entities again. ServerError: the store is not available."""
+    """Read these entities again. ServerError: the store is not available."""
     paths = [f"{znodes.CONFIG}/{quotas.path(owner)}" for owner in owners]
     answers = yield [[Read(path)] for path in paths]
     for owner, path, done in zip(owners, paths, answers, strict=True):
-        state.set_quotas(owner, _quotas(state, owner, _node(path, done.results[0])))
+        node = _node(path, done.results[0])
+        state.set_quotas(owner, _quotas(state, owner, node))
+        user = user_of(owner)
+        if user is not None:
+            state.set_credentials(user, _credentials(state, owner, node))
+
+
+def user_of(owner: QuotaOwner | None) -> str | None:
+    """The user that an entity is; None: it is another one, or stands for all users."""
+    if owner is None or len(owner) != 1 or owner[0][0] != quotas.USER:
+        return None
+    return owner[0][1]
 
 
 def read_owner_nodes(
@@ -185,6 +204,27 @@ def _quotas(state: ControllerState, owner: QuotaOwner, node: Node | None) -> dic
     if faults:
         state.fault(path, ", ".join(faults))
     return values
+
+
+def _credentials(
+    state: ControllerState, owner: QuotaOwner, node: Node | None
+) -> dict[str, ScramCredential]:
+    if node is None:
+        return {}
+    try:
+        config = EntityConfig.decode(node.data).config
+    except BadZnodeError:  # already noted: the node was read for its quotas
+        return {}
+    found = {}
+    for mechanism in scram.HASHES:
+        if mechanism not in config:
+            continue
+        credential = scram.parse(mechanism, config[mechanism])
+        if credential is None:
+            state.fault(f"{znodes.CONFIG}/{quotas.path(owner)}", f"it has no valid {mechanism}")
+        else:
+            found[mechanism] = credential
+    return found
 
 
 def _is_empty(node: Node) -> bool:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.entities import LiveBroker, Partition, Topic, TopicDeletion
     from krust.controller.quotas import QuotaOwner, QuotaTable
+    from krust.controller.scram import ScramCredential
     from krust.messages import RequestContext
     from krust.settings import Values
 
@@ -260,6 +261,8 @@ class ControllerState:
         """dynamic settings of single groups, which need not exist"""
         self.quotas: QuotaTable = {}
         """what users, clients and addresses may use"""
+        self.credentials: dict[str, dict[str, ScramCredential]] = {}
+        """what proves who users are, by mechanism"""
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
         self.features = FinalizedFeatures()
@@ -482,6 +485,15 @@ class ControllerState:
         if values:
             self.quotas[owner] = values
         self.changes.quotas = True
+
+    def set_credentials(self, user: str, credentials: dict[str, ScramCredential]) -> None:
+        """Set the SCRAM credentials of a user; empty: there are none."""
+        if self.credentials.get(user, {}) == credentials:
+            return
+        self.credentials.pop(user, None)
+        if credentials:
+            self.credentials[user] = credentials
+        self.changes.credentials = True
 
     def whole(self, name: str) -> int:
         """The effective broker setting as an integer."""

@@ -4,7 +4,8 @@ It carries out the outcomes of the controller in this order: it submits transact
 (their results are a later event), applies changes to the core's image, sends requests to other
 brokers, then sends answers. It makes no decision: functions of `controller/` say what is sent, when
 the broker recovers its session and what it registers. It has two rules of its own: how long a turn
-lasts, and that answers to AlterClientQuotas wait until the core has the new quotas.
+lasts, and that answers to AlterClientQuotas wait until the core has the new quotas, as do those to
+AlterUserScramCredentials.
 Threads: the policy thread of one broker. Any thread may call `server.wakeup`.
 Not promised: use after `close`.
 """
@@ -75,8 +76,8 @@ _DELIVERY_S = 1.0
 _TURN_S = 0.002
 """how long a turn decides requests and slices. The rest waits for the next turn, behind groups."""
 
-_AFTER_QUOTAS = ("AlterClientQuotas",)
-"""APIs whose answers leave when the core has the new quotas"""
+_AFTER_ENTITIES = ("AlterClientQuotas", "AlterUserScramCredentials")
+"""APIs whose answers leave when the core has the new quotas and credentials"""
 
 _log = logging.getLogger("krust")
 _requests = logging.getLogger("krust.requests")
@@ -122,8 +123,9 @@ class Runtime:
         self._waiting: deque[_Event] = deque()
         self._group_events: list[_Event] = []
         self._peers: Peers | None = None
-        self._quotas_changed = False
-        self._answers_after_quotas: list[tuple[int, Request[Any], Message | Exception]] = []
+        self._changed_entities = Changes()
+        """quotas and credentials that the core gets once a turn"""
+        self._answers_after_entities: list[tuple[int, Request[Any], Message | Exception]] = []
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
@@ -192,7 +194,7 @@ class Runtime:
 
     def _open_logs(self) -> None:
         """Apply the changes of the start to the image, which opens the logs."""
-        self.server.set_inter_broker_tls(self._listeners.inter_broker_tls)
+        self._listeners.secure(self.server)
         self.server.start()
         self._deltas.advertised = self._listeners.advertised
         changes, self._start_changes = self._start_changes or Changes(), None
@@ -238,7 +240,7 @@ class Runtime:
         if self._has_opened_logs:
             self._perform(self._controller.run(None, self._raise_recovered_ids()))
         self._take_store_events()
-        self._apply_quotas()
+        self._apply_entities()
         if self._controller.due_ms(_now_ms()) <= 0:
             self._perform(self._controller.tick(_now_ms()))
         for request, answer in self._peers.answers() if self._peers is not None else ():
@@ -478,8 +480,9 @@ class Runtime:
         for path, why in outcome.changes.faults:
             _log.error("the znode %s is passed over: %s", path, why)
         if self._start_changes is None:
-            self._quotas_changed |= outcome.changes.quotas
-            outcome.changes.quotas = False
+            self._changed_entities.quotas |= outcome.changes.quotas
+            self._changed_entities.credentials |= outcome.changes.credentials
+            outcome.changes.quotas = outcome.changes.credentials = False
             self._apply(outcome.changes)
         else:
             self._start_changes.add(outcome.changes)
@@ -489,17 +492,19 @@ class Runtime:
             request = self._requests.pop(ticket, None)
             if request is None:
                 self._own_answers[ticket] = answer
-            elif request.api in _AFTER_QUOTAS:
-                self._answers_after_quotas.append((ticket, request, answer))
+            elif request.api in _AFTER_ENTITIES:
+                self._answers_after_entities.append((ticket, request, answer))
             else:
                 self._answer(ticket, request, answer)
 
-    def _apply_quotas(self) -> None:
-        """Hand the core all quotas, once a turn; then send the answers that waited for that."""
-        if self._quotas_changed:
-            self._quotas_changed = False
-            self._apply(Changes(quotas=True))
-        answers, self._answers_after_quotas = self._answers_after_quotas, []
+    def _apply_entities(self) -> None:
+        """Hand the core all quotas and credentials, once a turn; then send the answers that waited
+        for that.
+        """
+        if self._changed_entities:
+            changes, self._changed_entities = self._changed_entities, Changes()
+            self._apply(changes)
+        answers, self._answers_after_entities = self._answers_after_entities, []
         for each in answers:
             self._answer(*each)
 
@@ -536,7 +541,7 @@ class Runtime:
         self._take_store_events()
         while ticket not in self._own_answers:
             self._wait_for_store()
-        self._apply_quotas()
+        self._apply_entities()
         return self._own_answers.pop(ticket)
 
     def _wait_for_store(self) -> None:

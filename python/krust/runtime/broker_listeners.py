@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from krust._krust import ServerTls
 from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
+from krust.sasl import inter_broker_login, logins
 
 if TYPE_CHECKING:
     from krust._krust import Server
@@ -47,10 +48,18 @@ class BrokerListeners:
             tls_settings(text, self.inter_broker) if self.inter_broker in self.tls else None
         )
         """the settings of TLS to other brokers, those of their listener; None: plain text"""
+        self.inter_broker_login = inter_broker_login(text) if text("zookeeper.connect") else None
+        """how this broker logs in at the others; None: their listener has no logins"""
+        self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
 
         self._used = {name: _state(tls_settings(text, name)) for name in self.tls}
         """the settings and the files that each listener's TLS was made of"""
         self._due_s = 0.0
+
+    def secure(self, server: Server) -> None:
+        """Tell the core what its listeners ask of clients, and how it connects to other brokers."""
+        server.set_logins(self._logins)
+        server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
 
     def follow(self, text: SettingLookup, now_s: float, server: Server) -> None:
         """Use settings and files of TLS that have changed, for connections that begin from now on.
@@ -65,7 +74,7 @@ class BrokerListeners:
         changed = {name for name in self.tls if self._replaced(name, tls_settings(text, name))}
         if self.inter_broker in changed:
             self.inter_broker_tls = tls_settings(text, self.inter_broker)
-            server.set_inter_broker_tls(self.inter_broker_tls)
+            server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
 
     def _replaced(self, listener: str, settings: dict[str, str]) -> bool:
         """Whether a listener's TLS was replaced because settings or files changed."""
@@ -83,16 +92,14 @@ class BrokerListeners:
 
     def peer_options(self) -> dict[str, object]:
         """The client options of connections to other brokers."""
-        if self.inter_broker_tls is None:
-            return {}
-        return {
-            "security.protocol": "SSL",
-            **{
-                name: text
-                for name, text in self.inter_broker_tls.items()
-                if name != "ssl.client.auth"
-            },
-        }
+        options: dict[str, object] = {"security.protocol": self.protocols[self.inter_broker]}
+        tls = self.inter_broker_tls or {}
+        options |= {name: text for name, text in tls.items() if name != "ssl.client.auth"}
+        if self.inter_broker_login is not None:
+            mechanism, user, password = self.inter_broker_login
+            options["sasl.mechanism"] = mechanism
+            options |= {"sasl.username": user, "sasl.password": password}
+        return options
 
 
 def _state(settings: dict[str, str]) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from krust.controller import quotas
+from krust.controller import quotas, scram
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.runtime.core_settings import broker_values
 
@@ -65,6 +65,8 @@ class ImageDelta(TypedDict, total=False):
     """whether this broker still waits to learn who leads what"""
     settings: Values
     quotas: list[tuple[dict[str, str | None], dict[str, float]]]
+    scram: list[tuple[str, str, tuple[bytes, bytes, bytes, int]]]
+    """user, mechanism, and its salt, stored key, server key and iterations"""
     strays: list[tuple[str, int]]
     """partitions whose files are kept as stray directories"""
 
@@ -102,6 +104,8 @@ class ImageDeltas:
             self._broker_epoch = delta["broker_epoch"] = self._state.broker_epoch
         if changes.quotas:
             delta["quotas"] = quotas.enforced_by_core(self._state.quotas)
+        if changes.credentials:
+            delta["scram"] = scram.rows(self._state.credentials)
         if changes.strays:
             delta["strays"] = sorted(changes.strays)
         if not topics and not delta:

@@ -12,40 +12,26 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller.state import chunks
 from krust.errors import ConfigError, ServerError
-from krust.metadata import differences, transfer, znodes
-from krust.metadata.cluster_tree import ClusterTree
+from krust.metadata import differences, transfer
 from krust.metadata.store import (
-    ANY,
-    Check,
-    Children,
     Create,
     Delete,
-    MultiResult,
-    Node,
-    Read,
-    Refusal,
-    SessionChanged,
-    SessionState,
 )
 from krust.properties import properties
 from krust.runtime import metadata
+from krust.runtime.offline_store import open_files, open_zookeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from krust.config import Config
     from krust.metadata.differences import Difference
-    from krust.metadata.store import Operation, Store, Write
+    from krust.runtime.offline_store import OpenStore
 
-_MAX_PENDING = 500
-"""how many lists may wait for their answer"""
 _LISTED = 5
 """how many differences or topics a message names"""
 WRITTEN = "krust-transfer.json"
@@ -90,7 +76,7 @@ def export_tree(config: Config, folder: Path, how: TransferOptions) -> TransferR
         raise ServerError(
             f"{folder} has no {metadata.FILE}", hint="start a krust on it once, without ZooKeeper"
         )
-    with _open_files(config) as file, _open_zookeeper(config) as zookeeper:
+    with open_files(config) as file, open_zookeeper(config) as zookeeper:
         return _transfer(file, zookeeper, folder, how)
 
 
@@ -101,7 +87,7 @@ def import_tree(config: Config, folder: Path, how: TransferOptions) -> TransferR
             belongs to another cluster
     """
     node_id, cluster_id = _identity(folder)
-    with _open_zookeeper(config) as zookeeper, _open_files(config, replaced=True) as file:
+    with open_zookeeper(config) as zookeeper, open_files(config, replaced=True) as file:
         source = zookeeper.side()
         others = transfer.elsewhere(source, node_id)
         if others:
@@ -121,7 +107,7 @@ def import_tree(config: Config, folder: Path, how: TransferOptions) -> TransferR
 
 
 def _transfer(
-    source: _OpenStore, target: _OpenStore, folder: Path, how: TransferOptions
+    source: OpenStore, target: OpenStore, folder: Path, how: TransferOptions
 ) -> TransferResult:
     ours, theirs = source.side(), target.side()
     problem = transfer.obstacle(ours, theirs, force=how.force)
@@ -193,106 +179,3 @@ def _identity(folder: Path) -> tuple[int, str | None]:
             f"{folder} is no broker's log directory: {place.name}: {error}",
             hint="give the --data-dir that the broker served",
         ) from None
-
-
-class _OpenStore:
-    """A store with calls that wait for their answer."""
-
-    def __init__(self, store: Store, name: str, woken: threading.Event) -> None:
-        self._store, self._name, self._woken = store, name, woken
-
-    def side(self) -> ClusterTree:
-        """Read the tree."""
-        nodes: dict[str, bytes] = {}
-        alive: list[str] = []
-        (top,) = self._ask([[Children("/")]])
-        level = [
-            f"/{name}" for name in _child_names(top) if name in transfer.ROOTS | {"controller"}
-        ]
-        while level:
-            read = self._ask([[Read(path), Children(path)] for path in level])
-            deeper = []
-            for path, done in zip(level, read, strict=True):
-                node = done.results[0]
-                if not isinstance(node, Node):
-                    if node is Refusal.NO_NODE:
-                        continue
-                    raise ServerError(f"{path} in {self._name}: {done.refused}", hint=_HINT)
-                if node.stat.owner:
-                    if path.startswith((znodes.CONTROLLER, znodes.BROKERS)):
-                        alive.append(path)
-                    continue
-                nodes[path] = node.data
-                if path not in transfer.NOTIFICATION_PARENTS:
-                    deeper += [f"{path}/{name}" for name in _child_names(done, 1)]
-            level = deeper
-        return ClusterTree(self._name, nodes, tuple(alive))
-
-    def write(self, operations: Sequence[Write]) -> None:
-        """Make all writes, in order."""
-        whole: list[Operation] = list(operations)
-        for transaction in chunks(Check("/", ANY), whole):
-            (done,) = self._ask([transaction])
-            if done.refused is not None:
-                raise ServerError(
-                    f"{self._name} refuses the metadata: {done.refused.value}",
-                    hint="stop the programs that use it, and repeat this",
-                )
-
-    def _ask(self, lists: Sequence[Sequence[Operation]]) -> list[MultiResult]:
-        """Submit lists. Returns their answers, in their order."""
-        found: list[MultiResult] = []
-        for begin in range(0, len(lists), _MAX_PENDING):
-            found += self._answers(lists[begin : begin + _MAX_PENDING])
-        return found
-
-    def _answers(self, lists: Sequence[Sequence[Operation]]) -> list[MultiResult]:
-        for token, operations in enumerate(lists):
-            self._store.submit(operations, token)
-        found: dict[object, MultiResult] = {}
-        while len(found) < len(lists):
-            self._woken.clear()
-            for event in self._store.events():
-                if isinstance(event, MultiResult):
-                    found[event.token] = event
-                elif isinstance(event, SessionChanged) and event.state in _GONE:
-                    raise ServerError(f"{self._name} does not answer any more", hint=_HINT)
-            if len(found) < len(lists):
-                self._woken.wait(min(self._store.due_s(), 1.0))
-        return [found[token] for token in range(len(lists))]
-
-
-_GONE = (SessionState.OVERDUE, SessionState.EXPIRED)
-_HINT = "look at the store, and do this again"
-
-
-def _child_names(done: MultiResult, place: int = 0) -> tuple[str, ...]:
-    """The children in an answer; empty: there is no such node."""
-    found = done.results[place]
-    return () if isinstance(found, Refusal) else cast("tuple[str, ...]", found)
-
-
-@contextmanager
-def _open_files(config: Config, *, replaced: bool = False) -> Iterator[_OpenStore]:
-    """Open the metadata of a data directory.
-
-    replaced  it will be replaced, so it need not be whole
-    """
-    from krust.metadata.local import Tree
-
-    kept = metadata.tree_files(config.log_dirs())
-    tree = Tree(kept._replace(known=None, adopt=True) if replaced else kept)
-    try:
-        yield _OpenStore(tree.session(), str(kept.path), threading.Event())
-    finally:
-        tree.close()
-
-
-@contextmanager
-def _open_zookeeper(config: Config) -> Iterator[_OpenStore]:
-    woken = threading.Event()
-    opened = metadata.open_metadata(config, (), woken.set)
-    try:
-        yield _OpenStore(opened.store, opened.name, woken)
-    finally:
-        opened.close()

@@ -47,6 +47,7 @@ pub use state::groups::snapshot::{
 pub use state::image::{self, ClusterImage, MetadataDelta};
 pub use state::inter_broker;
 pub use state::log_manager::{LoadedLog, LogManager};
+pub use state::logins::{ListenerLogins, OfferedMechanism};
 pub use state::partition::{
     Acks, AnsweredRequest, CommitCallback, FollowerStep, Partition, ReplicaRole,
 };

@@ -63,6 +63,8 @@ pub struct RequestClient {
     pub id: Option<String>,
     /// The address it came from.
     pub host: String,
+    /// The name of its principal; `ANONYMOUS` without a login.
+    pub user: Arc<str>,
     /// The name of the listener it came through.
     pub listener: Arc<str>,
     /// Its connection's number; never used twice; 0: none.

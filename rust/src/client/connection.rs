@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 
 use super::error::{Error, Result};
+use super::login::ConnectionLogin;
 use super::options::{Address, ClientOptions, Wait};
 use super::socket::Socket;
 use crate::protocol::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
@@ -102,16 +103,21 @@ pub struct BrokerConnection {
     transaction_version: i16,
     next_correlation_id: i32,
     in_flight: VecDeque<InFlightRequest>,
+    /// Responses that came before the connection logged in again.
+    early: VecDeque<ApiResponse>,
+    pub(super) login: Option<ConnectionLogin>,
 }
 
 impl BrokerConnection {
-    /// Connects and agrees on versions.
+    /// Connects, agrees on versions, and logs in.
     pub fn open(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<Self> {
         let mut connection = Self::connect(address, options, wait)?;
         match connection.negotiate(wait) {
-            Err(Error::Closed { .. }) => Self::open_again(address, options, wait),
-            other => other.map(|()| connection),
+            Err(Error::Closed { .. }) => connection = Self::open_again(address, options, wait)?,
+            other => other?,
         }
+        connection.log_in(wait)?;
+        Ok(connection)
     }
 
     /// Opens the connection again after the broker hung up on ApiVersions. A broker of 0.8 or 0.9
@@ -142,6 +148,8 @@ impl BrokerConnection {
             transaction_version: 0,
             next_correlation_id: 1,
             in_flight: VecDeque::new(),
+            early: VecDeque::new(),
+            login: options.security.login.clone().map(ConnectionLogin::new),
         })
     }
 
@@ -167,7 +175,7 @@ impl BrokerConnection {
 
     /// The number of requests without a response.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.len() + self.early.len()
     }
 
     /// The newest common version of an API, not above `last`.
@@ -180,7 +188,24 @@ impl BrokerConnection {
 
     /// Sends a request. [`Self::receive`] returns its response.
     pub fn send(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<()> {
-        let correlation_id = self.send_only(call, wait)?;
+        self.renew_login(wait)?;
+        self.send_now(call, wait)
+    }
+
+    /// Logs in again if that is due.
+    fn renew_login(&mut self, wait: &Wait) -> Result<()> {
+        if !self.login.as_ref().is_some_and(ConnectionLogin::is_due) {
+            return Ok(());
+        }
+        while !self.in_flight.is_empty() {
+            let response = self.receive_next(wait)?;
+            self.early.push_back(response);
+        }
+        self.log_in(wait)
+    }
+
+    fn send_now(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<()> {
+        let correlation_id = self.write(call, wait)?;
         let (key, version) = (call.key, call.version);
         self.in_flight.push_back(InFlightRequest { correlation_id, key, version });
         Ok(())
@@ -188,6 +213,11 @@ impl BrokerConnection {
 
     /// Sends a request without a response (Produce with acks=0). Returns its correlation id.
     pub fn send_only(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<i32> {
+        self.renew_login(wait)?;
+        self.write(call, wait)
+    }
+
+    fn write(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<i32> {
         let correlation_id = self.next_correlation_id;
         self.next_correlation_id = correlation_id.checked_add(1).unwrap_or(1);
         let header = RequestHeader {
@@ -213,11 +243,18 @@ impl BrokerConnection {
     /// Waits until the first bytes of a response have arrived. A caller may end this wait without
     /// losing a response.
     pub fn await_response(&mut self, wait: &Wait) -> Result<()> {
-        self.socket.await_bytes(wait)
+        if self.early.is_empty() { self.socket.await_bytes(wait) } else { Ok(()) }
     }
 
     /// Waits for the response to the oldest request in flight.
     pub fn receive(&mut self, wait: &Wait) -> Result<ApiResponse> {
+        match self.early.pop_front() {
+            Some(response) => Ok(response),
+            None => self.receive_next(wait),
+        }
+    }
+
+    fn receive_next(&mut self, wait: &Wait) -> Result<ApiResponse> {
         let Some(oldest) = self.in_flight.front().copied() else {
             return Err(Error::Invalid("no request is in flight".to_owned()));
         };
@@ -236,13 +273,26 @@ impl BrokerConnection {
 
     /// Whether [`Self::receive`] would return without waiting.
     pub fn ready(&mut self) -> Result<bool> {
-        self.socket.ready()
+        Ok(!self.early.is_empty() || self.socket.ready()?)
     }
 
     /// Sends a request and waits for its response. No other request may be in flight.
     pub fn call(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<ApiResponse> {
         self.send(call, wait)?;
         self.receive(wait)
+    }
+
+    /// Sends a request of the login and waits for its response.
+    pub(super) fn call_now(&mut self, call: &ApiRequest<'_>, wait: &Wait) -> Result<ApiResponse> {
+        self.send_now(call, wait)?;
+        self.receive_next(wait)
+    }
+
+    /// Sends a token in a frame of its own, and waits for the broker's.
+    pub(super) fn exchange_token(&mut self, token: &[u8], wait: &Wait) -> Result<Bytes> {
+        let length = u32::try_from(token.len()).unwrap_or(u32::MAX);
+        self.socket.send(&[&length.to_be_bytes(), token].concat(), wait)?;
+        self.socket.receive_token(wait)
     }
 
     /// The error for a response that cannot be decoded.

@@ -40,6 +40,13 @@ pub enum Error {
         /// What TLS says.
         reason: String,
     },
+    /// The broker does not let the client log in.
+    Login {
+        /// The peer.
+        address: String,
+        /// What the broker says.
+        reason: String,
+    },
     /// The connection ended before the response came.
     Closed {
         /// The peer.
@@ -90,6 +97,7 @@ impl Error {
             Self::Refused { code, .. } => *code,
             Self::Connect { .. } => 8,
             Self::Closed { .. } | Self::Tls { .. } => 13,
+            Self::Login { .. } => 58,
             Self::Timeout { .. } => 7,
             Self::Protocol { .. } => 2,
             Self::Unsupported { .. } => 35,
@@ -137,6 +145,7 @@ impl fmt::Display for Error {
             Self::Tls { address, reason } => {
                 write!(f, "no TLS session with {address}: {reason}")
             }
+            Self::Login { address, reason } => write!(f, "cannot log in at {address}: {reason}"),
             Self::Closed { address } => write!(f, "{address} closed the connection"),
             Self::Timeout { subject } => write!(f, "{subject}: no answer in time"),
             Self::Protocol { address, reason } => {

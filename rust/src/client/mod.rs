@@ -20,6 +20,7 @@ pub mod error;
 mod fetch_session;
 mod frame_buffers;
 pub mod legacy;
+mod login;
 pub mod metadata;
 pub mod options;
 pub mod partitioner;

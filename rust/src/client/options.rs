@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{Error, Result};
 use super::reachability::Reachability;
-use crate::transport::tls::ClientTls;
+use crate::transport::ClientSecurity;
 
 /// The longest time that a waiting call sleeps before it checks [`Interrupt`] again.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
@@ -102,8 +102,8 @@ pub struct ClientOptions {
     pub retry_backoff: Duration,
     /// The largest response that is accepted, in bytes.
     pub max_frame_bytes: usize,
-    /// The TLS of every connection; `None`: plain text (`security.protocol`).
-    pub tls: Option<ClientTls>,
+    /// The TLS and the login of every connection (`security.protocol`).
+    pub security: ClientSecurity,
     /// Ends waits.
     pub interrupt: Arc<dyn Interrupt>,
     /// The brokers that cannot be reached.
@@ -120,7 +120,7 @@ impl ClientOptions {
             request_timeout: Duration::from_secs(30),
             retry_backoff: Duration::from_millis(100),
             max_frame_bytes: 128 << 20,
-            tls: None,
+            security: ClientSecurity::default(),
             interrupt: Arc::new(NoInterrupt),
             reachability: Arc::default(),
         }

@@ -29,6 +29,9 @@ const CHUNK: usize = 256 << 10;
 /// A frame of at least this size keeps its buffer; a smaller one is copied.
 const LARGE: usize = 64 << 10;
 
+/// The length of the shortest response: its correlation id.
+const MIN_FRAME_BYTES: usize = 4;
+
 /// How the alert of a TLS server begins that was spoken to in plain text.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
@@ -38,6 +41,7 @@ pub(super) struct Socket {
     tls: Option<Box<Tls>>,
     address: Address,
     peer: SocketAddr,
+    min_frame_bytes: usize,
     max_frame_bytes: usize,
     /// Bytes read and not yet returned: `inbox[start..end]`.
     inbox: Vec<u8>,
@@ -72,7 +76,7 @@ impl Socket {
         for peer in resolve(address, wait)? {
             let wait = wait.at_most(options.connect_timeout);
             let connected = connect_one(peer, address, &wait).and_then(|stream| {
-                let tls = options.tls.as_ref();
+                let tls = options.security.tls.as_ref();
                 let tls = tls.map(|tls| handshake(tls, &stream, address, &wait)).transpose()?;
                 Ok((stream, tls))
             });
@@ -84,6 +88,7 @@ impl Socket {
                         tls,
                         address: address.clone(),
                         peer,
+                        min_frame_bytes: MIN_FRAME_BYTES,
                         max_frame_bytes,
                         inbox: Vec::new(),
                         start: 0,
@@ -140,6 +145,14 @@ impl Socket {
         }
     }
 
+    /// Waits for one frame that is no response but a token, which may be empty.
+    pub(super) fn receive_token(&mut self, wait: &Wait) -> Result<Bytes> {
+        self.min_frame_bytes = 0;
+        let token = self.receive(wait);
+        self.min_frame_bytes = MIN_FRAME_BYTES;
+        token
+    }
+
     /// Waits until some bytes of a frame have arrived.
     pub(super) fn await_bytes(&mut self, wait: &Wait) -> Result<()> {
         if self.held().is_empty() { self.fill(wait) } else { Ok(()) }
@@ -170,7 +183,9 @@ impl Socket {
         let Some(prefix) = self.held().first_chunk::<4>() else { return Ok(None) };
         let stated = i32::from_be_bytes(*prefix);
         match usize::try_from(stated) {
-            Ok(len) if (4..=self.max_frame_bytes).contains(&len) => Ok(Some(len)),
+            Ok(len) if (self.min_frame_bytes..=self.max_frame_bytes).contains(&len) => {
+                Ok(Some(len))
+            }
             _ if self.tls.is_none() && prefix.starts_with(&TLS_ALERT) => Err(Error::Protocol {
                 address: self.address.to_string(),
                 reason: "it answers in TLS (security.protocol=SSL)".to_owned(),

@@ -347,7 +347,7 @@ impl FetcherThread {
             // A batch may be larger than any setting of this broker. The buffer grows with the
             // bytes that come, and a leader is of this cluster.
             max_frame_bytes: i32::MAX as usize,
-            tls: broker.inter_broker_tls(),
+            security: broker.inter_broker_security(),
             interrupt: Arc::new(OnStop(Arc::clone(&self.inbox))),
             ..ClientOptions::new(Vec::new())
         };

@@ -20,7 +20,7 @@ use crate::client::error::{Error, Result};
 use crate::client::options::Wait;
 use crate::client::{Address, ClientOptions, Interrupt};
 use crate::protocol::ErrorCode;
-use crate::transport::tls::ClientTls;
+use crate::transport::ClientSecurity;
 
 /// The first pause after a failure. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -170,14 +170,14 @@ impl<A: PeerApi> PeerThread<A> {
         let Some(broker) = self.broker.upgrade() else { return Err(Error::Interrupted) };
         self.check_reach(&broker)?;
         let interrupt: Arc<dyn Interrupt> = Arc::new(OnStop(Arc::clone(&self.queue)));
-        let (node, tls) = (broker.settings().node_id, broker.inter_broker_tls());
+        let (node, security) = (broker.settings().node_id, broker.inter_broker_security());
         drop(broker);
         // A peer that ended the connection while it was idle has been asked nothing.
         let is_open = |open: &mut BrokerConnection| open.ready().is_ok_and(|is_ready| !is_ready);
         let mut open = self.open.take();
         let connection = match open.as_mut().is_some_and(is_open).then_some(open).flatten() {
             Some(open) => open,
-            None => self.connect(node, tls, timeout, &interrupt)?,
+            None => self.connect((node, security), timeout, &interrupt)?,
         };
         let connection = self.open.insert(connection);
         let mut peer = OpenPeer { connection, wait: Wait::new(timeout, interrupt) };
@@ -186,8 +186,7 @@ impl<A: PeerApi> PeerThread<A> {
 
     fn connect(
         &self,
-        node: i32,
-        tls: Option<ClientTls>,
+        (node, security): (i32, ClientSecurity),
         timeout: Duration,
         interrupt: &Arc<dyn Interrupt>,
     ) -> Result<BrokerConnection> {
@@ -197,7 +196,7 @@ impl<A: PeerApi> PeerThread<A> {
             connect_timeout: timeout,
             request_timeout: timeout,
             max_frame_bytes: RESPONSE_MAX,
-            tls,
+            security,
             interrupt: Arc::clone(interrupt),
             ..ClientOptions::new(Vec::new())
         };

@@ -16,7 +16,7 @@
 //! socket, so no second call is needed. Only when the peer has disconnected is the socket read
 //! again.
 //! On a listener with TLS a session stands between the socket and the read buffer, and between the
-//! replies and the socket. A handshake has its own deadline.
+//! replies and the socket. Handshake and login have a deadline of their own.
 //! Threads: one network thread owns it.
 
 use std::io::{self, Read};
@@ -239,9 +239,18 @@ impl<S: Service> Connection<S> {
         }
     }
 
+    /// The longest frame that the client may send now.
+    fn frame_max_bytes(&self, context: &ReactorContext<S>) -> usize {
+        let options = &context.shared.options;
+        match context.shared.service.is_authenticated(&self.context) {
+            true => options.request_max_bytes,
+            false => options.request_max_bytes.min(options.login_frame_max_bytes),
+        }
+    }
+
     /// Reads once. `Some`: the connection cannot continue now.
     fn read(&mut self, context: &mut ReactorContext<S>) -> io::Result<Option<ServeOutcome>> {
-        let limit = context.shared.options.request_max_bytes;
+        let limit = self.frame_max_bytes(context);
         let before = self.read_buffer.filled();
         let outcome = match &mut self.tls {
             None => self.read_buffer.fill(&mut self.stream, &mut context.pool, limit),
@@ -273,7 +282,7 @@ impl<S: Service> Connection<S> {
 
     /// Passes all whole frames to the service.
     fn handle(&mut self, context: &mut ReactorContext<S>) -> HandleResult {
-        let limit = context.shared.options.request_max_bytes;
+        let limit = self.frame_max_bytes(context);
         if let Err(error) = self.read_buffer.frames(limit, &mut context.frames) {
             tracing::debug!(peer = %self.address, %error, "not a Kafka frame: closing");
             return HandleResult::Invalid;
@@ -341,7 +350,8 @@ impl<S: Service> Connection<S> {
     }
 
     /// When this connection is closed if nothing more happens on it (monotonic milliseconds).
-    pub(super) fn deadline_ms(&self, options: &NetworkOptions) -> i64 {
+    pub(super) fn deadline_ms(&self, shared: &SharedState<S>) -> i64 {
+        let options = &shared.options;
         let mut deadline = i64::MAX;
         if self.replies.delayed() == 0 {
             deadline = self.active_ms.saturating_add(options.idle_ms);
@@ -352,8 +362,9 @@ impl<S: Service> Connection<S> {
         if self.has_unsent() {
             deadline = deadline.min(self.sent_ms.saturating_add(options.stalled_ms));
         }
-        if self.tls.as_ref().is_some_and(|session| session.is_handshaking()) {
-            deadline = deadline.min(self.opened_ms.saturating_add(options.handshake_ms));
+        let is_handshaking = self.tls.as_ref().is_some_and(|session| session.is_handshaking());
+        if is_handshaking || !shared.service.is_authenticated(&self.context) {
+            deadline = deadline.min(self.opened_ms.saturating_add(options.login_ms));
         }
         deadline
     }

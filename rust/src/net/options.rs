@@ -26,8 +26,10 @@ pub struct NetworkOptions {
     /// `queued.max.request.bytes`, or a default: the read buffers of all connections together. Each
     /// thread gets at least two frames of the largest size.
     pub request_memory: usize,
-    /// How long a TLS handshake may take.
-    pub handshake_ms: i64,
+    /// How long a TLS handshake and a login may take together.
+    pub login_ms: i64,
+    /// `sasl.server.max.receive.size`: a longer frame before the login closes its connection.
+    pub login_frame_max_bytes: usize,
     /// How far a frame may fall behind the minimum rate before its connection is closed.
     pub frame_ms: i64,
     /// The minimum rate of a frame in bytes a second. Earlier bytes that came faster do not count.
@@ -56,7 +58,8 @@ impl Default for NetworkOptions {
             idle_ms: 600_000,
             request_max_bytes: 104_857_600,
             request_memory: 512 << 20,
-            handshake_ms: 10_000,
+            login_ms: 10_000,
+            login_frame_max_bytes: 512 << 10,
             frame_ms: 30_000,
             frame_rate: 16 << 10,
             stalled_ms: 600_000,

@@ -206,7 +206,7 @@ impl<S: Service> Reactor<S> {
     fn serve(&mut self, id: ConnId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let outcome = connection.serve(&mut self.context);
-        self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.context.shared.options));
+        self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.context.shared));
         match outcome {
             ServeOutcome::Wait => {}
             ServeOutcome::Muted(until_ms) => {
@@ -387,7 +387,7 @@ impl<S: Service> Reactor<S> {
         let mut overdue = Vec::new();
         self.sweep_ms = i64::MAX;
         for (id, connection) in self.connections.iter_mut() {
-            let deadline = connection.deadline_ms(&self.context.shared.options);
+            let deadline = connection.deadline_ms(&self.context.shared);
             if deadline <= now_ms {
                 overdue.push(id);
             } else {

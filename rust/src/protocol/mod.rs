@@ -99,6 +99,18 @@ pub fn value_cost(
     (spec.codec(direction).value_cost)(bytes, version)
 }
 
+/// The size of the message at the start of the bytes.
+pub fn message_size(
+    key: i16,
+    version: i16,
+    direction: Direction,
+    bytes: &[u8],
+) -> Result<usize, DecodeError> {
+    let spec = api(key).filter(|spec| spec.has(version));
+    let spec = spec.ok_or(DecodeError::Unsupported { key, version })?;
+    (spec.codec(direction).skip)(bytes, version)
+}
+
 /// Decodes the message of an API known only by key. All of `bytes` must be the message.
 pub fn decode_any(
     key: i16,

@@ -16,6 +16,8 @@ use super::errors::{Signals, of_client};
 use crate::client::admin::{NamedRequest, OffsetQuery};
 use crate::client::{self, Address, ClientOptions, Cluster, Error, Target};
 use crate::protocol;
+use crate::transport::ClientSecurity;
+use crate::transport::sasl::{Mechanism, SaslLogin};
 use crate::transport::tls::{self, ClientTls, TlsSettings};
 
 /// A core object that Python holds, guarded against other threads, forks and signals.
@@ -156,12 +158,12 @@ pub(super) fn cluster_options(
     if let Some(time) = properties.duration("retry.backoff.ms")? {
         options.retry_backoff = time;
     }
-    options.tls = client_tls(properties)?;
+    options.security = client_security(properties)?;
     Ok(options)
 }
 
-/// Takes the properties of TLS; `None`: the connections are plain text.
-fn client_tls(properties: &mut ClientProperties<'_>) -> client::Result<Option<ClientTls>> {
+/// Takes the properties of TLS and SASL.
+fn client_security(properties: &mut ClientProperties<'_>) -> client::Result<ClientSecurity> {
     let mut settings = TlsSettings::new();
     for name in tls::KEYS {
         if let Some(text) = properties.take(name)? {
@@ -169,15 +171,41 @@ fn client_tls(properties: &mut ClientProperties<'_>) -> client::Result<Option<Cl
         }
     }
     let protocol = properties.take("security.protocol")?.map(|text| text.to_ascii_uppercase());
-    match protocol.as_deref() {
-        None | Some("PLAINTEXT") => Ok(None),
-        Some("SSL") => ClientTls::new(&settings)
-            .map(Some)
-            .map_err(|error| Error::Invalid(format!("security.protocol=SSL: {error}"))),
-        Some(other) => {
-            Err(Error::Invalid(format!("security.protocol={other} is not supported yet")))
+    let protocol = protocol.as_deref().unwrap_or("PLAINTEXT");
+    let mechanism = properties.take("sasl.mechanism")?;
+    let (user, password) = (properties.take("sasl.username")?, properties.take("sasl.password")?);
+    let (is_encrypted, has_login) = match protocol {
+        "PLAINTEXT" => (false, false),
+        "SSL" => (true, false),
+        "SASL_PLAINTEXT" => (false, true),
+        "SASL_SSL" => (true, true),
+        other => {
+            let known = "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL";
+            return Err(Error::Invalid(format!("security.protocol must be {known}, not {other}")));
         }
-    }
+    };
+    let tls = is_encrypted.then(|| ClientTls::new(&settings)).transpose();
+    let tls = tls.map_err(|error| Error::Invalid(format!("security.protocol={protocol}: {error}")));
+    let login = has_login.then(|| client_login(mechanism, user, password)).transpose()?;
+    Ok(ClientSecurity { tls: tls?, login })
+}
+
+/// How a client logs in.
+pub(super) fn client_login(
+    mechanism: Option<String>,
+    user: Option<String>,
+    password: Option<String>,
+) -> client::Result<SaslLogin> {
+    let name = mechanism.unwrap_or_else(|| "GSSAPI".to_owned());
+    let mechanism = Mechanism::named(&name).ok_or_else(|| {
+        let known = Mechanism::ALL.map(Mechanism::name).join(", ");
+        Error::Invalid(format!("sasl.mechanism must be one of {known}, not {name}"))
+    })?;
+    let (Some(user), Some(password)) = (user, password) else {
+        let needed = "a login needs sasl.username and sasl.password, or sasl.jaas.config";
+        return Err(Error::Invalid(needed.to_owned()));
+    };
+    Ok(SaslLogin { mechanism, user, password: password.into() })
 }
 
 /// The error of a client that is used in a forked child.

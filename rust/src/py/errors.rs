@@ -43,6 +43,10 @@ pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
             "is this the port of an SSL listener, and does ssl.truststore.location name the \
              authority that signed its certificate?",
         ),
+        Error::Login { .. } => Some(
+            "check security.protocol, sasl.mechanism, sasl.username and sasl.password; krust user \
+             lists the users of SCRAM and makes new ones",
+        ),
         Error::Refused { code: 10, .. } => {
             Some("krust topic alter TOPIC -c max.message.bytes=N raises the limit")
         }

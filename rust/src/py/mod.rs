@@ -20,6 +20,7 @@ mod logs;
 mod logtools;
 mod producer;
 mod quotas;
+mod sasl;
 mod sender;
 mod server;
 mod settings;

@@ -16,10 +16,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use super::client::client_login;
 use super::convert::{from_python, to_python};
 use super::decided;
 use super::errors::{config_error, of_start, of_storage, server};
 use super::events::EventQueue;
+use super::sasl::{self, LoginRows};
 use super::settings::{self, SettingsTable};
 use super::tls::PyServerTls;
 use crate::broker::{Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake};
@@ -36,6 +38,7 @@ use crate::storage::{
     OpeningProgress, StorageError, TemporaryDisk,
 };
 use crate::sys;
+use crate::transport::ClientSecurity;
 use crate::transport::tls::{ClientTls, TlsSettings};
 
 /// Open files that are not logs: sockets, checkpoints, the interpreter's own.
@@ -239,10 +242,34 @@ impl PyServer {
         Ok(row)
     }
 
-    fn set_inter_broker_tls(&self, py: Python<'_>, tls: Option<TlsSettings>) -> PyResult<()> {
+    fn set_inter_broker_security(
+        &self,
+        py: Python<'_>,
+        tls: Option<TlsSettings>,
+        login: Option<(String, String, String)>,
+    ) -> PyResult<()> {
         let tls = tls.map(|settings| ClientTls::new(&settings)).transpose();
-        self.broker.set_inter_broker_tls(tls.map_err(|error| config_error(py, &error))?);
+        let tls = tls.map_err(|error| config_error(py, &error))?;
+        let login = login.map(|(mechanism, user, password)| {
+            client_login(Some(mechanism), Some(user), Some(password))
+        });
+        let login = login.transpose().map_err(|error| config_error(py, &error))?;
+        self.broker.set_inter_broker_security(ClientSecurity { tls, login });
         Ok(())
+    }
+
+    fn set_logins(&self, py: Python<'_>, listeners: HashMap<String, LoginRows>) -> PyResult<()> {
+        let listeners = listeners.into_iter().map(|(name, (offered, users))| {
+            Ok((Arc::from(name), Arc::new(sasl::listener_logins(py, offered, users)?)))
+        });
+        self.broker.set_logins(listeners.collect::<PyResult<_>>()?);
+        Ok(())
+    }
+
+    /// How many logins have failed since the start.
+    #[getter]
+    fn failed_logins(&self) -> u64 {
+        self.broker.failed_logins()
     }
 
     fn events<'py>(
@@ -271,6 +298,7 @@ impl PyServer {
             let who = PyDict::new(py);
             who.set_item("id", client.id)?;
             who.set_item("host", client.host)?;
+            who.set_item("user", &*client.user)?;
             who.set_item("listener", &*client.listener)?;
             who.set_item("connection", client.connection)?;
             if let Some(lease) = lease {

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::quotas;
+use super::{quotas, sasl};
 use crate::broker::fetching::FetcherSettings;
 use crate::broker::image::{
     BrokerImage, Endpoint, MetadataDelta, PartitionState, TopicDelta, TopicSettings,
@@ -126,6 +126,10 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
         converted_memory_bytes: table
             .size("krust.fetch.converted.memory.bytes", default.converted_memory_bytes)?,
         worker_threads: table.size("krust.worker.threads", default.worker_threads)?,
+        failed_authentication_delay_ms: table.or(
+            "connection.failed.authentication.delay.ms",
+            default.failed_authentication_delay_ms,
+        )?,
         replica_lag_time_max_ms: table
             .or("replica.lag.time.max.ms", default.replica_lag_time_max_ms)?,
         replica_selector: replica_selector(table)?,
@@ -223,6 +227,8 @@ pub(super) fn network(table: &SettingsTable<'_, '_>) -> PyResult<NetworkOptions>
         max_connections_per_ip: table.size("max.connections.per.ip", per_ip)?,
         idle_ms: table.or("connections.max.idle.ms", default.idle_ms)?,
         request_max_bytes: request_max,
+        login_frame_max_bytes: table
+            .size("sasl.server.max.receive.size", default.login_frame_max_bytes)?,
         request_memory: memory.map_or(default.request_memory, |it| it.unsigned_abs() as usize),
         busy_poll_us: table.bytes("krust.busy.poll.us", default.busy_poll_us)?,
         ..default
@@ -352,6 +358,10 @@ pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<MetadataDelta> {
         quotas: table
             .maybe::<Vec<Bound<'_, PyAny>>>("quotas")?
             .map(|rows| rows.iter().map(quotas::row).collect::<PyResult<_>>())
+            .transpose()?,
+        scram: table
+            .maybe("scram")?
+            .map(|rows| sasl::scram_users(table.0.py(), rows))
             .transpose()?,
         topics,
         strays: table

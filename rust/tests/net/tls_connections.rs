@@ -184,7 +184,7 @@ fn a_long_poll_is_answered_when_its_answer_comes() {
 
 #[test]
 fn a_handshake_that_does_not_end_is_closed_and_others_stay() {
-    let server = TlsServer::with(|options| options.handshake_ms = 10_000);
+    let server = TlsServer::with(|options| options.login_ms = 10_000);
     let mut silent = server.site.connect();
     let mut client = server.connect();
     assert_eq!(call(&mut client, b"e"), b"e");

@@ -19,6 +19,7 @@ from krust.metadata.contents import EntityConfig
 from krust.metadata.local import Tree
 from krust.metadata.store import Create, Delete, MultiResult, Node, Read, SetData, Write
 from krust.runtime import transfer
+from krust.runtime.offline_store import OpenStore
 from tests.adopted import unpack
 
 JSON = ("--output", "json")
@@ -64,10 +65,10 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Other:
     made = Other()
 
     @contextmanager
-    def opened(config: Config) -> Iterator[transfer._OpenStore]:
-        yield transfer._OpenStore(made.tree.session(), "the ZooKeeper", threading.Event())
+    def opened(config: Config) -> Iterator[OpenStore]:
+        yield OpenStore(made.tree.session(), "the ZooKeeper", threading.Event())
 
-    monkeypatch.setattr(transfer, "_open_zookeeper", opened)
+    monkeypatch.setattr(transfer, "open_zookeeper", opened)
     return made
 
 

@@ -21,6 +21,7 @@ use crate::broker::requests::delayed::{
     Wake, WorkerTask,
 };
 use crate::broker::requests::head::{Head, Request};
+use crate::broker::requests::login::Login;
 use crate::broker::requests::meter::Meter;
 use crate::broker::requests::reply::{Output, Replies};
 use crate::broker::requests::service::{
@@ -79,7 +80,10 @@ impl Service for Broker {
         let is_brokers_own = settings.inter_broker_listener.as_ref() == Some(&peer.listener);
         let is_administrators =
             is_brokers_own || settings.lone_listener.as_ref() == Some(&peer.listener);
+        let login = self.logins.at(&peer.listener);
         ConnectionContext {
+            login: login.map(|listener| Box::new(Login::new(listener))),
+            user: Arc::clone(&self.anonymous),
             peer,
             is_brokers_own,
             is_administrators,
@@ -97,6 +101,10 @@ impl Service for Broker {
         self.refresh(thread);
         let table = thread.image.quotas.as_ref()?;
         self.quotas.refuses(table, address, self.clock.monotonic_ms())
+    }
+
+    fn is_authenticated(&self, connection: &ConnectionContext) -> bool {
+        connection.login.as_ref().is_none_or(|login| login.user.is_some())
     }
 
     fn event(
@@ -120,7 +128,9 @@ impl Service for Broker {
                 break;
             }
             work::add(work::REQUEST + frame.len());
-            let outcome = match read(frame) {
+            let login = at.connection.login.as_ref();
+            let token = login.and_then(|login| login.raw_token(frame));
+            let outcome = match token.or_else(|| read(frame)) {
                 None => Ok(Flow::Close),
                 Some(request) => {
                     log_request(&request, &at.connection.peer);
@@ -129,7 +139,7 @@ impl Service for Broker {
                     let replies = &mut *replies;
                     let mut call =
                         Call { broker: self, thread, connection, replies, request, lease: None };
-                    match call.may_ask(call.request.head.api) {
+                    match call.is_admitted() {
                         true => answer(&mut call, &mut staging),
                         false => Ok(Flow::Close),
                     }
@@ -268,6 +278,7 @@ impl Broker {
         let mut at = DelayedContext { broker: self, thread, id, head, deadline_ms };
         let (output, flow) = match operation.try_complete(&mut at, is_late) {
             OperationProgress::Answered(output) => (output, Flow::Go),
+            OperationProgress::Ends(output) => (output, Flow::Close),
             OperationProgress::Fails => (Output::default(), Flow::Close),
             OperationProgress::Waits(operation) => {
                 let deadline_ms = deadline_ms.filter(|_| !is_late);

@@ -31,6 +31,7 @@ pub(crate) mod operations;
 pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod producer_reply;
+pub(crate) mod sasl_authenticate;
 pub(crate) mod sasl_handshake;
 pub(crate) mod txn_offset_commit;
 pub(crate) mod verify_or_add;
@@ -54,6 +55,7 @@ pub(crate) fn handler(key: i16) -> Option<Handler> {
         protocol::find_coordinator::KEY => find_coordinator::handle,
         protocol::heartbeat::KEY => heartbeat::handle,
         protocol::sasl_handshake::KEY => sasl_handshake::handle,
+        protocol::sasl_authenticate::KEY => sasl_authenticate::handle,
         protocol::api_versions::KEY => api_versions::handle,
         protocol::delete_records::KEY => delete_records::handle,
         protocol::init_producer_id::KEY => init_producer_id::handle,

@@ -8,7 +8,7 @@
 //! IncrementalAlterConfigs (44) v0-1  AlterPartitionReassignments (45) v0-1
 //! ListPartitionReassignments (46) v0
 //! DescribeClientQuotas (48) v0-1     AlterClientQuotas (49) v0-1
-//! DescribeUserScramCredentials (50) v0
+//! DescribeUserScramCredentials (50) v0  AlterUserScramCredentials (51) v0
 //! ListConfigResources (74) v0-1
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2
@@ -26,6 +26,8 @@
 //!     `krust.policy.request.memory.bytes`, or four times its size; a larger one closes the
 //!     connection, and a log line says why. If the broker's pool has too few bytes left, the
 //!     request is retried a little later.
+//!     Bytes after the request are passed over, as by Kafka: librdkafka appends one to
+//!     AlterUserScramCredentials.
 //! Version notes: the policy sees only the fields of the request's version. Fields of its answer
 //!     that the version lacks are left out.
 //! Not done: deadlines. The policy applies `timeout_ms`.
@@ -35,7 +37,7 @@ use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::connection::FollowingFrames;
 use crate::broker::requests::decisions;
 use crate::broker::requests::service::Flow;
-use crate::protocol::{Direction, decode_any, encode_any, value_cost};
+use crate::protocol::{Direction, decode_any, encode_any, message_size, value_cost};
 use crate::wire::Sink;
 
 /// A request may always take this many times its own size: names and assignments exist once as a
@@ -48,6 +50,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let head = call.request.head;
     let (key, version) = (head.api.key, head.version);
     let body = call.request.body;
+    let length = message_size(key, version, Direction::Request, body)?;
+    let body = body.get(..length).unwrap_or(body);
     let cost = value_cost(key, version, Direction::Request, body)?;
     let most = call.broker.settings.load().policy_request_bytes;
     let most = most.max(body.len().saturating_mul(FACTOR));

@@ -128,6 +128,9 @@ fn change_cluster(image: &mut ClusterImage, delta: &mut MetadataDelta) {
     if let Some(rows) = delta.quotas.take() {
         image.quotas = quotas::QuotaTable::of(rows).map(Arc::new);
     }
+    if let Some(users) = delta.scram.take() {
+        image.scram = Arc::new(users);
+    }
 }
 
 impl Broker {

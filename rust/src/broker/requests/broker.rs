@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use ahash::HashMap;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 
@@ -21,6 +22,7 @@ use crate::broker::state::groups::Groups;
 use crate::broker::state::image::{ClusterImage, PeerAddress};
 use crate::broker::state::inter_broker::{InterBroker, InterBrokerSettings};
 use crate::broker::state::log_manager::LogManager;
+use crate::broker::state::logins::{ANONYMOUS, ListenerLogins, Logins};
 use crate::broker::state::peer_reach::PeerReach;
 use crate::broker::state::producer_ids::ProducerIds;
 use crate::broker::state::proven::ProvenBounds;
@@ -35,7 +37,7 @@ use crate::clock::Clock;
 use crate::memory::MemoryPool;
 use crate::protocol::value::{Value, ValueError};
 use crate::storage::{Cleaner, FutureReplicas, LogScheduler, StartProgress, Syncer};
-use crate::transport::tls::ClientTls;
+use crate::transport::ClientSecurity;
 use crate::work::WorkMeter;
 
 /// The settings of the broker that handlers read.
@@ -91,6 +93,8 @@ pub struct Settings {
     pub converted_memory_bytes: usize,
     /// `krust.worker.threads`; counts at the start only.
     pub worker_threads: usize,
+    /// `connection.failed.authentication.delay.ms`.
+    pub failed_authentication_delay_ms: i64,
     /// `replica.lag.time.max.ms`.
     pub replica_lag_time_max_ms: i64,
     /// `replica.selector.class`.
@@ -132,6 +136,7 @@ impl Default for Settings {
             policy_response_bytes: 64 << 20,
             converted_memory_bytes: 64 << 20,
             worker_threads: 2,
+            failed_authentication_delay_ms: 100,
             replica_lag_time_max_ms: 30_000,
             replica_selector: ReplicaSelector::Leader,
             transactions: TransactionSettings::default(),
@@ -162,7 +167,11 @@ pub struct Broker {
     pub(crate) future_replicas: OnceLock<Arc<FutureReplicas>>,
     pub(crate) fetchers: OnceLock<Arc<dyn ReplicaFetchers>>,
     pub(crate) inter_broker: OnceLock<Arc<dyn InterBroker>>,
-    inter_broker_tls: ArcSwapOption<ClientTls>,
+    inter_broker_security: ArcSwapOption<ClientSecurity>,
+    /// What clients must prove on listeners with SASL.
+    pub(crate) logins: Logins,
+    /// The name of clients without a login.
+    pub(crate) anonymous: Arc<str>,
     /// What throttled followers on this broker may fetch.
     pub(crate) follower_quota: ReplicationQuota,
     /// What throttled leaders on this broker may send.
@@ -176,6 +185,8 @@ pub struct Broker {
     pub(crate) work: WorkMeter,
     /// Logs requests that are too large for the policy.
     pub(crate) too_large: LimitedWarning,
+    /// Logs logins that failed.
+    pub(crate) failed_login: LimitedWarning,
     pub(crate) tickets: Tickets,
     pub(crate) fetch_sessions: FetchSessions,
     pub(crate) producer_ids: ProducerIds,
@@ -253,8 +264,11 @@ impl Broker {
             future_replicas: OnceLock::new(),
             fetchers: OnceLock::new(),
             inter_broker: OnceLock::new(),
-            inter_broker_tls: ArcSwapOption::empty(),
+            inter_broker_security: ArcSwapOption::empty(),
+            logins: Logins::new(),
+            anonymous: ANONYMOUS.into(),
             too_large: LimitedWarning::default(),
+            failed_login: LimitedWarning::default(),
             tickets: Tickets::default(),
             producer_ids: ProducerIds::default(),
             proven: Default::default(),
@@ -274,14 +288,24 @@ impl Broker {
         let _ = self.mailbox.set(mailbox);
     }
 
-    /// Sets the TLS of connections to other brokers; `None`: plain text.
-    pub fn set_inter_broker_tls(&self, tls: Option<ClientTls>) {
-        self.inter_broker_tls.store(tls.map(Arc::new));
+    /// Sets the TLS and the login of connections to other brokers.
+    pub fn set_inter_broker_security(&self, security: ClientSecurity) {
+        self.inter_broker_security.store(Some(Arc::new(security)));
     }
 
-    /// The TLS of connections to other brokers.
-    pub fn inter_broker_tls(&self) -> Option<ClientTls> {
-        self.inter_broker_tls.load().as_deref().cloned()
+    /// The TLS and the login of connections to other brokers.
+    pub fn inter_broker_security(&self) -> ClientSecurity {
+        self.inter_broker_security.load().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Sets what the listeners with SASL ask of their clients, by name.
+    pub fn set_logins(&self, listeners: HashMap<Arc<str>, Arc<ListenerLogins>>) {
+        self.logins.set(listeners);
+    }
+
+    /// How many logins have failed since the start.
+    pub fn failed_logins(&self) -> u64 {
+        self.logins.failed()
     }
 
     /// Sets the threads that ask other brokers. Only the first call counts.

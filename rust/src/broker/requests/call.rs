@@ -49,6 +49,15 @@ impl<'f> Call<'_, 'f> {
         self.request.head.version
     }
 
+    /// Whether the client may send this request: it has logged in, and the API is served on its
+    /// listener.
+    pub(crate) fn is_admitted(&self) -> bool {
+        let api = self.request.head.api;
+        let now_ms = || self.broker.clock.monotonic_ms();
+        let login = self.connection.login.as_ref();
+        login.is_none_or(|login| login.admits(api.key, now_ms)) && self.may_ask(api)
+    }
+
     /// Whether an API is served on the listener of this connection.
     pub(crate) fn may_ask(&self, api: &Api) -> bool {
         match api.requester {
@@ -202,6 +211,7 @@ impl<'f> Call<'_, 'f> {
         RequestClient {
             id: self.request.client_id.map(str::to_owned),
             host: self.connection.peer.remote.ip().to_string(),
+            user: Arc::clone(&self.connection.user),
             listener: Arc::clone(&self.connection.peer.listener),
             connection: self.connection.number,
         }

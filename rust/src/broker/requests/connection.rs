@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::broker::requests::login::Login;
 use crate::broker::requests::service::Peer;
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::quotas::account::QuotaAccount;
@@ -24,6 +25,10 @@ pub struct ConnectionContext {
     pub(crate) has_group_member: bool,
     /// Its client's quota account, if there are quotas.
     pub(crate) account: Option<Arc<QuotaAccount>>,
+    /// The login, on a listener with SASL.
+    pub(crate) login: Option<Box<Login>>,
+    /// The name of the client's principal.
+    pub(crate) user: Arc<str>,
     /// How the frames after the current one are handled.
     pub(crate) following_frames: FollowingFrames,
     /// Its delayed requests, and some that were answered already.

@@ -78,6 +78,8 @@ pub(crate) enum OperationProgress {
     Waits(Box<dyn DelayedOperation>),
     /// A worker completes it.
     Works(WorkerTask),
+    /// It is answered, and its connection is closed.
+    Ends(Output),
     /// It cannot be answered: its connection is closed.
     Fails,
 }

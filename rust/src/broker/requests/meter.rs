@@ -46,7 +46,8 @@ impl<'a> Meter<'a> {
             connection.account = None;
         } else if !connection.account.as_ref().is_some_and(|it| it.is_of(table, client_id)) {
             let now_ms = broker.clock.monotonic_ms();
-            connection.account = Some(Arc::new(broker.quotas.account(table, client_id, now_ms)));
+            let who = (&*connection.user, client_id);
+            connection.account = Some(Arc::new(broker.quotas.account(table, who, now_ms)));
         }
     }
 

@@ -9,6 +9,7 @@ pub mod connection;
 pub(crate) mod decisions;
 pub mod delayed;
 pub(crate) mod head;
+pub(crate) mod login;
 pub(crate) mod meter;
 pub mod reply;
 pub(crate) mod select_replicas;

@@ -94,6 +94,13 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
+    /// Whether the client has proved who it is, or need not. Until then its frames are small and
+    /// its time is short.
+    fn is_authenticated(&self, connection: &Self::ConnectionContext) -> bool {
+        let _ = connection;
+        true
+    }
+
     /// Handles all whole frames that one readable event brought. Each is answered through
     /// `replies`, delayed there, expects no reply, or is left for later ([`Replies::leave`]).
     fn event(

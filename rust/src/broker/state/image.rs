@@ -21,6 +21,7 @@ use crate::broker::state::quotas;
 use crate::broker::state::quotas::replication::ReplicaThrottles;
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::LogConfig;
+use crate::transport::sasl::ScramUsers;
 
 const SHARDS: usize = 64;
 
@@ -42,6 +43,8 @@ pub struct ClusterImage {
     pub waits: bool,
     /// The client quotas, if there are any.
     pub quotas: Option<Arc<quotas::QuotaTable>>,
+    /// The users that log in by SCRAM.
+    pub scram: Arc<ScramUsers>,
     keys: RandomState,
     names: Vec<Arc<TopicShard<Arc<str>>>>,
     ids: Vec<Arc<TopicShard<TopicId>>>,
@@ -164,6 +167,8 @@ pub struct MetadataDelta {
     pub waits: Option<bool>,
     /// All quotas, if any changed.
     pub quotas: Option<Vec<(quotas::QuotaEntity, quotas::QuotaLimits)>>,
+    /// All users that log in by SCRAM, if any changed.
+    pub scram: Option<ScramUsers>,
     /// The topics that changed; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
     /// Partitions whose files are renamed and kept when they leave this broker. The files of others

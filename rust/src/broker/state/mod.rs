@@ -9,6 +9,7 @@ pub mod groups;
 pub mod image;
 pub mod inter_broker;
 pub mod log_manager;
+pub mod logins;
 pub(crate) mod lookup;
 pub mod partition;
 pub(crate) mod pattern;

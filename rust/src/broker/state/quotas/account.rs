@@ -14,9 +14,6 @@ use crate::broker::state::quotas::bucket::{Bucket, QuotaWindows};
 use crate::broker::state::quotas::buckets::Buckets;
 use crate::broker::state::quotas::{QuotaTable, QuotaType};
 
-/// The principal of every client without authentication.
-pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
-
 /// The quota state of a broker: all buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
@@ -56,15 +53,15 @@ impl Quotas {
         Self { windows, buckets: Buckets::default() }
     }
 
-    /// Opens the account of `client_id`.
+    /// Opens the account of a user's client.
     pub(crate) fn account(
         &self,
         table: &Arc<QuotaTable>,
-        client_id: &str,
+        (user, client_id): (&str, &str),
         now_ms: i64,
     ) -> QuotaAccount {
         let now = (self.windows, now_ms);
-        let who = (ANONYMOUS, client_id);
+        let who = (user, client_id);
         let share = |kind| {
             let allowance = table.allowance(kind, who)?;
             let bucket = self.buckets.of_client((kind, allowance), who, now);

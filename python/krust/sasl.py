@@ -1,0 +1,157 @@
+"""What listeners with SASL ask of their clients, and how brokers log in at each other.
+
+Settings of a listener are `listener.name.NAME.KEY`, those of one of its mechanisms
+`listener.name.NAME.MECHANISM.KEY`, all names in lower case (KIP-103, KIP-85).
+Functions of text alone: `Config` uses them for its checks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from krust import jaas
+from krust.errors import ConfigError
+from krust.listeners import PREFIX, inter_broker_listener, listener_text, listeners
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from krust.listeners import Listener, SettingLookup
+
+MECHANISMS = {"PLAIN": jaas.PLAIN, "SCRAM-SHA-256": jaas.SCRAM, "SCRAM-SHA-512": jaas.SCRAM}
+"""The mechanisms that krust has, with the login module of each in JAAS strings."""
+
+_JAAS = "sasl.jaas.config"
+_REAUTH = "connections.max.reauth.ms"
+_USER = "user_"
+
+
+class Login(NamedTuple):
+    """How a client logs in."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.mechanism}, {self.user})"
+
+
+class ListenerLogins(NamedTuple):
+    """What a listener asks of its clients."""
+
+    offered: list[tuple[str, int]]
+    """its mechanisms, each with the milliseconds that a login lasts; 0: without end"""
+    plain_users: dict[str, str]
+    """the passwords of those that log in by PLAIN"""
+
+    def __repr__(self) -> str:
+        return f"ListenerLogins({self.offered}, {len(self.plain_users)} users)"
+
+
+def logins(text: SettingLookup, listener: str) -> ListenerLogins:
+    """What a listener asks. ConfigError: its settings say nothing usable."""
+    names = mechanisms(text, listener)
+    lasts = [_milliseconds(_of_mechanism(text, listener, name, _REAUTH)) for name in names]
+    users: dict[str, str] = {}
+    if "PLAIN" in names:
+        users = plain_users(text, listener)
+    return ListenerLogins(list(zip(names, lasts, strict=True)), users)
+
+
+def mechanisms(text: SettingLookup, listener: str) -> list[str]:
+    """The mechanisms that a listener offers. ConfigError: one that krust does not have."""
+    given = listener_text(text, listener, "sasl.enabled.mechanisms") or ""
+    names = [name.strip().upper() for name in given.split(",") if name.strip()]
+    unknown = [name for name in names if name not in MECHANISMS]
+    if unknown or not names:
+        what = f"offers {unknown[0]}, which krust does not have" if unknown else "offers no login"
+        raise ConfigError(
+            f"listener {listener} {what}",
+            hint=f"sasl.enabled.mechanisms may name {', '.join(MECHANISMS)} (or "
+            f"{PREFIX}{listener.lower()}.sasl.enabled.mechanisms)",
+        )
+    return names
+
+
+def plain_users(text: SettingLookup, listener: str) -> dict[str, str]:
+    """The users of PLAIN: the options `user_NAME` of the listener's JAAS string."""
+    key = _key(listener, "PLAIN", _JAAS)
+    given = text(key)
+    if given is None:
+        raise ConfigError(
+            f"listener {listener} offers PLAIN and has no users",
+            hint=f'{key}={jaas.PLAIN} required user_NAME="PASSWORD"; (one option for each user)',
+        )
+    options = jaas.parse(given, key).options
+    return {
+        name.removeprefix(_USER): password
+        for name, password in options.items()
+        if name.startswith(_USER) and password
+    }
+
+
+def inter_broker_login(text: SettingLookup) -> Login | None:
+    """How this broker logs in at the others; None: their listener has no logins.
+
+    raises  ConfigError: it has, and the settings do not say how
+    """
+    listener = inter_broker_listener(text)
+    if listener not in {each.name for each in listeners(text) if each.has_logins}:
+        return None
+    name = (text("sasl.mechanism.inter.broker.protocol") or "").upper()
+    if name not in mechanisms(text, listener):
+        raise ConfigError(
+            f"sasl.mechanism.inter.broker.protocol is {name}, which listener {listener} does not "
+            "offer",
+            hint=f"name one of {', '.join(mechanisms(text, listener))}",
+        )
+    key = _key(listener, name, _JAAS)
+    given = text(key)
+    login = None if given is None else jaas.parse(given, key)
+    user, password = (
+        (login.options.get("username"), login.options.get("password")) if login else (None, None)
+    )
+    if not (user and password):
+        raise ConfigError(
+            f"the brokers log in at listener {listener} by {name}, and {key} has no username and "
+            "password",
+            hint=f'{key}={MECHANISMS[name]} required username="NAME" password="PASSWORD";',
+        )
+    return Login(name, user, password)
+
+
+def problems(text: SettingLookup) -> Iterator[ConfigError]:
+    """What is wrong with the logins of the listeners."""
+    for each in listeners(text):
+        yield from _of_listener(text, each)
+    if text("zookeeper.connect"):
+        try:
+            inter_broker_login(text)
+        except ConfigError as error:
+            yield error
+
+
+def _of_listener(text: SettingLookup, listener: Listener) -> Iterator[ConfigError]:
+    if listener.has_logins:
+        try:
+            logins(text, listener.name)
+        except ConfigError as error:
+            yield error
+
+
+def _of_mechanism(text: SettingLookup, listener: str, mechanism: str, name: str) -> str | None:
+    """A setting of a mechanism on a listener: its own, the listener's, or that of all."""
+    own = text(_key(listener, mechanism, name))
+    return listener_text(text, listener, name) if own is None else own
+
+
+def _key(listener: str, mechanism: str, name: str) -> str:
+    return f"{PREFIX}{listener.lower()}.{mechanism.lower()}.{name}"
+
+
+def _milliseconds(text: str | None) -> int:
+    try:
+        return max(int(text or 0), 0)
+    except ValueError:
+        raise ConfigError(f"{_REAUTH}: {text!r} is no number") from None

@@ -1,0 +1,70 @@
+//! What clients must prove on listeners with SASL, and to whom this broker proves itself.
+//!
+//! Threads: any. The listeners are swapped as a whole; a connection keeps the one it was opened
+//! with. SCRAM users are in the cluster image.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ahash::HashMap;
+use arc_swap::ArcSwap;
+
+use crate::transport::sasl::{Mechanism, PlainUsers};
+
+/// The name of every client without a login.
+pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
+
+/// A mechanism that a listener offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferedMechanism {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// `connections.max.reauth.ms`: how long a login lasts; 0: as long as the connection.
+    pub max_reauth_ms: i64,
+}
+
+/// What a listener with SASL asks of its clients.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerLogins {
+    /// `sasl.enabled.mechanisms`.
+    pub offered: Vec<OfferedMechanism>,
+    /// The users that log in by PLAIN.
+    pub plain_users: PlainUsers,
+}
+
+/// The logins of one broker.
+pub(crate) struct Logins {
+    listeners: ArcSwap<HashMap<Arc<str>, Arc<ListenerLogins>>>,
+    /// Random bytes that hide which users there are.
+    pub(crate) secret: [u8; 32],
+    failed: AtomicU64,
+}
+
+impl Logins {
+    pub(crate) fn new() -> Self {
+        let mut secret = [0; 32];
+        // Without them unknown users could be told from known ones; nobody could log in as one.
+        let _ = getrandom::fill(&mut secret);
+        Self { listeners: ArcSwap::default(), secret, failed: AtomicU64::new(0) }
+    }
+
+    /// Sets the listeners with SASL, by name, for connections that begin from now on.
+    pub(crate) fn set(&self, listeners: HashMap<Arc<str>, Arc<ListenerLogins>>) {
+        self.listeners.store(Arc::new(listeners));
+    }
+
+    /// What a listener asks; `None`: nothing.
+    pub(crate) fn at(&self, listener: &str) -> Option<Arc<ListenerLogins>> {
+        self.listeners.load().get(listener).cloned()
+    }
+
+    /// Counts a login that failed.
+    pub(crate) fn count_failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many logins have failed since the start.
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+}

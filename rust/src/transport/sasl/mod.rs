@@ -1,0 +1,87 @@
+//! SASL: the mechanisms by which a client proves to a broker who it is. Tokens in, tokens out.
+//!
+//! `server` is a broker's side of one login, `client` the other; `plain` and `scram` hold the
+//! messages and the arithmetic of the mechanisms, `users` what a broker knows of its users.
+//! Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), KIP-12, KIP-43, KIP-84.
+//! Not done: GSSAPI (Kerberos), OAUTHBEARER, delegation tokens.
+
+mod client;
+mod plain;
+mod scram;
+mod server;
+mod users;
+
+use std::fmt;
+
+use thiserror::Error;
+
+pub use self::client::{ClientExchange, SaslLogin};
+pub use self::scram::{MAX_ITERATIONS, MIN_ITERATIONS, ScramHash};
+pub use self::server::{KnownUsers, ServerExchange, ServerStep};
+pub use self::users::{PlainUsers, ScramCredential, ScramUsers};
+
+/// How a client proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    /// It sends its name and password as they are.
+    Plain,
+    /// It proves that it knows the password and does not send it.
+    Scram(ScramHash),
+}
+
+impl Mechanism {
+    /// Every mechanism, in the order in which brokers list them.
+    pub const ALL: [Self; 3] =
+        [Self::Plain, Self::Scram(ScramHash::Sha256), Self::Scram(ScramHash::Sha512)];
+
+    /// The mechanism of a registered name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|each| each.name() == name)
+    }
+
+    /// Its registered name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "PLAIN",
+            Self::Scram(ScramHash::Sha256) => "SCRAM-SHA-256",
+            Self::Scram(ScramHash::Sha512) => "SCRAM-SHA-512",
+        }
+    }
+}
+
+/// Why a login failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SaslError {
+    /// The user is unknown, or the password is wrong. Both look alike.
+    #[error("invalid credentials")]
+    Credentials,
+    /// The client asked to act for another user than the one that logged in.
+    #[error("the authorization id is not the user's name")]
+    AuthorizationId,
+    /// The token is no message of the mechanism.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+/// A password. It is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    /// The password.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Password {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}

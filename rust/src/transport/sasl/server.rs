@@ -1,0 +1,294 @@
+//! A broker's side of one login.
+
+use std::sync::Arc;
+
+use subtle::ConstantTimeEq;
+
+use super::plain::PlainMessage;
+use super::scram::{self, ClientFinal, ClientFirst, ScramHash, ServerFirst};
+use super::users::{PlainUsers, ScramCredential, ScramUsers};
+use super::{Mechanism, SaslError};
+
+/// The login of one connection, between its tokens.
+#[derive(Debug)]
+pub enum ServerExchange {
+    /// PLAIN: the token has not come yet.
+    Plain,
+    /// SCRAM: the first message has not come yet.
+    Scram(ScramHash),
+    /// SCRAM: the last message has not come yet.
+    ScramChallenged(Box<Challenge>),
+}
+
+/// What a broker remembers between the two messages of a SCRAM client.
+#[derive(Debug)]
+pub struct Challenge {
+    hash: ScramHash,
+    user: String,
+    credential: Arc<ScramCredential>,
+    is_known: bool,
+    header: String,
+    /// The client's nonce and the broker's.
+    nonce: String,
+    /// The client's first message without its header, and the broker's.
+    said: String,
+}
+
+/// The result of one token.
+#[derive(Debug)]
+pub enum ServerStep {
+    /// The client must answer this token.
+    Challenge(Vec<u8>, ServerExchange),
+    /// The client is this user; it gets a last token.
+    Authenticated {
+        /// The name.
+        user: String,
+        /// The last token.
+        token: Vec<u8>,
+    },
+}
+
+/// What a login is checked against.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownUsers<'a> {
+    /// The users of the listener that log in by PLAIN.
+    pub plain: &'a PlainUsers,
+    /// The users that log in by SCRAM.
+    pub scram: &'a ScramUsers,
+    /// Random bytes, the same as long as the broker runs.
+    pub secret: &'a [u8],
+}
+
+impl ServerExchange {
+    /// A new login.
+    pub fn begin(mechanism: Mechanism) -> Self {
+        match mechanism {
+            Mechanism::Plain => Self::Plain,
+            Mechanism::Scram(hash) => Self::Scram(hash),
+        }
+    }
+
+    /// Takes the client's next token.
+    pub fn step(self, token: &[u8], users: KnownUsers<'_>) -> Result<ServerStep, SaslError> {
+        match self {
+            Self::Plain => {
+                let PlainMessage { authorization_id, user, password } = PlainMessage::read(token)?;
+                if !users.plain.is_password(user, password) {
+                    return Err(SaslError::Credentials);
+                }
+                if !authorization_id.is_empty() && authorization_id != user {
+                    return Err(SaslError::AuthorizationId);
+                }
+                Ok(ServerStep::Authenticated { user: user.to_owned(), token: Vec::new() })
+            }
+            Self::Scram(hash) => challenge(hash, token, users),
+            Self::ScramChallenged(challenge) => challenge.check(token),
+        }
+    }
+}
+
+fn challenge(
+    hash: ScramHash,
+    token: &[u8],
+    users: KnownUsers<'_>,
+) -> Result<ServerStep, SaslError> {
+    let first = ClientFirst::read(token)?;
+    if first.is_token {
+        return Err(SaslError::Credentials);
+    }
+    if first.authorization_id.is_some_and(|id| id != first.user) {
+        return Err(SaslError::AuthorizationId);
+    }
+    let own = scram::nonce();
+    if own.is_empty() {
+        return Err(SaslError::Malformed("the system has no random bytes"));
+    }
+    let nonce = format!("{}{own}", first.nonce);
+    let (credential, is_known) = users.scram.find(&first.user, hash, users.secret);
+    let salt = credential.salt.clone();
+    let answer = ServerFirst { nonce: &nonce, salt, iterations: credential.iterations }.write();
+    let said = format!("{},{answer}", first.bare);
+    let header = first.header.to_owned();
+    let challenge = Challenge { hash, user: first.user, credential, is_known, header, nonce, said };
+    Ok(ServerStep::Challenge(
+        answer.into_bytes(),
+        ServerExchange::ScramChallenged(Box::new(challenge)),
+    ))
+}
+
+impl Challenge {
+    fn check(self, token: &[u8]) -> Result<ServerStep, SaslError> {
+        let last = ClientFinal::read(token)?;
+        if last.nonce != self.nonce {
+            return Err(SaslError::Malformed("the nonce is another login's"));
+        }
+        if last.header != self.header.as_bytes() {
+            return Err(SaslError::Malformed("the header is not that of the first message"));
+        }
+        let Self { hash, credential, .. } = &self;
+        let said = format!("{},{}", self.said, last.without_proof);
+        let signature = hash.hmac(&credential.stored_key, said.as_bytes());
+        let key = hash.hash(&scram::xor(&last.proof, &signature));
+        let is_right =
+            last.proof.len() == hash.bytes() && bool::from(key.ct_eq(&credential.stored_key));
+        if !(is_right & self.is_known) {
+            return Err(SaslError::Credentials);
+        }
+        let signature = hash.hmac(&credential.server_key, said.as_bytes());
+        let token = scram::server_final(&signature).into_bytes();
+        Ok(ServerStep::Authenticated { user: self.user, token })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::sasl::{ClientExchange, SaslLogin};
+
+    const HASHES: [ScramHash; 2] = [ScramHash::Sha256, ScramHash::Sha512];
+
+    fn credential(hash: ScramHash, password: &str) -> ScramCredential {
+        let salt = b"some salt".to_vec();
+        let salted = hash.salted_password(password.as_bytes(), &salt, 4096);
+        ScramCredential {
+            stored_key: hash.hash(&hash.client_key(&salted)),
+            server_key: hash.server_key(&salted),
+            salt,
+            iterations: 4096,
+        }
+    }
+
+    fn users() -> (PlainUsers, ScramUsers) {
+        let plain = [("alice".to_owned(), "secret".to_owned())].into_iter().collect();
+        let scram = HASHES.map(|hash| ("alice".to_owned(), hash, credential(hash, "secret")));
+        (plain, scram.into_iter().collect())
+    }
+
+    /// Both sides of a login.
+    fn log_in(mechanism: Mechanism, user: &str, password: &str) -> Result<String, SaslError> {
+        let (plain, scram) = users();
+        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+        let login =
+            SaslLogin { mechanism, user: user.to_owned(), password: password.to_owned().into() };
+        let (mut token, mut client) = login.begin()?;
+        let mut server = ServerExchange::begin(mechanism);
+        loop {
+            match server.step(&token, known)? {
+                ServerStep::Challenge(answer, next) => {
+                    server = next;
+                    let (next, state) = client.step(&answer)?;
+                    (token, client) = (next.unwrap_or_default(), state);
+                }
+                ServerStep::Authenticated { user, token } => {
+                    assert!(client.step(&token)?.1.is_done());
+                    return Ok(user);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_mechanism_lets_in_the_right_password_alone() {
+        for mechanism in Mechanism::ALL {
+            assert_eq!(log_in(mechanism, "alice", "secret").as_deref(), Ok("alice"));
+            for (user, password) in [("alice", "Secret"), ("bob", "secret"), ("alic", "esecret")] {
+                let refused = log_in(mechanism, user, password);
+                assert_eq!(refused, Err(SaslError::Credentials), "{} {user}", mechanism.name());
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_logs_in_for_somebody_else() {
+        let (plain, scram) = users();
+        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+        let refused = |mechanism, token: &[u8]| {
+            ServerExchange::begin(mechanism).step(token, known).unwrap_err()
+        };
+        assert_eq!(refused(Mechanism::Plain, b"admin\0alice\0secret"), SaslError::AuthorizationId);
+        for hash in HASHES {
+            let token = b"n,a=admin,n=alice,r=x";
+            assert_eq!(refused(Mechanism::Scram(hash), token), SaslError::AuthorizationId);
+        }
+    }
+
+    #[test]
+    fn a_last_message_of_scram_answers_its_own_challenge_alone() {
+        let (plain, scram) = users();
+        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+        let mechanism = Mechanism::Scram(ScramHash::Sha256);
+        let login =
+            SaslLogin { mechanism, user: "alice".to_owned(), password: "secret".to_owned().into() };
+        let (first, client) = login.begin().unwrap();
+        let challenge = |first: &[u8]| {
+            let begun = ServerExchange::begin(mechanism).step(first, known).unwrap();
+            let ServerStep::Challenge(answer, next) = begun else { panic!("no challenge") };
+            (answer, next)
+        };
+        let (answer, server) = challenge(&first);
+        let (_, replayed) = challenge(&first);
+        let last = client.step(&answer).unwrap().0.unwrap();
+        assert!(replayed.step(&last, known).is_err(), "replayed");
+
+        let text = String::from_utf8(last.clone()).unwrap();
+        let mut spoilt: Vec<String> = vec![
+            text.replacen("c=biws", "c=eSws", 1),
+            text.replacen("c=biws,", "", 1),
+            text.replacen("r=", "r=x", 1),
+            text.replacen(",p=", "x,p=", 1),
+            text.replacen(",r=", ",x=,r=", 1),
+            text.rsplit_once(",p=").unwrap().0.to_owned(),
+        ];
+        spoilt.extend((1..text.len()).map(|end| text[..end].to_owned()));
+        for bad in spoilt {
+            let (answer, server) = challenge(&first);
+            let theirs = String::from_utf8(answer).unwrap();
+            let nonce =
+                |text: &str| text.split(',').find_map(|p| p.strip_prefix("r=").map(str::to_owned));
+            let bad = match (nonce(&text), nonce(&theirs)) {
+                (Some(old), Some(new)) => bad.replace(&old, &new),
+                _ => bad,
+            };
+            assert!(server.step(bad.as_bytes(), known).is_err(), "{bad}");
+        }
+        assert!(matches!(
+            server.step(&last, known),
+            Ok(ServerStep::Authenticated { user, .. }) if user == "alice"
+        ));
+    }
+
+    #[test]
+    fn the_example_of_rfc_7677_holds() {
+        let hash = ScramHash::Sha256;
+        let nonce = "rOprNGfwEbeRWgbNEkqO";
+        let login = SaslLogin {
+            mechanism: Mechanism::Scram(hash),
+            user: "user".to_owned(),
+            password: "pencil".to_owned().into(),
+        };
+        let client = ClientExchange::with_nonce(&login, hash, nonce);
+        let answer = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+                      s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
+        let (last, client) = client.step(answer.as_bytes()).unwrap();
+        assert_eq!(
+            String::from_utf8(last.unwrap()).unwrap(),
+            "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+             p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+        );
+        let proof = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
+        assert!(client.step(proof).unwrap().1.is_done());
+    }
+
+    #[test]
+    fn a_broker_that_does_not_know_the_password_is_found_out() {
+        let hash = ScramHash::Sha512;
+        let login = SaslLogin {
+            mechanism: Mechanism::Scram(hash),
+            user: "user".to_owned(),
+            password: "pencil".to_owned().into(),
+        };
+        let client = ClientExchange::with_nonce(&login, hash, "mine");
+        let (_, client) = client.step(b"r=mineyours,s=AAAA,i=4096").unwrap();
+        assert!(client.step(b"v=AAAA").is_err());
+    }
+}
