@@ -140,9 +140,9 @@ def test_security_that_would_be_ignored_is_refused_in_every_mode_and_all_of_it_a
     asked = SECURED.split("broker.id=0\n")[1].splitlines()
     for line in asked[2:-1]:
         name = line.partition("=")[0]
-        assert (name in message) != name.startswith("ssl."), "krust has TLS"
-    assert "listener SASL_SSL stands for SASL_SSL" in message
-    assert "security.inter.broker.protocol is SASL_SSL" in message
+        acts = name.startswith(("ssl.", "sasl.", "listener.name."))
+        assert (f"{name} asks" in message) != acts, "krust has TLS and SASL"
+    assert "sasl.mechanism.inter.broker.protocol is GSSAPI" in message
     assert "secret" not in message
 
 
@@ -194,7 +194,7 @@ def test_variables_of_kafkas_image_are_listed_and_their_security_is_refused() ->
     assert "process.roles: " in notice
     assert "HEAP" not in notice
     with pytest.raises(ConfigError, match="asks for security"):
-        load(environ={"KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN"})
+        load(environ={"KAFKA_SASL_KERBEROS_SERVICE_NAME": "kafka"})
     with pytest.raises(ConfigError, match="asks for security"):
         load(environ={"KAFKA_SUPER_USERS": "User:a"})
 

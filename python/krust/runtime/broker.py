@@ -3,9 +3,8 @@
 It carries out the outcomes of the controller in this order: it submits transactions to the store
 (their results are a later event), applies changes to the core's image, sends requests to other
 brokers, then sends answers. It makes no decision: functions of `controller/` say what is sent, when
-the broker recovers its session and what it registers. It has two rules of its own: how long a turn
-lasts, and that answers to AlterClientQuotas wait until the core has the new quotas, as do those to
-AlterUserScramCredentials.
+the broker recovers its session and what it registers. It has a rule of its own: how long a turn
+lasts.
 Threads: the policy thread of one broker. Any thread may call `server.wakeup`.
 Not promised: use after `close`.
 """
@@ -19,7 +18,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from krust._krust import Server, log_requests, logs
+from krust._krust import Server
 from krust.config import ASSIGNORS
 from krust.controller import adoption, ids, recovered_ids, registration
 from krust.controller.apis import CONTROLLER_APIS
@@ -35,12 +34,20 @@ from krust.controller.state import (
 )
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import MultiResult, Refusal, SessionChanged
-from krust.runtime import alter_partition, identity, metadata, provenance, replica_moves
+from krust.runtime import (
+    alter_partition,
+    entity_changes,
+    identity,
+    metadata,
+    provenance,
+    replica_moves,
+)
 from krust.runtime.broker_listeners import BrokerListeners
 from krust.runtime.cluster_view import ClusterView
 from krust.runtime.core_settings import broker_values, threads
+from krust.runtime.entity_changes import EntityChanges
 from krust.runtime.image_deltas import ImageDeltas
-from krust.runtime.lines import SESSION_LINES, LogLines
+from krust.runtime.lines import SESSION_LINES, LogLines, pass_on_core_lines
 from krust.runtime.retention_rules import RetentionRules
 from krust.runtime.selector_rule import SelectorRule
 from krust.runtime.unclean_shutdown import UncleanShutdownCheck
@@ -76,11 +83,7 @@ _DELIVERY_S = 1.0
 _TURN_S = 0.002
 """how long a turn decides requests and slices. The rest waits for the next turn, behind groups."""
 
-_AFTER_ENTITIES = ("AlterClientQuotas", "AlterUserScramCredentials")
-"""APIs whose answers leave when the core has the new quotas and credentials"""
-
 _log = logging.getLogger("krust")
-_requests = logging.getLogger("krust.requests")
 
 
 class Runtime:
@@ -123,9 +126,7 @@ class Runtime:
         self._waiting: deque[_Event] = deque()
         self._group_events: list[_Event] = []
         self._peers: Peers | None = None
-        self._changed_entities = Changes()
-        """quotas and credentials that the core gets once a turn"""
-        self._answers_after_entities: list[tuple[int, Request[Any], Message | Exception]] = []
+        self._entity_changes = EntityChanges()
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
@@ -248,7 +249,7 @@ class Runtime:
         if self._recovery.wait_s(time.monotonic()) <= 0:
             self._recover_session()
         self._listeners.follow(self.state.broker_text, time.monotonic(), self.server)
-        _pass_on_log_lines()
+        pass_on_core_lines()
         return events is not None
 
     def _decide_waiting(self) -> None:
@@ -338,7 +339,7 @@ class Runtime:
             _log.error("stopping: %s", error)
         if self._metadata is not None:
             self._metadata.close()
-        _pass_on_log_lines()
+        pass_on_core_lines()
 
     def _shut_down_controlled(self) -> None:
         """Have the controller move this broker's leaderships before it stops."""
@@ -480,9 +481,7 @@ class Runtime:
         for path, why in outcome.changes.faults:
             _log.error("the znode %s is passed over: %s", path, why)
         if self._start_changes is None:
-            self._changed_entities.quotas |= outcome.changes.quotas
-            self._changed_entities.credentials |= outcome.changes.credentials
-            outcome.changes.quotas = outcome.changes.credentials = False
+            self._entity_changes.take(outcome.changes)
             self._apply(outcome.changes)
         else:
             self._start_changes.add(outcome.changes)
@@ -492,19 +491,16 @@ class Runtime:
             request = self._requests.pop(ticket, None)
             if request is None:
                 self._own_answers[ticket] = answer
-            elif request.api in _AFTER_ENTITIES:
-                self._answers_after_entities.append((ticket, request, answer))
+            elif request.api in entity_changes.APIS:
+                self._entity_changes.delay(ticket, request, answer)
             else:
                 self._answer(ticket, request, answer)
 
     def _apply_entities(self) -> None:
-        """Hand the core all quotas and credentials, once a turn; then send the answers that waited
-        for that.
-        """
-        if self._changed_entities:
-            changes, self._changed_entities = self._changed_entities, Changes()
+        """Hand the core the turn's quotas and credentials, then send the answers that waited."""
+        changes, answers = self._entity_changes.end_turn()
+        if changes:
             self._apply(changes)
-        answers, self._answers_after_entities = self._answers_after_entities, []
         for each in answers:
             self._answer(*each)
 
@@ -592,13 +588,6 @@ class Runtime:
         """The steps that raise the tree's ids to those that the opened logs prove."""
         self._has_opened_logs = False
         return recovered_ids.raise_in_tree(self.state, *self.server.recovered_ids())
-
-
-def _pass_on_log_lines() -> None:
-    """Hand the core's log lines to Python's logging, and tell the core whether to log requests."""
-    log_requests(_requests.isEnabledFor(logging.DEBUG))
-    for level, name, text in logs():
-        logging.getLogger(name).log(level, "%s", text)
 
 
 def _now_ms() -> int:

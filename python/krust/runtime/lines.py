@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from krust._krust import log_requests, logs
 from krust.errors import Code
 from krust.metadata.store import SessionState
 
@@ -119,3 +120,10 @@ def _refusal(answer: Message) -> tuple[int, str | None] | None:
         if isinstance(each, Mapping) and each.get("error_code"):
             return each["error_code"], each.get("error_message")
     return None
+
+
+def pass_on_core_lines() -> None:
+    """Hand the core's log lines to Python's logging, and tell the core whether to log requests."""
+    log_requests(logging.getLogger("krust.requests").isEnabledFor(logging.DEBUG))
+    for level, name, text in logs():
+        logging.getLogger(name).log(level, "%s", text)

@@ -57,4 +57,6 @@ PRODUCER = CLIENT | {
     "transaction.timeout.ms",
 }
 """`kafka.*` options that the sink passes on."""
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""What `kafka.security.protocol` may be."""
 SECRET = re.compile(r"(sasl|ssl|security)\.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from krust.decode import options as decoding
 from krust.errors import ConfigError
 from krust.spark import plan
-from krust.spark.client_options import CONSUMER, PRODUCER, SECRET
+from krust.spark.client_options import CONSUMER, PRODUCER, PROTOCOLS, SECRET
 from krust.spark.errors import LOG, OptionError
 from krust.spark.files import StagingTarget, local_path
 from krust.spark.option_values import OptionTexts, wrong
@@ -449,14 +449,14 @@ def _client(texts: OptionTexts, known: frozenset[str]) -> dict[str, str]:
         elif SECRET.match(key):
             raise OptionError(
                 "KRUST_UNSUPPORTED_OPTION",
-                f"Option '{name}' is not supported: krust's client has TLS and no SASL. Leave it "
-                "out, and name a PLAINTEXT or an SSL listener in 'kafka.bootstrap.servers'.",
+                f"Option '{name}' is not supported: krust's client has TLS, and logins by PLAIN "
+                "and SCRAM with 'kafka.sasl.jaas.config' or 'kafka.sasl.username'. Leave it out.",
             )
         else:
             LOG.warning("Option '%s' has no effect: krust's client has no '%s'.", name, key)
     protocol = found.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() not in ("PLAINTEXT", "SSL"):
-        raise wrong("kafka.security.protocol", protocol, "SSL", "PLAINTEXT or SSL")
+    if protocol.upper() not in PROTOCOLS:
+        raise wrong("kafka.security.protocol", protocol, "SASL_SSL", f"one of {PROTOCOLS}")
     return found
 
 

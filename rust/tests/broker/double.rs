@@ -356,6 +356,10 @@ impl Conn {
         reader.rest().to_vec()
     }
 
+    pub fn is_authenticated(&self, broker: &Broker) -> bool {
+        broker.is_authenticated(self.context.as_ref().unwrap())
+    }
+
     pub fn is_waiting(&self) -> bool {
         self.replies.delayed() > 0
     }

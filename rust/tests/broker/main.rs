@@ -34,6 +34,7 @@ mod heartbeats_are_checked_against_the_snapshot;
 mod in_sync_sets_shrink_and_grow;
 mod large_requests_wait_for_memory;
 mod leaders_move;
+mod logins_come_first;
 mod logs_bound_what_is_handed_out;
 mod logs_open_side_by_side;
 mod long_poll_wakes_on_produce;

@@ -105,12 +105,11 @@ def with_broker(**more: Any) -> ClusterDescription:
         (cluster(transactional_ids=["shop"]), "transactions", "transactions are in use"),
         (cluster(unread_transactions=[4]), "transactions", "without a leader cannot be read: 4"),
         (cluster(acls=["Topic:orders"]), "access", "ACLs, which krust does not enforce: Topic:"),
-        (cluster(scram_users=["alice"]), "access", "logins, which krust does not have: alice"),
         (cluster(delegation_tokens=2), "access", "2 delegation tokens"),
         (
-            with_broker(endpoints=[*PLAIN, ("IN", "SASL_SSL", "host:9093")]),
+            with_broker(endpoints=[*PLAIN, ("IN", "CUSTOM", "host:9093")]),
             "listeners",
-            "PLAINTEXT and SSL: broker 3 IN (SASL_SSL)",
+            "SASL_PLAINTEXT and SASL_SSL: broker 3 IN (CUSTOM)",
         ),
         (
             cluster(topic_settings={"cold": {"remote.storage.enable": "true"}}),

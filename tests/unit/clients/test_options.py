@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from krust import jaas
 from krust.clients import options
-from krust.errors import ConfigError
 
 
-def test_the_hint_of_a_protocol_that_krust_does_not_have_yet_says_so() -> None:
-    given = {"bootstrap_servers": "a:1", "security_protocol": "SASL_SSL"}
-    with pytest.raises(ConfigError) as refused:
-        options.read(options.COMMON, {}, given)
-    assert "no SASL yet" in str(refused.value.hint)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sasl.jaas.config": f'{jaas.PLAIN} required username="al" password="p;\\"=";'},
+        {"sasl.mechanisms": "PLAIN", "sasl.username": "al", "sasl.password": 'p;"='},
+        {"sasl.plain.username": "al", "sasl.plain.password": 'p;"='},
+    ],
+)
+def test_logins_of_other_clients_have_librdkafkas_names(given: dict[str, str]) -> None:
+    found = options.read(options.COMMON, {"bootstrap.servers": "a:1", **given}, {})
+    assert (found["sasl.username"], found["sasl.password"]) == ("al", 'p;"=')
+    assert "sasl.jaas.config" not in found
 
 
 def test_the_protocols_that_krust_has_are_accepted_in_any_case() -> None:

@@ -238,27 +238,6 @@ def test_an_unreadable_node_affects_only_its_quotas(data: bytes) -> None:
     assert described(runtime) == {"client-id=good": {PBR: 7.0}}
 
 
-def test_scram_credentials_are_described_by_mechanism_and_iterations_only() -> None:
-    runtime = Runtime()
-    proof = "salt=c2FsdA==,stored_key=YWJj,server_key=YWJj,iterations="
-    whole = {"SCRAM-SHA-512": f"{proof}8192", "SCRAM-SHA-256": f"{proof}4096", PBR: "1"}
-    for user, config in {"ann": whole, "bob": {"SCRAM-SHA-256": "?"}, "eve": {PBR: "1"}}.items():
-        data = json.dumps({"version": 1, "config": config}).encode()
-        write(runtime.tree, Create(f"/config/users/{user}", data))
-    answer = runtime.ask("DescribeUserScramCredentials", {"users": None})
-    assert "YWJj" not in repr(answer)
-    infos = [{"mechanism": 1, "iterations": 4096}, {"mechanism": 2, "iterations": 8192}]
-    assert [(each["user"], each["error_code"]) for each in answer["results"]] == [
-        ("ann", 0),
-        ("bob", -1),
-    ]
-    assert answer["results"][0]["credential_infos"] == infos
-    asked = [{"name": name} for name in ("eve", "", "ann", "x", "x")]
-    answer = runtime.ask("DescribeUserScramCredentials", {"users": asked})
-    codes = [(each["user"], each["error_code"]) for each in answer["results"]]
-    assert codes == [("eve", 91), ("", 91), ("ann", 0), ("x", 92)]
-
-
 class Client:
     """Asks for changes of topics under a name, at a time."""
 

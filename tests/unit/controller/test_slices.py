@@ -45,6 +45,10 @@ LARGE: dict[str, Message] = {
     "IncrementalAlterConfigs": {"resources": RESOURCES},
     "AlterClientQuotas": {"entries": entries(), "validate_only": True},
     "DescribeUserScramCredentials": {"users": topics(NAMES)},
+    "AlterUserScramCredentials": {
+        "deletions": [{"name": name, "mechanism": 0} for name in NAMES],
+        "upsertions": [],
+    },
     "ElectLeaders": {"topic_partitions": [{"topic": "t", "partitions": NUMBERS}]},
     "AlterPartitionReassignments": {"topics": topics(["t"], partitions=MOVED)},
     "OffsetCommit": {

@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 import krust
 from krust._krust import Client
 from krust.config import load
+from krust.controller import scram
 from krust.errors import ConfigError, KafkaError, ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import BrokerRegistration
@@ -235,7 +236,13 @@ def test_quotas_that_kafka_wrote_are_read_and_passwords_beside_them_stay(
     above.ensure_path(f"/{chroot}")
     above.stop()
     above.close()
-    quota = b'{"version":1,"config":{"consumer_byte_rate":"1024","SCRAM-SHA-256":"secret"}}'
+    salted = scram.salted_password("SCRAM-SHA-256", "secret", b"salt", 4096)
+    credential = scram.of_salted_password("SCRAM-SHA-256", b"salt", salted, 4096).text
+    config = {"consumer_byte_rate": "1024", "SCRAM-SHA-256": credential}
+    quota, left = (
+        json.dumps({"version": 1, "config": each}, separators=(",", ":")).encode()
+        for each in (config, {"SCRAM-SHA-256": credential})
+    )
     kept = ("clients/app", "users/carl%20x", "users/carl%20x/clients/app")
     for entity in kept:
         tree.create(f"/config/{entity}", quota, makepath=True)
@@ -261,7 +268,6 @@ def test_quotas_that_kafka_wrote_are_read_and_passwords_beside_them_stay(
         numbers = count()
         code = until(lambda: _made(slow_client, f"topic-{next(numbers)}"))
         assert code == THROTTLING_QUOTA_EXCEEDED
-    left = b'{"version":1,"config":{"SCRAM-SHA-256":"secret"}}'
     assert [tree.get(f"/config/{entity}")[0] for entity in kept] == [quota, left, quota]
     changes = {
         tree.get(f"/config/changes/{name}")[0] for name in tree.get_children("/config/changes")

@@ -1,0 +1,50 @@
+"""Changes of quotas and credentials, which the core gets once a turn and not one by one.
+
+The core gets all of them at once, so an answer to a client that changed some waits until it has.
+Threads: the policy thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from krust.controller.changes import Changes
+
+if TYPE_CHECKING:
+    from krust.controller.state import Request
+    from krust.messages import Message
+
+APIS = ("AlterClientQuotas", "AlterUserScramCredentials")
+"""those whose answers wait"""
+
+
+class WaitingAnswer(NamedTuple):
+    """An answer that leaves when the core has the changes."""
+
+    ticket: int
+    request: Request[Any]
+    answer: Message | Exception
+
+
+class EntityChanges:
+    """What changed in this turn, and who waits for it."""
+
+    def __init__(self) -> None:
+        self._changes = Changes()
+        self._answers: list[WaitingAnswer] = []
+
+    def take(self, changes: Changes) -> None:
+        """Take the changes of quotas and credentials out of these."""
+        self._changes.quotas |= changes.quotas
+        self._changes.credentials |= changes.credentials
+        changes.quotas = changes.credentials = False
+
+    def delay(self, ticket: int, request: Request[Any], answer: Message | Exception) -> None:
+        """Have an answer wait."""
+        self._answers.append(WaitingAnswer(ticket, request, answer))
+
+    def end_turn(self) -> tuple[Changes, list[WaitingAnswer]]:
+        """The changes for the core, and the answers that leave after it has them."""
+        ended = self._changes, self._answers
+        self._changes, self._answers = Changes(), []
+        return ended

@@ -1,0 +1,381 @@
+"""Listeners with SASL, and the clients that log in there: those of other projects, and krust's."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+import krust
+from krust import Broker, jaas
+from krust.cli import main
+from krust.errors import ConfigError, KafkaError, KrustError
+from tests.certificates import Authority
+from tests.peers import kafka, tools
+from tests.waiting import until
+
+WAIT_S, WAIT_MS = 60, 60_000
+RECORDS = [b"small", b"x" * 300_000]
+PASSWORD = 'open; "sésame"= ,'
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+class Login(NamedTuple):
+    """How a client logs in, and where."""
+
+    at: str
+    protocol: str
+    authority: Path
+    mechanism: str
+    user: str = "alice"
+    password: str = PASSWORD
+
+    @property
+    def librdkafka(self) -> dict[str, str]:
+        settings = {
+            "bootstrap.servers": self.at,
+            "security.protocol": self.protocol,
+            "sasl.mechanism": self.mechanism,
+            "sasl.username": self.user,
+            "sasl.password": self.password,
+        }
+        if self.protocol == "SASL_SSL":
+            settings["ssl.ca.location"] = str(self.authority)
+        return settings
+
+    @property
+    def java(self) -> str:
+        module = jaas.PLAIN if self.mechanism == "PLAIN" else jaas.SCRAM
+        password = self.password.replace("\\", "\\\\").replace('"', '\\"')
+        login = f'{module} required username="{self.user}" password="{password}";'
+        lines = [
+            f"security.protocol={self.protocol}",
+            f"sasl.mechanism={self.mechanism}",
+            f"sasl.jaas.config={login}".replace("\\", "\\\\").replace("é", "\\u00e9"),
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={self.authority}",
+        ]
+        return "\n".join(lines)
+
+
+class Secured(NamedTuple):
+    """A broker with a listener of each protocol."""
+
+    broker: Broker
+    at: dict[str, str]
+    authority: Authority
+
+    def login(self, protocol: str, mechanism: str, **other: str) -> Login:
+        at = self.at[protocol]
+        return Login(at, protocol, self.authority.certificate, mechanism, **other)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("sasl")
+    authority = Authority(folder / "ours")
+    quoted = PASSWORD.replace('"', '\\"')
+    users = f'{jaas.PLAIN} required user_alice="{quoted}" user_nobody="";'
+    settings: dict[str, object] = {
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in (*PROTOCOLS, "PLAINTEXT")),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": authority.certify("server", "IP:127.0.0.1", "DNS:localhost"),
+        **{f"listener.name.{each.lower()}.plain.sasl.jaas.config": users for each in PROTOCOLS},
+    }
+    with Broker(config=settings) as broker:
+        at = dict(broker.listeners)
+        password = folder / "password"
+        password.write_text(f"{PASSWORD}\n")
+        add = ["user", "add", "alice", "--password-file", str(password), "-b", at["PLAINTEXT"]]
+        with pytest.raises(SystemExit, match="^0$"):
+            main(add)
+        yield Secured(broker, at, authority)
+
+
+Client = Callable[[Login, str], list[bytes]]
+"""Writes RECORDS to a topic of a broker and returns what it reads of it; raises if it cannot"""
+
+
+def confluent(login: Login, topic: str) -> list[bytes]:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    refused: list[object] = []
+    watched = {"error_cb": refused.append, "message.timeout.ms": WAIT_S * 1000}
+    producer = Producer({**login.librdkafka, **watched})
+    for value in RECORDS:
+        producer.produce(topic, value, partition=0)
+    while producer.flush(0.1):
+        if refused:
+            raise KafkaException(refused[0])
+    consumer = Consumer({**login.librdkafka, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    while len(found) < len(RECORDS):
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        assert message.error() is None
+        found.append(message.value())
+    consumer.close()
+    return found
+
+
+def kafka_python(login: Login, topic: str) -> list[bytes]:
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+    settings = {
+        "bootstrap_servers": login.at,
+        "security_protocol": login.protocol,
+        "sasl_mechanism": login.mechanism,
+        "sasl_plain_username": login.user,
+        "sasl_plain_password": login.password,
+        "ssl_cafile": str(login.authority),
+        "retry_backoff_ms": 10,
+    }
+    producer = KafkaProducer(**settings, enable_idempotence=False, max_block_ms=5_000)
+    try:
+        for one in [producer.send(topic, value, partition=0) for value in RECORDS]:
+            one.get(WAIT_S)
+    finally:
+        producer.close(0)
+    consumer = KafkaConsumer(**settings, group_id=None, consumer_timeout_ms=WAIT_S * 1000)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek(TopicPartition(topic, 0), 0)
+    found = [message.value for _, message in zip(RECORDS, consumer, strict=False)]
+    consumer.close()
+    return found
+
+
+def aiokafka(login: Login, topic: str) -> list[bytes]:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    settings = {
+        "bootstrap_servers": login.at,
+        "security_protocol": login.protocol,
+        "sasl_mechanism": login.mechanism,
+        "sasl_plain_username": login.user,
+        "sasl_plain_password": login.password,
+    }
+    if login.protocol == "SASL_SSL":
+        settings["ssl_context"] = ssl.create_default_context(cafile=str(login.authority))
+
+    async def run() -> list[bytes]:
+        async with AIOKafkaProducer(**settings) as producer:
+            for value in RECORDS:
+                await producer.send_and_wait(topic, value, partition=0)
+        async with AIOKafkaConsumer(**settings, group_id=None) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            consumer.seek(TopicPartition(topic, 0), 0)
+            return [(await consumer.getone()).value for _ in RECORDS]
+
+    return asyncio.run(asyncio.wait_for(run(), WAIT_S))
+
+
+def kcat(login: Login, topic: str) -> list[bytes]:
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed (Debian: apt install kcat)")
+    settings = {key: value for key, value in login.librdkafka.items() if key[0] != "b"}
+    common = ["kcat", "-b", login.at, "-t", topic, "-p", "0"]
+    common += [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
+    for value in RECORDS:
+        kcat_ran([*common, "-P", "-X", "message.timeout.ms=5000"], value)
+    out = kcat_ran([*common, "-C", "-o", "0", "-c", str(len(RECORDS)), "-q", "-f", "%s\n"], b"")
+    return out.split(b"\n")[:-1]
+
+
+def kcat_ran(command: list[str], stdin: bytes) -> bytes:
+    run = subprocess.run(command, input=stdin, capture_output=True, timeout=WAIT_S, check=False)
+    if run.returncode:
+        raise ConnectionError(run.stderr.decode())
+    return run.stdout
+
+
+def own(login: Login, topic: str) -> list[bytes]:
+    settings: dict[str, object] = {**login.librdkafka, "request.timeout.ms": 5_000}
+    with krust.Producer(settings, delivery_timeout_ms=5_000) as producer:
+        for value in RECORDS:
+            producer.send(topic, value, partition=0).result(WAIT_MS)
+    with krust.Consumer(settings) as consumer:
+        consumer.assign([(topic, 0, 0)])
+        found: list[bytes] = []
+        while len(found) < len(RECORDS):
+            found += [record.value or b"" for record in consumer.poll(WAIT_MS)]
+    return found
+
+
+CLIENTS: dict[str, Client] = {
+    "confluent-kafka": confluent,
+    "kafka-python": kafka_python,
+    "aiokafka": aiokafka,
+    "kcat": kcat,
+    "krust": own,
+}
+REFUSED = r"(?i)auth|sasl|credential|login|log in|closed|disconnect|transport|timeout|timed"
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_that_logs_in_reads_back_what_it_wrote(
+    secured: Secured, client: str, protocol: str, mechanism: str
+) -> None:
+    topic = f"{client}-{protocol}-{mechanism}"
+    assert CLIENTS[client](secured.login(protocol, mechanism), topic) == RECORDS
+
+
+@pytest.mark.parametrize("wrong", [{"password": "guess"}, {"user": "eve"}, {"user": "nobody"}])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", ["confluent-kafka", "krust"])
+def test_a_wrong_password_and_an_unknown_user_are_refused_alike(
+    secured: Secured, client: str, mechanism: str, wrong: dict[str, str]
+) -> None:
+    login = secured.login("SASL_PLAINTEXT", mechanism, **wrong)
+    with pytest.raises((KafkaException, KrustError), match=r"(?i)authentication failed") as told:
+        CLIENTS[client](login, "never")
+    expected = "Invalid username or password" if mechanism == "PLAIN" else "invalid credentials"
+    assert expected in str(told.value)
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "aiokafka", "kcat"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_other_clients_with_a_wrong_password_are_refused(
+    secured: Secured, client: str, mechanism: str
+) -> None:
+    login = secured.login("SASL_SSL", mechanism, password="guess")
+    with pytest.raises(Exception, match=REFUSED):
+        CLIENTS[client](login, "never")
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("version", kafka.VERSIONS)
+def test_the_tools_of_kafka_log_in_by_every_mechanism(
+    secured: Secured, tmp_path: Path, version: str
+) -> None:
+    with tools.tools(version) as run:
+        for mechanism in MECHANISMS:
+            login = secured.login("SASL_SSL", mechanism)
+            properties = tmp_path / f"{mechanism}.properties"
+            properties.write_text(login.java)
+            at = ("--bootstrap-server", login.at, "--command-config", str(properties))
+            topic = f"java-{version}-{mechanism}".replace(".", "-")
+            code, said = run("kafka-topics", *at, "--create", "--topic", topic)
+            assert (code, f"Created topic {topic}." in said) == (0, True), said
+            properties.write_text(login._replace(password="guess").java)
+            code, said = run("kafka-topics", *at, "--list")
+            assert (code, "Authentication failed" in said) == (1, True), said
+
+
+@pytest.mark.java
+def test_kafkas_own_tool_makes_describes_and_deletes_users(
+    secured: Secured, tmp_path: Path
+) -> None:
+    at = ("--bootstrap-server", secured.at["PLAINTEXT"], "--entity-type", "users")
+    carl = (*at, "--entity-name", "carl", "--alter")
+    with tools.tools("3.9.1") as run:
+        made = "SCRAM-SHA-512=[iterations=8192,password=pencil]"
+        assert run("kafka-configs", *carl, "--add-config", made)[0] == 0
+        code, said = run("kafka-configs", *at, "--entity-name", "carl", "--describe")
+        assert (code, "SCRAM-SHA-512=iterations=8192" in said) == (0, True), said
+        login = secured.login("SASL_PLAINTEXT", "SCRAM-SHA-512", user="carl", password="pencil")
+        assert own(login, "carls") == RECORDS
+        assert run("kafka-configs", *carl, "--delete-config", "SCRAM-SHA-512")[0] == 0
+        with pytest.raises(KafkaError, match="invalid credentials"):
+            own(login, "carls")
+
+
+def test_a_password_that_confluents_admin_changes_acts_at_once(secured: Secured) -> None:
+    admin = AdminClient(secured.login("SASL_PLAINTEXT", "PLAIN").librdkafka)
+    for password in ("first", "second"):
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion("dora", info, password.encode())
+        admin.alter_user_scram_credentials([change])["dora"].result(WAIT_S)
+        login = secured.login("SASL_PLAINTEXT", "SCRAM-SHA-256", user="dora", password=password)
+        assert own(login, f"doras-{password}") == RECORDS
+        with pytest.raises(KafkaError, match="invalid credentials"):
+            own(login._replace(password="other"), "never")
+    gone = UserScramCredentialDeletion("dora", ScramMechanism.SCRAM_SHA_256)
+    admin.alter_user_scram_credentials([gone])["dora"].result(WAIT_S)
+    with pytest.raises(KafkaError, match="invalid credentials"):
+        own(login, "never")
+
+
+def test_a_client_without_a_login_is_answered_nothing(secured: Secured) -> None:
+    settings: dict[str, object] = {"bootstrap.servers": secured.at["SASL_PLAINTEXT"]}
+    with krust.Producer(settings, delivery_timeout_ms=1_000) as client, pytest.raises(KrustError):
+        client.send("never", b"x").result(WAIT_MS)
+
+
+def test_a_login_at_a_listener_without_logins_is_told_so(secured: Secured) -> None:
+    login = secured.login("SASL_PLAINTEXT", "PLAIN")._replace(at=secured.at["PLAINTEXT"])
+    with pytest.raises(KafkaError, match="this listener has no logins"):
+        krust.Admin(login.librdkafka).topics()
+
+
+def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> None:
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    with Broker(config=settings) as broker:
+        login = Login(broker.bootstrap, "SASL_PLAINTEXT", Path(), "PLAIN")
+        with pytest.raises(KafkaError, match="it offers SCRAM-SHA-512, not PLAIN"):
+            krust.Admin(login.librdkafka).topics()
+
+
+@pytest.mark.parametrize("client", ["krust", "kafka-python", "confluent-kafka"])
+def test_a_client_whose_logins_end_goes_on(client: str) -> None:
+    key = "listener.name.sasl_plaintext.plain"
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        f"{key}.sasl.jaas.config": f'{jaas.PLAIN} required user_alice="secret";',
+        f"{key}.connections.max.reauth.ms": "1000",
+    }
+    with Broker(config=settings) as broker:
+        login = Login(broker.bootstrap, "SASL_PLAINTEXT", Path(), "PLAIN", password="secret")
+        if client == "krust":
+            with krust.Producer(dict(login.librdkafka)) as producer:
+                sent = []
+                assert until(lambda: sent.append(producer.send("t", b"x")) or len(sent) > 300)
+                assert [each.result(WAIT_MS).offset for each in sent] == list(range(len(sent)))
+        else:
+            for _ in range(3):
+                assert CLIENTS[client](login, "t")
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ({}, "offers GSSAPI, which krust does not have"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "offers PLAIN and has no users"),
+        (
+            {
+                "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl_plaintext.plain.sasl.jaas.config": "canary",
+            },
+            "is no JAAS string",
+        ),
+    ],
+)
+def test_a_listener_on_which_nobody_could_log_in_is_refused(
+    settings: dict[str, str], wrong: str
+) -> None:
+    with pytest.raises(ConfigError, match=wrong) as refused:
+        Broker(config={"listeners": "SASL_PLAINTEXT://127.0.0.1:0", **settings})
+    assert "canary" not in f"{refused.value} {refused.value.hint}"
