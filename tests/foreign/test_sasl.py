@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import re
 import shutil
 import ssl
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +29,6 @@ from krust.cli import main
 from krust.errors import ConfigError, KafkaError, KrustError
 from tests.certificates import Authority
 from tests.peers import kafka, tools
-from tests.waiting import until
 
 WAIT_S, WAIT_MS = 60, 60_000
 RECORDS = [b"small", b"x" * 300_000]
@@ -104,7 +106,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         password = folder / "password"
         password.write_text(f"{PASSWORD}\n")
         add = ["user", "add", "alice", "--password-file", str(password), "-b", at["PLAINTEXT"]]
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             main(add)
         yield Secured(broker, at, authority)
 
@@ -147,6 +149,7 @@ def kafka_python(login: Login, topic: str) -> list[bytes]:
         "sasl_plain_password": login.password,
         "ssl_cafile": str(login.authority),
         "retry_backoff_ms": 10,
+        "bootstrap_timeout_ms": 2_000 if login.password != PASSWORD else 30_000,
     }
     producer = KafkaProducer(**settings, enable_idempotence=False, max_block_ms=5_000)
     try:
@@ -165,7 +168,7 @@ def kafka_python(login: Login, topic: str) -> list[bytes]:
 def aiokafka(login: Login, topic: str) -> list[bytes]:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-    settings = {
+    settings: dict[str, object] = {
         "bootstrap_servers": login.at,
         "security_protocol": login.protocol,
         "sasl_mechanism": login.mechanism,
@@ -176,9 +179,13 @@ def aiokafka(login: Login, topic: str) -> list[bytes]:
         settings["ssl_context"] = ssl.create_default_context(cafile=str(login.authority))
 
     async def run() -> list[bytes]:
-        async with AIOKafkaProducer(**settings) as producer:
+        producer = AIOKafkaProducer(**settings)
+        try:
+            await producer.start()
             for value in RECORDS:
                 await producer.send_and_wait(topic, value, partition=0)
+        finally:
+            await producer.stop()
         async with AIOKafkaConsumer(**settings, group_id=None) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             consumer.seek(TopicPartition(topic, 0), 0)
@@ -206,6 +213,15 @@ def kcat_ran(command: list[str], stdin: bytes) -> bytes:
     return run.stdout
 
 
+def repeats_its_nonce() -> bool:
+    """Whether kcat's librdkafka is older than 2.2."""
+    if shutil.which("kcat") is None:
+        return False
+    said = kcat_ran(["kcat", "-V"], b"").decode()
+    version = re.search(r"librdkafka (\d+)\.(\d+)", said)
+    return version is not None and (int(version[1]), int(version[2])) < (2, 2)
+
+
 def own(login: Login, topic: str) -> list[bytes]:
     settings: dict[str, object] = {**login.librdkafka, "request.timeout.ms": 5_000}
     with krust.Producer(settings, delivery_timeout_ms=5_000) as producer:
@@ -226,7 +242,7 @@ CLIENTS: dict[str, Client] = {
     "kcat": kcat,
     "krust": own,
 }
-REFUSED = r"(?i)auth|sasl|credential|login|log in|closed|disconnect|transport|timeout|timed"
+REFUSED = r"(?i)authentication|bootstrap|brokers"
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -235,6 +251,8 @@ REFUSED = r"(?i)auth|sasl|credential|login|log in|closed|disconnect|transport|ti
 def test_a_client_that_logs_in_reads_back_what_it_wrote(
     secured: Secured, client: str, protocol: str, mechanism: str
 ) -> None:
+    if client == "kcat" and mechanism != "PLAIN" and repeats_its_nonce():
+        pytest.skip("librdkafka before 2.2 repeats its nonce, which is refused (CVE-2024-56128)")
     topic = f"{client}-{protocol}-{mechanism}"
     assert CLIENTS[client](secured.login(protocol, mechanism), topic) == RECORDS
 
@@ -252,14 +270,17 @@ def test_a_wrong_password_and_an_unknown_user_are_refused_alike(
     assert expected in str(told.value)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka", "kcat"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_other_clients_with_a_wrong_password_are_refused(
     secured: Secured, client: str, mechanism: str
 ) -> None:
     login = secured.login("SASL_SSL", mechanism, password="guess")
-    with pytest.raises(Exception, match=REFUSED):
+    with pytest.raises(Exception, match=REFUSED) as told:
         CLIENTS[client](login, "never")
+    told.value.__traceback__ = None
+    gc.collect()  # they leave sockets open when they cannot log in
 
 
 @pytest.mark.java
@@ -338,25 +359,52 @@ def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> No
             krust.Admin(login.librdkafka).topics()
 
 
-@pytest.mark.parametrize("client", ["krust", "kafka-python", "confluent-kafka"])
-def test_a_client_whose_logins_end_goes_on(client: str) -> None:
+@pytest.fixture
+def short() -> Iterator[Login]:
+    """A login that lasts for 300 ms."""
     key = "listener.name.sasl_plaintext.plain"
     settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",
         f"{key}.sasl.jaas.config": f'{jaas.PLAIN} required user_alice="secret";',
-        f"{key}.connections.max.reauth.ms": "1000",
+        f"{key}.connections.max.reauth.ms": "300",
     }
     with Broker(config=settings) as broker:
-        login = Login(broker.bootstrap, "SASL_PLAINTEXT", Path(), "PLAIN", password="secret")
-        if client == "krust":
-            with krust.Producer(dict(login.librdkafka)) as producer:
-                sent = []
-                assert until(lambda: sent.append(producer.send("t", b"x")) or len(sent) > 300)
-                assert [each.result(WAIT_MS).offset for each in sent] == list(range(len(sent)))
-        else:
-            for _ in range(3):
-                assert CLIENTS[client](login, "t")
+        yield Login(broker.bootstrap, "SASL_PLAINTEXT", Path(), "PLAIN", password="secret")
+
+
+def test_krusts_producer_logs_in_again_and_loses_nothing(short: Login) -> None:
+    """Its idempotent producer would fail if the connection were closed between two requests of
+    which the first is not answered.
+    """
+    with krust.Producer(dict(short.librdkafka), linger_ms=0, retry_backoff_ms=60_000) as producer:
+        sent = []
+        end_s = time.monotonic() + 1.5
+        while time.monotonic() < end_s:
+            sent.append(producer.send("t", b"x", partition=0))
+            sent[max(0, len(sent) - 100)].result(WAIT_MS)
+        assert [each.result(WAIT_MS).offset for each in sent] == list(range(len(sent)))
+
+
+def test_confluents_consumer_reads_on_when_its_login_has_ended(short: Login) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    producer = Producer(short.librdkafka)
+    consumer = Consumer({**short.librdkafka, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    sent = 0
+    found: list[bytes] = []
+    end_s = time.monotonic() + 1.5
+    while time.monotonic() < end_s:
+        producer.produce("t", str(sent), partition=0)
+        assert producer.flush(WAIT_S) == 0
+        sent += 1
+        while len(found) < sent:
+            message = consumer.poll(WAIT_S)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+    consumer.close()
+    assert found == [str(number).encode() for number in range(sent)]
 
 
 @pytest.mark.parametrize(

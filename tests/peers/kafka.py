@@ -52,6 +52,7 @@ def running(
     """The address of a Kafka in `folder`, which may hold what an earlier one left; `before` hears
     it before it is served.
 
+    settings   "{bootstrap}" in a value is replaced by the address
     zookeeper  HOST:PORT[/CHROOT] of one that runs; None: a Kafka that wants one brings its own
 
     On a busy machine it may open its port and die: it misses the session of its own ZooKeeper.
@@ -60,9 +61,10 @@ def running(
     raises  AbsentError: there are no jars, or it does not start
     """
     jars(version)
-    extra = "\n".join(f"{key}={value}" for key, value in settings.items())
     ports = free_ports(2)
     bootstrap = f"127.0.0.1:{ports[0]}"
+    extra = "\n".join(f"{key}={value}" for key, value in settings.items())
+    extra = extra.replace("{bootstrap}", bootstrap)
     before(bootstrap)
     try:
         for _ in range(TRIES):

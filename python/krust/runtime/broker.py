@@ -130,7 +130,7 @@ class Runtime:
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
-        self._listeners = BrokerListeners(config)
+        self._listeners = BrokerListeners(config, alone=self._alone)
         self._unclean_shutdown = UncleanShutdownCheck(config, dirs)
         self.server = Server(
             {

@@ -25,10 +25,11 @@ _log = logging.getLogger("krust")
 class BrokerListeners:
     """The listeners that a broker with these settings has.
 
+    alone   there are no other brokers
     raises  ConfigError: a listener with TLS has no usable key
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, alone: bool) -> None:
         text = config.text
         named = listeners(text)
         self.addresses = addresses(str(text("listeners")))
@@ -48,7 +49,7 @@ class BrokerListeners:
             tls_settings(text, self.inter_broker) if self.inter_broker in self.tls else None
         )
         """the settings of TLS to other brokers, those of their listener; None: plain text"""
-        self.inter_broker_login = inter_broker_login(text) if text("zookeeper.connect") else None
+        self.inter_broker_login = None if alone else inter_broker_login(text)
         """how this broker logs in at the others; None: their listener has no logins"""
         self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
 

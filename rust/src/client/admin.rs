@@ -18,7 +18,7 @@ const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 const LEADER_NOT_AVAILABLE: i16 = 5;
 const NOT_CONTROLLER: i64 = 41;
 /// The APIs that only the controller of a ZooKeeper cluster answers.
-const CONTROLLER_APIS: [i16; 8] = [19, 20, 37, 43, 45, 46, 57, 60];
+const CONTROLLER_APIS: [i16; 9] = [19, 20, 37, 43, 45, 46, 51, 57, 60];
 
 /// ListOffsets' special timestamp for the log end offset.
 pub const LATEST: i64 = -1;
