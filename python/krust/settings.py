@@ -14,7 +14,7 @@ change    fixed: by restart; broker: dynamic, for each broker or for all; cluste
 Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour and
 `num.recovery.threads.per.data.dir` 2 (as in Kafka 4), that and `num.network.threads` change by
 restart, `listeners` is loopback, `log.dir` is `krust-data`. Passwords and PEM texts of `ssl.*`
-change by restart, because krust does not encrypt what it stores.
+change by restart, because krust does not encrypt what it stores; so does all of `sasl.*`.
 Sources: kafka.apache.org/39/documentation, sections "Broker Configs" and "Topic Configs"; KIP-226
 for what is dynamic.
 """

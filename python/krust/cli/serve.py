@@ -414,15 +414,15 @@ _FLUSHES = {
 
 def _shown_listeners(broker: Broker, config: Config) -> str:
     """The addresses, each with how it is secured, and with its name if there are several."""
-    encrypted = {each.name for each in listeners(config.text) if each.is_encrypted}
-    found = [
-        (name, address, "TLS" if name in encrypted else "no encryption")
-        for name, address in broker.listeners
-    ]
+    secured = {
+        each.name: f"{'TLS' if each.is_encrypted else 'no encryption'}, "
+        f"{'logins' if each.has_logins else 'no passwords'}"
+        for each in listeners(config.text)
+    }
+    found = [(name, address, secured[name]) for name, address in broker.listeners]
     if len(found) == 1:
-        return f"{found[0][1]} ({found[0][2]}, no passwords)"
-    named = ", ".join(f"{address} ({name}, {security})" for name, address, security in found)
-    return f"{named}; no passwords"
+        return f"{found[0][1]} ({found[0][2]})"
+    return ", ".join(f"{address} ({name}, {security})" for name, address, security in found)
 
 
 def _mode(config: Config) -> Iterator[str]:

@@ -295,12 +295,16 @@ class ZooKeeperStore:
         return self._client.get_children_async(path, watch=watch)
 
     def _write(self, writes: list[Write]) -> Any:
-        """Send writes as one request. Only a request with one write returns the zxid."""
+        """Send writes as one request. Only a request with one write returns the zxid.
+
+        A node without data is created without any, as by Kafka: it takes an empty
+        `/latest_producer_id_block` for a damaged one.
+        """
         client, first = self._client, writes[0]
         if len(writes) == 1 and isinstance(first, Create):
             return client.create_async(
                 self._full(first.path),
-                first.data,
+                first.data or None,
                 acl=self._access(first.path),
                 ephemeral=first.ephemeral,
                 sequence=first.sequential,
@@ -317,7 +321,7 @@ class ZooKeeperStore:
                 # kazoo's `create` would cut the last slash, and with it the empty name.
                 flags = each.ephemeral + 2 * each.sequential
                 access = self._access(each.path)
-                made = serialization.Create(path, each.data, access, flags)
+                made = serialization.Create(path, each.data or None, access, flags)
                 request.operations.append(made)
             elif isinstance(each, SetData):
                 request.set_data(path, each.data, each.version)

@@ -55,6 +55,7 @@ foreign! {
     DescribeGroups DescribeGroupsRequest DescribeGroupsResponse,
     ListGroups ListGroupsRequest ListGroupsResponse,
     SaslHandshake SaslHandshakeRequest SaslHandshakeResponse,
+    SaslAuthenticate SaslAuthenticateRequest SaslAuthenticateResponse,
     ApiVersions ApiVersionsRequest ApiVersionsResponse,
     CreateTopics CreateTopicsRequest CreateTopicsResponse,
     DeleteTopics DeleteTopicsRequest DeleteTopicsResponse,
@@ -85,6 +86,8 @@ foreign! {
     AlterClientQuotas AlterClientQuotasRequest AlterClientQuotasResponse,
     DescribeUserScramCredentials DescribeUserScramCredentialsRequest
         DescribeUserScramCredentialsResponse,
+    AlterUserScramCredentials AlterUserScramCredentialsRequest
+        AlterUserScramCredentialsResponse,
     UpdateFeatures UpdateFeaturesRequest UpdateFeaturesResponse,
     DescribeCluster DescribeClusterRequest DescribeClusterResponse,
     DescribeProducers DescribeProducersRequest DescribeProducersResponse,

@@ -1,17 +1,17 @@
 //! A service whose requests say how they are handled, and a client that sends them.
 //!
-//! The first byte of a frame: `e` echo the frame; `p` delay; `h` delay and hold; `b` answer with as
-//! many bytes as the next four say; `l` leave it the first time and mute for a second, then echo;
-//! `m` echo, and mute for as many ms as they say; `w` count as much work as they say, no reply;
-//! `r` answer with the test's file range; `n` no reply; `c` echo and close; `x` panic; `g` stand
-//! still until the test opens that gate, no reply; all else echo. The test fills delayed slots by
-//! posting [`TestWake::Fill`] with the frame's second byte as its name.
+//! The first byte of a frame: `a` log in, and echo; `e` echo the frame; `p` delay; `h` delay and
+//! hold; `b` answer with as many bytes as the next four say; `l` leave it the first time and mute
+//! for a second, then echo; `m` echo, and mute for as many ms as they say; `w` count as much work
+//! as they say, no reply; `r` answer with the test's file range; `n` no reply; `c` echo and close;
+//! `x` panic; `g` stand still until the test opens that gate, no reply; all else echo. The test
+//! fills delayed slots by posting [`TestWake::Fill`] with the frame's second byte as its name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use krust::broker::{
@@ -59,6 +59,9 @@ pub struct TestService {
     pub away: AtomicUsize,
     /// A frame was left once.
     has_left: AtomicBool,
+    /// Connections have to log in.
+    pub asks_for_logins: AtomicBool,
+    logged_in: Mutex<HashSet<ConnId>>,
     /// What `r` is answered with.
     pub range: OnceLock<FileRange>,
 }
@@ -83,6 +86,11 @@ impl Service for TestService {
         away_ms
     }
 
+    fn is_authenticated(&self, connection: &ConnId) -> bool {
+        !self.asks_for_logins.load(Ordering::SeqCst)
+            || self.logged_in.lock().unwrap().contains(connection)
+    }
+
     fn event(
         &self,
         at: EventContext<'_, Self>,
@@ -104,6 +112,10 @@ impl Service for TestService {
                     if *kind == b'h' {
                         flow = Flow::Hold;
                     }
+                }
+                [b'a', ..] => {
+                    self.logged_in.lock().unwrap().insert(*at.connection);
+                    put(replies.ready(), frame);
                 }
                 [b'b', size @ ..] => {
                     let size = u32::from_be_bytes(size.try_into().unwrap()) as usize;

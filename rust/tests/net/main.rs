@@ -11,6 +11,7 @@ mod connections_end_when_they_should;
 mod frames_may_be_split_anywhere;
 mod idle_connections_hold_little;
 mod limits_on_connections_hold;
+mod logins_are_short;
 mod long_replies_let_others_go_first;
 mod much_work_is_done_in_turns;
 mod muted_connections_wait;

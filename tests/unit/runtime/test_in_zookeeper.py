@@ -75,7 +75,7 @@ def produce(bootstrap: str, topic: str, *values: str, **config: Any) -> None:
 
 def nodes(tree: KazooClient, path: str = "/") -> dict[str, tuple[str, bool]]:
     data, stat = tree.get(path)
-    found = {path: (data.decode(), stat.ephemeralOwner != 0)}
+    found = {path: ((data or b"").decode(), stat.ephemeralOwner != 0)}
     for name in tree.get_children(path):
         found |= nodes(tree, f"{path.rstrip('/')}/{name}")
     return found
@@ -191,7 +191,7 @@ def test_a_broker_without_an_id_gets_one_and_keeps_it(
 ) -> None:
     config = load(options={"zookeeper.connect": connect, "reserved.broker.max.id": 6})
     assert [identity.node_id(config, [tmp_path]) for _ in range(2)] == [7, 8]
-    assert tree.get("/brokers/seqid")[0] == b""
+    assert not tree.get("/brokers/seqid")[0]
     with krust.Broker(tmp_path / "data", config={"zookeeper.connect": connect}) as broker:
         assert broker.node_id == 1003
     with krust.Broker(tmp_path / "data", config={"zookeeper.connect": connect}) as broker:
@@ -225,6 +225,14 @@ def test_a_second_broker_joins_and_the_controller_stays(
     assert second.stop() == 0
     assert tree.get_children("/brokers/ids") == ["7"]
     assert first.stop() == 0
+
+
+def test_nodes_without_data_have_none_because_kafka_would_read_empty_data_as_damage(
+    tmp_path: Path, connect: str, tree: KazooClient
+) -> None:
+    with served(tmp_path / "data", connect):
+        for path in (znodes.PRODUCER_IDS, "/config/users", "/consumers"):
+            assert tree.get(path)[0] is None, path
 
 
 def test_quotas_that_kafka_wrote_are_read_and_passwords_beside_them_stay(
