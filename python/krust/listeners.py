@@ -165,6 +165,14 @@ def problems(text: SettingLookup) -> Iterator[ConfigError]:
             "not have",
             hint="name one of the listeners",
         )
+    also = {
+        name.upper() for name in (text("krust.inter.broker.listeners") or "").split(",") if name
+    }
+    for name in sorted(also - {each.name for each in named}):
+        yield ConfigError(
+            f"krust.inter.broker.listeners names {name}, which listeners does not have",
+            hint="take it out: it is for the listeners that brokers still use",
+        )
     yield from _advertised_problems(text, {each.name for each in named})
 
 

@@ -913,6 +913,8 @@ krust.group.server.assignor  list  ""  *  yes  fixed
     Groups in which krust assigns, not the leader: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.index.cache.bytes  long  33554432  0..  yes  fixed
     Memory for the indexes of sealed segments, of all logs together.
+krust.inter.broker.listeners  list  ""  *  yes  fixed
+    Further listeners that serve brokers, while inter.broker.listener.name changes broker by broker.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
 krust.partition.producers.max  int  100000  1000..  yes  fixed

@@ -268,7 +268,7 @@ def test_a_closed_producer_refuses_records() -> None:
         ({"bootstrap.servers": "h", "acks": 2}, 'acks: "2" is not 0, 1 or all'),
         ({"bootstrap.servers": "h", "linger.ms": "x"}, "linger.ms"),
         ({"bootstrap.servers": "h", "acks": 1, "enable.idempotence": True}, "needs acks=all"),
-        ({"bootstrap.servers": "h", "security.protocol": "SASL_SSL"}, "SASL_SSL"),
+        ({"bootstrap.servers": "h", "security.protocol": "SASL_TLS"}, "SASL_TLS"),
     ],
 )
 def test_an_invalid_setting_is_named(config: dict[str, object], words: str) -> None:

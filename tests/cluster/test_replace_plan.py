@@ -53,16 +53,16 @@ def test_a_cluster_of_krust_has_nothing_to_replace_and_a_way_back(three: Cluster
     assert found["steps"][0]["directories"], "the broker says where its data is"
 
 
-def test_acls_users_and_tokens_in_the_zookeeper_stop_a_replacement(three: Cluster) -> None:
+def test_acls_and_tokens_in_the_zookeeper_stop_a_replacement(three: Cluster) -> None:
     with (
         znode(three, "/kafka-acl/Topic/orders", b"{}"),
         znode(three, "/kafka-acl-extended/prefixed/Group/bill", b"{}"),
-        znode(three, "/config/users/alice", b'{"version":1,"config":{"SCRAM-SHA-256":"x"}}'),
+        znode(three, "/delegation_token/tokens/t1", b"{}"),
     ):
         code, _, checks = plan(three)
         assert (code, checks["access"]["status"]) == (Exit.PROBLEMS, "problem")
         assert "Topic:orders, Group:bill" in checks["access"]["detail"]
-        assert "alice" in checks["access"]["detail"]
+        assert "1 delegation token" in checks["access"]["detail"]
     assert plan(three)[2]["access"]["status"] == "ok"
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from krust import _krust
 from krust.cli import replica_health, session
 from krust.cli.brokers import BROKER, LogDirBytes, log_dir_of
-from krust.cli.describe_topic import is_own, offsets_of
-from krust.cli.internal import decoded
+from krust.cli.describe_topic import is_own
 from krust.cli.zookeeper import configured_connect
 from krust.errors import ConfigError, KrustError
 from krust.metadata import znodes
@@ -22,6 +20,7 @@ from krust.metadata.ensemble import Ensemble
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from krust import _krust
     from krust.cli.options import Options
     from krust.cli.replica_health import PartitionHealth
     from krust.clients.zookeeper.tree import GroupTree
@@ -32,11 +31,9 @@ LIST_OFFSETS = 2
 _STATIC = 4
 """DescribeConfigs' number of a value from the broker's file"""
 _READ_MS, _READ_RECORDS = 5000, 10_000
-_SCRAM = "SCRAM-"
 _MIGRATION = "/migration"
 _ACLS = ("/kafka-acl", "/kafka-acl-extended")
 _TOKENS = "/delegation_token/tokens"
-_USERS = "/config/users"
 
 
 class BrokerDescription(NamedTuple):
@@ -69,13 +66,9 @@ class ClusterDescription(NamedTuple):
     partitions: Sequence[PartitionHealth]
     topic_settings: Mapping[str, Mapping[str, str]]
     """settings of topics that matter here, where they are not at the default"""
-    transactional_ids: Sequence[str]
-    unread_transactions: Sequence[int]
-    """partitions of __transaction_state that have no leader"""
     features: Mapping[str, int]
     """features that are finalized (KIP-584)"""
     acls: Sequence[str]
-    scram_users: Sequence[str]
     delegation_tokens: int
     is_migrating: bool
     """towards KRaft"""
@@ -113,10 +106,8 @@ def read_cluster(options: Options, zookeeper: str | None) -> ClusterDescription:
             brokers,
             replica_health.partition_health(asked, topics),
             _topic_settings(asked, [str(topic["name"]) for topic in topics]),
-            *_transactional_ids(asked, options, topics),
             _features(tree),
             [f"{kind}:{name}" for root in _ACLS for kind, name in _acls(tree, root)],
-            _scram_users(tree),
             len(tree.children(_TOKENS)),
             bool(tree.read([_MIGRATION])),
             tree.children(znodes.DELETE_TOPICS),
@@ -202,37 +193,6 @@ def _topic_settings(asked: _krust.Client, names: Sequence[str]) -> dict[str, dic
     }
 
 
-def _transactional_ids(
-    asked: _krust.Client, options: Options, topics: Sequence[Mapping[str, Any]]
-) -> tuple[list[str], list[int]]:
-    """The transactional ids that brokers remember, and the partitions that have no leader."""
-    leaders = {
-        each["partition_index"]: each["leader_id"]
-        for topic in topics
-        if topic["name"] == TRANSACTIONS
-        for each in topic["partitions"]
-    }
-    numbers = [number for number, leader in leaders.items() if leader >= 0]
-    unread = [number for number, leader in leaders.items() if leader < 0]
-    spans = [
-        (TRANSACTIONS, number, start, end)
-        for number, (start, end) in offsets_of(asked, TRANSACTIONS, numbers).items()
-        if end > start
-    ]
-    consumer = _krust.Consumer(options.bootstrap, session.properties(options))
-    known: dict[str, bool] = {}
-    try:
-        consumer.assign(spans)
-        while not consumer.done():
-            for record in consumer.poll(_READ_MS, _READ_RECORDS)[0]:
-                each = decoded(TRANSACTIONS, record.key, record.value)
-                if each is not None:
-                    known[each["transactional_id"]] = each["value"] is not None
-    finally:
-        consumer.close()
-    return sorted(name for name, is_known in known.items() if is_known), unread
-
-
 def _features(tree: GroupTree) -> Mapping[str, int]:
     node = tree.read([znodes.FEATURE]).get(znodes.FEATURE)
     found = tree.decoded(znodes.FEATURE, node.data, Features.decode) if node is not None else None
@@ -247,14 +207,6 @@ def _acls(tree: GroupTree, root: str) -> list[tuple[str, str]]:
     if root.endswith("-extended"):
         paths = [f"{path}/{kind}" for path in paths for kind in tree.children(path)]
     return [(path.rpartition("/")[2], name) for path in paths for name in tree.children(path)]
-
-
-def _scram_users(tree: GroupTree) -> list[str]:
-    names = tree.children(_USERS)
-    nodes = tree.read(f"{_USERS}/{name}" for name in names)
-    return sorted(
-        path.rpartition("/")[2] for path, node in nodes.items() if _SCRAM.encode() in node.data
-    )
 
 
 def _cluster_id(tree: GroupTree) -> str | None:

@@ -184,20 +184,6 @@ def _shutdown(cluster: ClusterDescription) -> Outcome:
     return None
 
 
-def _transactions(cluster: ClusterDescription) -> Outcome:
-    if cluster.transactional_ids:
-        return PROBLEM, (
-            "transactions are in use, which were not tested in clusters of both kinds: "
-            f"{_some(cluster.transactional_ids)}"
-        )
-    if cluster.unread_transactions:
-        return PROBLEM, (
-            "partitions of __transaction_state without a leader cannot be read: "
-            f"{_some(cluster.unread_transactions)}"
-        )
-    return None
-
-
 def _access(cluster: ClusterDescription) -> Outcome:
     found = []
     if cluster.acls:
@@ -260,9 +246,8 @@ _CHECKS: Sequence[tuple[str, Callable[[ClusterDescription], Outcome], str]] = (
     ("directories", _directories, "all are online"),
     ("redundancy", _redundancy, "every partition can spare a broker"),
     ("shutdown", _shutdown, "leaders leave a broker before it stops"),
-    ("transactions", _transactions, "none is in use"),
-    ("access", _access, "no ACLs and no logins"),
-    ("listeners", _listeners, "PLAINTEXT"),
+    ("access", _access, "no ACLs and no delegation tokens"),
+    ("listeners", _listeners, "krust serves their protocols"),
     ("tiered storage", _tiered, "none"),
     ("settings", _settings, "krust knows those that the brokers' files set"),
 )

@@ -440,10 +440,12 @@ def _mode(config: Config) -> Iterator[str]:
 
 def _print(config: Config) -> None:
     """Print the settings as a properties file, with the source of those that are not defaults."""
+    from krust.listeners import base_name
     from krust.settings import BROKER
 
     given = config.given()
-    for name, setting in sorted(BROKER.items()):
+    of_listeners = {name: BROKER[base] for name in given if (base := base_name(name))}
+    for name, setting in sorted({**BROKER, **of_listeners}.items()):
         if setting.support != "yes":
             continue
         if name in given:

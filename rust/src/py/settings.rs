@@ -83,6 +83,7 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
     Ok(Settings {
         node_id,
         inter_broker_listener: table.maybe::<String>("inter.broker.listener.name")?.map(Into::into),
+        also_inter_broker: also_inter_broker(table)?,
         lone_listener: table.maybe::<String>("krust.lone.listener")?.map(Into::into),
         auto_create_topics: table.or("auto.create.topics.enable", default.auto_create_topics)?,
         fetch_max_bytes: table.or("fetch.max.bytes", default.fetch_max_bytes)?,
@@ -142,6 +143,12 @@ pub(super) fn broker(table: &SettingsTable<'_, '_>, node_id: i32) -> PyResult<Se
             ("replication.quota.window.num", "replication.quota.window.size.seconds"),
         )?,
     })
+}
+
+/// The further listeners that serve brokers.
+fn also_inter_broker(table: &SettingsTable<'_, '_>) -> PyResult<Vec<Arc<str>>> {
+    let named: Vec<String> = table.or("krust.inter.broker.listeners", Vec::new())?;
+    Ok(named.into_iter().map(|name| name.to_uppercase().into()).collect())
 }
 
 /// The transaction coordinator's settings.

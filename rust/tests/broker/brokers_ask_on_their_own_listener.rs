@@ -57,6 +57,19 @@ fn apis_of_brokers_are_not_served_on_other_listeners() {
 }
 
 #[test]
+fn while_the_listener_is_changed_brokers_are_served_on_the_others_that_are_named() {
+    for (also, served) in [("PLAINTEXT", true), ("OLD", false)] {
+        let inter_broker_listener = Some("NEW".into());
+        let also_inter_broker = vec![also.into()];
+        let settings = Settings { inter_broker_listener, also_inter_broker, ..Settings::default() };
+        let mut fixture = TestBroker::with(settings);
+        let mut conn = fixture.connect();
+        let keys = listed(&mut fixture, &mut conn);
+        assert!([4, 5, 6, 7, 27, 56, 67].iter().all(|key| keys.contains(key) == served));
+    }
+}
+
+#[test]
 fn a_broker_that_is_alone_serves_only_markers_of_transactions_to_administrators() {
     for (lone_listener, served) in [("PLAINTEXT", true), ("INTERNAL", false)] {
         let lone_listener = Some(lone_listener.into());

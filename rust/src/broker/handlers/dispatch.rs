@@ -77,7 +77,9 @@ impl Service for Broker {
     fn opened(&self, _: &mut NetworkThread, peer: Peer) -> ConnectionContext {
         let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let settings = self.settings.load();
-        let is_brokers_own = settings.inter_broker_listener.as_ref() == Some(&peer.listener);
+        let is_brokers_own = settings.inter_broker_listener.as_ref().is_some_and(|own| {
+            *own == peer.listener || settings.also_inter_broker.contains(&peer.listener)
+        });
         let is_administrators =
             is_brokers_own || settings.lone_listener.as_ref() == Some(&peer.listener);
         let login = self.logins.at(&peer.listener);

@@ -47,6 +47,9 @@ pub struct Settings {
     pub node_id: i32,
     /// The listener between brokers; `None`: there is no other broker.
     pub inter_broker_listener: Option<Arc<str>>,
+    /// `krust.inter.broker.listeners`: the other listeners on which brokers are served while the
+    /// one between them is changed.
+    pub also_inter_broker: Vec<Arc<str>>,
     /// The listener that would be between brokers; `None`: there are other brokers.
     pub lone_listener: Option<Arc<str>>,
     /// `auto.create.topics.enable`.
@@ -116,6 +119,7 @@ impl Default for Settings {
         Self {
             node_id: 0,
             inter_broker_listener: None,
+            also_inter_broker: Vec::new(),
             lone_listener: None,
             auto_create_topics: true,
             fetch_max_bytes: 57_671_680,

@@ -257,6 +257,24 @@ mod tests {
         ));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_refused(token in ".{0,80}", raw: Vec<u8>, nth in 0..3_usize) {
+            let (plain, scram) = users();
+            let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+            let mechanism = Mechanism::ALL[nth];
+            for bytes in [token.as_bytes(), &raw] {
+                let step = ServerExchange::begin(mechanism).step(bytes, known);
+                let passed = matches!(step, Ok(ServerStep::Authenticated { .. }));
+                proptest::prop_assert!(!passed);
+                let begun = ServerExchange::begin(mechanism).step(b"n,,n=alice,r=x", known);
+                if let Ok(ServerStep::Challenge(_, next)) = begun {
+                    proptest::prop_assert!(next.step(bytes, known).is_err());
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_example_of_rfc_7677_holds() {
         let hash = ScramHash::Sha256;
