@@ -14,7 +14,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let sealed = [&header.seal(records)[..], records].concat();
     let found = Batch::parse(&sealed).expect("only the checksum was changed");
     assert!(found.crc_ok());
-    let keys = batch::check(&found, &ValidationRules { need_keys: true, ..ValidationRules::default() });
+    let need_keys = ValidationRules { need_keys: true, ..ValidationRules::default() };
+    let keys = batch::check(&found, &need_keys);
     let facts = batch::check(&found, &ValidationRules::default());
     let mut count = 0;
     let mut largest = i64::MIN;
