@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from krust._krust import Record
+    from krust.clients.acls import Acl
     from krust.clients.admin import Admin
     from krust.clients.aio import AsyncConsumer, AsyncProducer
     from krust.clients.aio_admin import AsyncAdmin
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AbortableTransactionError",
+    "Acl",
     "Admin",
     "Assignor",
     "AsyncAdmin",
@@ -80,6 +82,7 @@ __all__ = [
 
 _HOME = {
     "AbortableTransactionError": "krust.errors",
+    "Acl": "krust.clients.acls",
     "Admin": "krust.clients.admin",
     "Assignor": "krust.coordinator.assignors.assignor",
     "AsyncAdmin": "krust.clients.aio_admin",

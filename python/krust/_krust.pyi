@@ -119,7 +119,9 @@ class Server:
                 id; broker_epoch: this broker's registration; quotas: all of them, as
                 [(entity, values)], entity a dict of "user", "client_id" and "ip" to a name or None
                 (the default), values {name as Kafka's configs have it: float}; scram: all that log
-                in by SCRAM, as [(user, mechanism, (salt, stored_key, server_key, iterations))]
+                in by SCRAM, as [(user, mechanism, (salt, stored_key, server_key, iterations))];
+                acls: all of them, as [(resource type, pattern type, name, principal, host,
+                operation, permission)] with Kafka's numbers
         """
 
     def recovered_ids(self) -> tuple[int, list[tuple[str, int, int]]]:
@@ -154,6 +156,14 @@ class Server:
 
         listeners   by name: (mechanism, milliseconds that a login lasts or 0) in the order in which
                     clients see them; and users of PLAIN with their passwords
+        """
+
+    def set_authorizer(self, super_users: list[str], allow_everyone: bool) -> None:
+        """Allow clients only what ACLs allow them. Call it once, before listeners open.
+
+        super_users     principals that may do everything, such as `User:admin`
+        allow_everyone  whether everyone may use a resource that no ACL is for
+        raises          ConfigError: a principal is no user
         """
 
     @property

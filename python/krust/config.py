@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust import foreign, listeners, sasl
+from krust import authorizer, foreign, listeners, sasl
 from krust.errors import ConfigError, KrustError
 from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting, Type, Value
@@ -169,6 +169,7 @@ class Config:
         self._choose_mode()
         review.problems += listeners.problems(self.text)
         review.problems += sasl.problems(self.text)
+        review.problems += authorizer.problems(self.text)
 
     def _choose_mode(self) -> None:
         """Determine `krust.mode`, and apply it to settings that no other source sets."""
@@ -435,7 +436,7 @@ class _Review:
         self._foreign.setdefault(group, []).append(f"{name}: {explanation}")
 
 
-_ENFORCED = re.compile(r"listener\.name\.|super\.users$|allow\.everyone\.|ssl\.\w+\.filename$")
+_ENFORCED = re.compile(r"listener\.name\.|ssl\.\w+\.filename$")
 """Variables that are not settings of a broker, but ask for security in images."""
 
 

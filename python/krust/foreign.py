@@ -2,8 +2,8 @@
 
 A file is Kafka's if it is a Java properties file without keys of krust. In such a file a key that
 krust does not know or does not use is listed and has no effect. Security is the exception: a file
-that asks for encryption, authentication or authorisation is an error, because krust does not
-provide them. This module knows such keys.
+that asks for encryption, authentication or authorisation that krust does not have is an error.
+This module knows such keys.
 Pure text: no settings table, no files.
 A key that no rule here knows is listed as unknown. Not promised: that it is harmless.
 """

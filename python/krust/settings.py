@@ -217,14 +217,16 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
 _BROKER = """\
 advertised.listeners  string  null  *  yes  broker
     Addresses that clients get; unset, each client gets the address it connected to.
+allow.everyone.if.no.acl.found  boolean  false  *  yes  fixed
+    Whether everyone may use a resource that has no ACL.
 alter.config.policy.class.name  class  null  *  refused  fixed
     A Java class that approves changes of settings.
 alter.log.dirs.replication.quota.window.num  int  11  1..  ignored  fixed
     Samples kept for the quota on moves between log directories.
 alter.log.dirs.replication.quota.window.size.seconds  int  1  1..  ignored  fixed
     Length of each such sample.
-authorizer.class.name  string  ""  *  refused  fixed
-    The Java class that authorises; nothing is authorised here, so naming one is refused.
+authorizer.class.name  string  ""  *  yes  fixed
+    Kafka's class that obeys ACLs; all three names mean krust's own authorizer. Empty: none does.
 auto.create.topics.enable  boolean  true  *  yes  fixed
     Whether asking for the metadata of a missing topic creates it.
 auto.include.jmx.reporter  boolean  true  *  ignored  fixed
@@ -810,6 +812,8 @@ ssl.truststore.password  password  null  *  yes  fixed
     Password of that file.
 ssl.truststore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.
+super.users  string  ""  *  yes  fixed
+    Principals that may do everything, whatever ACLs say: User:NAME;User:NAME.
 telemetry.max.bytes  int  1048576  1..  ignored  fixed
     Largest metrics report of a client (KIP-714).
 transaction.abort.timed.out.transaction.cleanup.interval.ms  int  10000  1..  yes  fixed

@@ -52,7 +52,8 @@ def running(
     """The address of a Kafka in `folder`, which may hold what an earlier one left; `before` hears
     it before it is served.
 
-    settings   "{bootstrap}" in a value is replaced by the address
+    settings   "{bootstrap}" in a value is replaced by the address, "{controller}" by that of a
+               controller in KRaft
     zookeeper  HOST:PORT[/CHROOT] of one that runs; None: a Kafka that wants one brings its own
 
     On a busy machine it may open its port and die: it misses the session of its own ZooKeeper.
@@ -65,6 +66,7 @@ def running(
     bootstrap = f"127.0.0.1:{ports[0]}"
     extra = "\n".join(f"{key}={value}" for key, value in settings.items())
     extra = extra.replace("{bootstrap}", bootstrap)
+    extra = extra.replace("{controller}", f"127.0.0.1:{ports[1]}")
     before(bootstrap)
     try:
         for _ in range(TRIES):

@@ -81,11 +81,12 @@ own_zookeeper() { # dir port
 }
 
 with_controller() { # dir port controller-port
-  { common "$1"; printf 'process.roles=broker,controller\nnode.id=1\n'
+  { printf 'process.roles=broker,controller\nnode.id=1\n'
     printf 'controller.quorum.voters=1@127.0.0.1:%s\n' "$3"
     printf 'controller.listener.names=CONTROLLER\n'
     printf 'listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n'
     printf 'listeners=PLAINTEXT://127.0.0.1:%s,CONTROLLER://127.0.0.1:%s\n' "$2" "$3"
+    common "$1"
   } > "$1/server.properties"
   java ${KAFKA_OPTS:-} -cp "$lib/*" kafka.tools.StorageTool format --ignore-formatted \
     -t "k$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c2-22)" \

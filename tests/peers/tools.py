@@ -15,6 +15,7 @@ from tests.peers import kafka
 SOURCE = Path(__file__).with_name("Tools.java")
 END = "\x04"
 PLACES = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
@@ -26,6 +27,8 @@ PLACES = {
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 """The class behind each of Kafka's scripts, in 3.9.1 and in 4.3.0."""
+ELSEWHERE = {("3.9.1", "kafka-acls"): "kafka.admin.AclCommand"}
+"""Those that a version has elsewhere."""
 
 
 class Tools:
@@ -38,7 +41,8 @@ class Tools:
         asked, answered = self._process.stdin, self._process.stdout
         assert asked is not None
         assert answered is not None
-        asked.write("\t".join([PLACES[script], *words]) + "\n")
+        place = ELSEWHERE.get((self.version, script), PLACES[script])
+        asked.write("\t".join([place, *words]) + "\n")
         asked.flush()
         lines: list[str] = []
         for line in answered:

@@ -22,11 +22,11 @@ class Exit(IntEnum):
     UNREACHABLE = 4
     """no connection, or no answer in time"""
     NOT_FOUND = 5
-    """no such topic, group, transaction or key"""
+    """no such topic, group, transaction, ACL or key"""
     EXISTS = 6
     """the thing to create exists already"""
     REFUSED = 7
-    """authentication or authorisation"""
+    """authentication or authorisation; `acl check`: denied"""
     PARTIAL = 8
     """some of many items failed"""
     PROBLEMS = 9

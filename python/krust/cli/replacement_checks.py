@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust import foreign
+from krust import authorizer, foreign
 from krust.cli.cluster_description import KAFKA
-from krust.listeners import OFFERED
+from krust.listeners import OFFERED, base_name
 from krust.quantities import counted
 from krust.settings import BROKER
 
@@ -185,13 +185,29 @@ def _shutdown(cluster: ClusterDescription) -> Outcome:
 
 
 def _access(cluster: ClusterDescription) -> Outcome:
+    classes = {
+        each.node: each.settings.get(authorizer.CLASS) or ""
+        for each in cluster.brokers
+        if each.error is None
+    }
+    obeying = sorted(node for node, name in classes.items() if name)
+    open_to_all = sorted(classes.keys() - set(obeying))
+    unknown = {name for name in classes.values() if name and name not in authorizer.CLASSES}
     found = []
-    if cluster.acls:
-        found.append(f"ACLs, which krust does not enforce: {_some(cluster.acls)}")
+    if obeying and open_to_all:
+        found.append(
+            f"{authorizer.CLASS} is set on brokers {_some(obeying)} and not on {_some(open_to_all)}"
+        )
+    if unknown:
+        found.append(f"authorizers that krust does not have: {_some(sorted(unknown))}")
     if cluster.delegation_tokens:
         tokens = counted(cluster.delegation_tokens, "delegation token")
         found.append(f"logins that krust does not have: {tokens}")
-    return (PROBLEM, "; ".join(found)) if found else None
+    if found:
+        return PROBLEM, "; ".join(found)
+    if cluster.acls and not obeying:
+        return WARNING, f"no broker has an authorizer that obeys the ACLs: {_some(cluster.acls)}"
+    return None
 
 
 def _listeners(cluster: ClusterDescription) -> Outcome:
@@ -222,12 +238,14 @@ def _settings(cluster: ClusterDescription) -> Outcome:
     refused, idle = set(), set()
     for each in _kafkas(cluster):
         for name in each.own - _HARMLESS:
-            known = BROKER.get(name)
+            known = BROKER.get(name) or BROKER.get(base_name(name) or "")
             if known is not None and each.settings.get(name) in (known.default, ""):
+                continue
+            if known is not None and known.support == "yes":
                 continue
             if foreign.is_security(name) or (known is not None and known.support == "refused"):
                 refused.add(name)
-            elif known is None or known.support == "ignored":
+            else:
                 idle.add(name)
     if refused:
         return PROBLEM, f"krust refuses these settings: {_some(sorted(refused))}"
@@ -246,7 +264,7 @@ _CHECKS: Sequence[tuple[str, Callable[[ClusterDescription], Outcome], str]] = (
     ("directories", _directories, "all are online"),
     ("redundancy", _redundancy, "every partition can spare a broker"),
     ("shutdown", _shutdown, "leaders leave a broker before it stops"),
-    ("access", _access, "no ACLs and no delegation tokens"),
+    ("access", _access, "krust obeys the ACLs that the others obey; no delegation tokens"),
     ("listeners", _listeners, "krust serves their protocols"),
     ("tiered storage", _tiered, "none"),
     ("settings", _settings, "krust knows those that the brokers' files set"),

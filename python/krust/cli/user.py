@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from krust.cli import offline, output, session
 from krust.cli import options as shared
-from krust.cli import output, session
 from krust.cli.exits import Exit
 from krust.controller import scram
 from krust.errors import KrustError
@@ -38,16 +38,6 @@ _NAMES = {number: name for name, number in scram.MECHANISMS.items()}
 @click.group(no_args_is_help=True)
 def command() -> None:
     """Show, make and delete users that log in by SCRAM."""
-
-
-def _where(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that name where users are written without a broker."""
-    for option in (
-        click.option("--data-dir", metavar="DIR", help="The directory of a stopped broker."),
-        click.option("--zookeeper", metavar="HOSTS[/CHROOT]", help="The brokers' ZooKeeper."),
-    ):
-        function = option(function)
-    return function
 
 
 def _mechanisms(function: Callable[..., None]) -> Callable[..., None]:
@@ -90,7 +80,7 @@ def list_(options: Options, /) -> None:
     show_default=True,
     help="How often the password is hashed.",
 )
-@_where
+@offline.where
 @shared.client
 @click.pass_obj
 def add(
@@ -128,7 +118,7 @@ def add(
 @command.command()
 @click.argument("name")
 @_mechanisms
-@_where
+@offline.where
 @shared.client
 @click.pass_obj
 def delete(
@@ -193,16 +183,7 @@ def _written(
     message: AlterUserScramCredentialsRequest, where: dict[str, str | None]
 ) -> AlterUserScramCredentialsResponse:
     """Write credentials without a broker."""
-    from krust.cli import serve
-    from krust.cli.log_repair import locked
     from krust.runtime import offline_users
 
-    if all(where.values()):
-        raise click.UsageError("--data-dir or --zookeeper, not both")
-    config = serve.configure(**cast("Any", where))
-    if config.text("zookeeper.connect"):
-        return offline_users.alter(config, message)
-    folder = config.log_dirs()[0]
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, "change its users"):
+    with offline.settings(where, "change its users", create=True) as config:
         return offline_users.alter(config, message)

@@ -1,4 +1,4 @@
-"""`krust.Admin`: topics, settings, groups, transactions and records of any Kafka.
+"""`krust.Admin`: topics, settings, groups, transactions, records and ACLs of any Kafka.
 
     with krust.Admin(bootstrap_servers="localhost:9092") as admin:
         admin.create_topic("orders", partitions=6, config={"retention.ms": "3600000"})
@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from krust import _krust
+from krust.clients import acls as acl_requests
 from krust.clients import options
 from krust.clients.admin_transactions import (
     HANGING_AFTER_MS,
@@ -34,6 +35,7 @@ from krust.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from krust.clients.acls import Acl, AclFields
     from krust.clients.admin_transactions import (
         HangingTransaction,
         TransactionDescription,
@@ -360,6 +362,30 @@ class Admin(Closing):
         else:
             raise ConfigError("give either start_offset or producer")
         self._transactions.abort(opened)
+
+    def describe_acls(self, **fields: Unpack[AclFields]) -> list[Acl]:
+        """The ACLs that have these fields; without any, all.
+
+        raises  KafkaError: SECURITY_DISABLED (the brokers have no authorizer) ...; ConfigError: an
+                unknown name
+        """
+        return acl_requests.found(self._client, fields)
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create ACLs. Those that exist stay as they are.
+
+        raises  KafkaError: the first that is refused; the others are created
+        """
+        bindings = [each.binding() for each in acls]
+        for error in filter(None, acl_requests.create(self._client, bindings)):
+            raise error
+
+    def delete_acls(self, **fields: Unpack[AclFields]) -> list[Acl]:
+        """Delete the ACLs that have these fields. Returns them.
+
+        raises  ConfigError: no field, or an unknown name; KafkaError: SECURITY_DISABLED ...
+        """
+        return acl_requests.deleted(self._client, fields)
 
     def close(self) -> None:
         """End the connections. Idempotent."""

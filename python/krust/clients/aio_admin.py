@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
+    from krust.clients.acls import Acl, AclFields
     from krust.clients.admin import Group
     from krust.clients.admin_transactions import (
         HangingTransaction,
@@ -161,6 +162,18 @@ class AsyncAdmin:
         """As `Admin.abort_transaction`."""
         abort = self.core.abort_transaction
         await self._run(lambda: abort(topic, partition, start_offset, producer=producer))
+
+    async def describe_acls(self, **fields: Unpack[AclFields]) -> list[Acl]:
+        """As `Admin.describe_acls`."""
+        return await self._run(lambda: self.core.describe_acls(**fields))
+
+    async def create_acls(self, acls: Iterable[Acl]) -> None:
+        """As `Admin.create_acls`."""
+        await self._run(lambda: self.core.create_acls(acls))
+
+    async def delete_acls(self, **fields: Unpack[AclFields]) -> list[Acl]:
+        """As `Admin.delete_acls`."""
+        return await self._run(lambda: self.core.delete_acls(**fields))
 
     async def close(self) -> None:
         """End the connections, and the thread. Idempotent."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust._krust import served_apis
 from krust.controller import (
+    acl_requests,
     client_quotas,
     configs,
     consumer_offsets,
@@ -308,6 +309,22 @@ _ROWS = (
         writes=True,
         in_slices=True,
         by_controller=True,
+    ),
+    # A request has one filter; the ACLs are looked through in slices.
+    ControllerApi("DescribeAcls", acl_requests.describe, _refuse_with_text),
+    ControllerApi(
+        "CreateAcls",
+        acl_requests.create,
+        acl_requests.refuse_creations,
+        writes=True,
+        in_slices=True,
+    ),
+    ControllerApi(
+        "DeleteAcls",
+        acl_requests.delete,
+        acl_requests.refuse_filters,
+        writes=True,
+        in_slices=True,
     ),
     ControllerApi(
         "ElectLeaders",

@@ -27,6 +27,8 @@ class Changes:
         """what users, clients and addresses may use is another"""
         self.credentials = credentials
         """what proves who users are is another"""
+        self.acls = False
+        """who may do what is another"""
         self.live = live
         """brokers of the cluster came, went, or are others"""
         self.controller = False
@@ -41,7 +43,7 @@ class Changes:
     def __bool__(self) -> bool:
         """Whether anything changed."""
         changed = self.topics or self.live or self.brokers or self.controller or self.groups
-        entities = self.quotas or self.credentials
+        entities = self.quotas or self.credentials or self.acls
         return bool(changed or entities or self.strays or self.faults or self.lines)
 
     def add(self, later: Changes) -> None:
@@ -53,6 +55,7 @@ class Changes:
         self.brokers |= later.brokers
         self.quotas |= later.quotas
         self.credentials |= later.credentials
+        self.acls |= later.acls
         self.controller |= later.controller
         self.faults += later.faults
         self.lines += later.lines

@@ -19,6 +19,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.controller import (
+    acl_changes,
+    acl_nodes,
     admin_znodes,
     balancing,
     brokers,
@@ -65,7 +67,7 @@ _AFTER_EVERYTHING = 2**63
 RETRY_MS = 200
 """until an interrupted job starts again"""
 
-OF_EVERY_BROKER = ("election", "registration", "settings", "features")
+OF_EVERY_BROKER = ("acls", "election", "registration", "settings", "features")
 """The jobs of a broker that is not the controller."""
 
 
@@ -86,7 +88,9 @@ class ControllerJobs:
         self.now_ms = 0
         self._state = state
         self._config_changes = config_changes.ConfigChangeNotifications()
+        self._acl_changes = acl_changes.AclChangeNotifications()
         self._jobs: dict[str, Callable[[], Steps]] = {
+            "acls": lambda: self._acl_changes.read_new(state, self.now_ms),
             "election": self._elect,
             "registration": self._registration,
             "brokers": self._brokers,
@@ -101,6 +105,7 @@ class ControllerJobs:
             "reassignments": lambda: self._znode_reassignments.continue_begun(state),
             "log_dirs": self._log_dirs,
             "purge_notifications": lambda: self._config_changes.purge(state, self.now_ms),
+            "purge_acl_changes": lambda: self._acl_changes.purge(state, self.now_ms),
             "isr_changes": lambda: isr_changes.read_notifications(state),
             "balance": lambda: balancing.balance(state),
         }
@@ -117,6 +122,7 @@ class ControllerJobs:
             znodes.REASSIGNMENT: "reassignments",
             znodes.LOG_DIR_EVENTS: "log_dirs",
             znodes.ISR_CHANGES: "isr_changes",
+            **dict.fromkeys(acl_nodes.CHANGES.values(), "acls"),
         }
         """THE table of watches: a path or its parent, and the job that a change starts."""
         self._own_registration: registration.Registration | None = None
@@ -187,6 +193,7 @@ class ControllerJobs:
         """At the start: become the controller if there is none, and read the tree or settings."""
         self.now_ms = now_ms
         state = self._state
+        yield from self._acl_changes.follow(state)
         try:
             if (yield from controller_election.elect(state, now_ms)):
                 if state.node_id not in state.brokers:
@@ -219,6 +226,7 @@ class ControllerJobs:
         self._retry_ms, self._own_registration = inf, own_registration
         self._wanted.clear()
         self.now_ms = max(self.now_ms, own_registration.now_ms)
+        yield from self._acl_changes.follow(self._state)
         try:
             yield from self._elect()
         except RetryLaterError as error:
@@ -338,6 +346,8 @@ class ControllerJobs:
             return
         if self._config_changes.due_ms(now_ms) <= 0:
             self._wanted.add("purge_notifications")
+        if self._acl_changes.due_ms(now_ms) <= 0:
+            self._wanted.add("purge_acl_changes")
         if now_ms >= self._balance_ms:
             self._wanted.add("balance")
             self._balance_ms = self._next_balance()
@@ -348,6 +358,7 @@ class ControllerJobs:
         due += [each.until_ms - now_ms for each in self._delayed_deletions]
         if self._state.is_controller and self._open:
             due += [self._config_changes.due_ms(now_ms), self._balance_ms - now_ms]
+            due.append(self._acl_changes.due_ms(now_ms))
         return max(min(due), 0)
 
     def _next_balance(self, most_ms: float = inf) -> float:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from krust import authorizer
 from krust.config import converted
 from krust.controller.changes import Changes
 from krust.controller.offline_replicas import OfflineReplicas
@@ -36,9 +37,11 @@ from krust.metadata.store import (
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from krust.config import Config
+    from krust.controller.acl_nodes import AclEntry
+    from krust.controller.acls import AclBinding, ResourcePattern
     from krust.controller.entities import LiveBroker, Partition, Topic, TopicDeletion
     from krust.controller.quotas import QuotaOwner, QuotaTable
     from krust.controller.scram import ScramCredential
@@ -197,6 +200,12 @@ class ControllerState:
     """this start gave the cluster its id"""
     unreported_failure = False
     """whether the controller has still to hear which replicas of this broker are on failed disks"""
+    shared = False
+    """others use the tree too"""
+    has_authorizer: bool
+    """ACLs are read, obeyed and changed"""
+    acls: dict[ResourcePattern, frozenset[AclEntry]]
+    """who may do what; empty without an authorizer"""
 
     def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
         self.config = config
@@ -204,8 +213,6 @@ class ControllerState:
         self.new_id = new_id
         """a new random topic id, 22 characters"""
         self.node_id = node_id
-        self.shared = False
-        """others use the tree too"""
         self.session = 0
         """of the store: who made an ephemeral node"""
         self.broker_epoch = -1
@@ -263,6 +270,7 @@ class ControllerState:
         """what users, clients and addresses may use"""
         self.credentials: dict[str, dict[str, ScramCredential]] = {}
         """what proves who users are, by mechanism"""
+        self.has_authorizer, self.acls = authorizer.is_configured(config.text), {}
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
         self.features = FinalizedFeatures()
@@ -494,6 +502,19 @@ class ControllerState:
         if credentials:
             self.credentials[user] = credentials
         self.changes.credentials = True
+
+    def set_acls(self, pattern: ResourcePattern, entries: frozenset[AclEntry]) -> None:
+        """Set the ACLs of a resource pattern; empty: there are none."""
+        if self.acls.get(pattern, frozenset()) == entries:
+            return
+        self.acls.pop(pattern, None)
+        if entries:
+            self.acls[pattern] = entries
+        self.changes.acls = True
+
+    def acl_bindings(self) -> Iterator[AclBinding]:
+        """All ACLs."""
+        return (each.of(pattern) for pattern, entries in self.acls.items() for each in entries)
 
     def whole(self, name: str) -> int:
         """The effective broker setting as an integer."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from krust._krust import ServerTls
+from krust.authorizer import authorizer
 from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
 from krust.sasl import inter_broker_login, logins
@@ -51,6 +52,8 @@ class BrokerListeners:
         """the settings of TLS to other brokers, those of their listener; None: plain text"""
         self.inter_broker_login = None if alone else inter_broker_login(text)
         """how this broker logs in at the others; None: their listener has no logins"""
+        self.authorizer = authorizer(text)
+        """what it is told besides the ACLs; None: everybody may do everything"""
         self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
 
         self._used = {name: _state(tls_settings(text, name)) for name in self.tls}
@@ -60,6 +63,8 @@ class BrokerListeners:
     def secure(self, server: Server) -> None:
         """Tell the core what its listeners ask of clients, and how it connects to other brokers."""
         server.set_logins(self._logins)
+        if self.authorizer is not None:
+            server.set_authorizer(self.authorizer.super_users, self.authorizer.allow_everyone)
         server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
 
     def follow(self, text: SettingLookup, now_s: float, server: Server) -> None:

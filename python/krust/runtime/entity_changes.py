@@ -1,4 +1,4 @@
-"""Changes of quotas and credentials, which the core gets once a turn and not one by one.
+"""Changes of quotas, credentials and ACLs, which the core gets once a turn and not one by one.
 
 The core gets all of them at once, so an answer to a client that changed some waits until it has.
 Threads: the policy thread.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from krust.controller.state import Request
     from krust.messages import Message
 
-APIS = ("AlterClientQuotas", "AlterUserScramCredentials")
+APIS = ("AlterClientQuotas", "AlterUserScramCredentials", "CreateAcls", "DeleteAcls")
 """those whose answers wait"""
 
 
@@ -34,10 +34,11 @@ class EntityChanges:
         self._answers: list[WaitingAnswer] = []
 
     def take(self, changes: Changes) -> None:
-        """Take the changes of quotas and credentials out of these."""
+        """Take the changes of quotas, credentials and ACLs out of these."""
         self._changes.quotas |= changes.quotas
         self._changes.credentials |= changes.credentials
-        changes.quotas = changes.credentials = False
+        self._changes.acls |= changes.acls
+        changes.quotas = changes.credentials = changes.acls = False
 
     def delay(self, ticket: int, request: Request[Any], answer: Message | Exception) -> None:
         """Have an answer wait."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from krust.controller import quotas, scram
+from krust.controller import acls, quotas, scram
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.runtime.core_settings import broker_values
 
@@ -67,6 +67,8 @@ class ImageDelta(TypedDict, total=False):
     quotas: list[tuple[dict[str, str | None], dict[str, float]]]
     scram: list[tuple[str, str, tuple[bytes, bytes, bytes, int]]]
     """user, mechanism, and its salt, stored key, server key and iterations"""
+    acls: list[tuple[int, int, str, str, str, int, int]]
+    """all ACLs: the fields of `AclBinding`"""
     strays: list[tuple[str, int]]
     """partitions whose files are kept as stray directories"""
 
@@ -106,6 +108,8 @@ class ImageDeltas:
             delta["quotas"] = quotas.enforced_by_core(self._state.quotas)
         if changes.credentials:
             delta["scram"] = scram.rows(self._state.credentials)
+        if changes.acls:
+            delta["acls"] = acls.rows(self._state.acl_bindings())
         if changes.strays:
             delta["strays"] = sorted(changes.strays)
         if not topics and not delta:

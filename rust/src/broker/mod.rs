@@ -37,6 +37,7 @@ pub use requests::reply::{Output, Replies, Slot};
 pub use requests::service::{
     ConnId, DelayedReply, EventContext, Flow, Mailbox, Peer, ReceivedFrames, Service,
 };
+pub use state::acls;
 pub use state::coordinator::shard::{AppendedAt, CoordinatorState};
 pub use state::fetch_sessions::SessionLimits;
 pub use state::fetching;

@@ -99,6 +99,12 @@ impl ValueError {
     }
 }
 
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Str(text.to_owned())
+    }
+}
+
 impl Value {
     /// The value of a struct's field.
     pub fn field(&self, name: &str) -> Option<&Self> {

@@ -8,6 +8,7 @@
 
 #![expect(clippy::too_many_arguments, reason = "pyo3 makes wrappers of five")]
 
+mod acls;
 mod apis;
 mod arrow;
 mod client;

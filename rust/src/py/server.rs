@@ -16,6 +16,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use super::acls;
 use super::client::client_login;
 use super::convert::{from_python, to_python};
 use super::decided;
@@ -263,6 +264,16 @@ impl PyServer {
             Ok((Arc::from(name), Arc::new(sasl::listener_logins(py, offered, users)?)))
         });
         self.broker.set_logins(listeners.collect::<PyResult<_>>()?);
+        Ok(())
+    }
+
+    fn set_authorizer(
+        &self,
+        py: Python<'_>,
+        super_users: Vec<String>,
+        allow_everyone: bool,
+    ) -> PyResult<()> {
+        self.broker.set_authorizer(acls::users(py, super_users)?, allow_everyone);
         Ok(())
     }
 

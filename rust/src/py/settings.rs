@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::{quotas, sasl};
+use super::{acls, quotas, sasl};
 use crate::broker::fetching::FetcherSettings;
 use crate::broker::image::{
     BrokerImage, Endpoint, MetadataDelta, PartitionState, TopicDelta, TopicSettings,
@@ -370,6 +370,7 @@ pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<MetadataDelta> {
             .maybe("scram")?
             .map(|rows| sasl::scram_users(table.0.py(), rows))
             .transpose()?,
+        acls: table.maybe("acls")?.map(|rows| acls::table(table.0.py(), rows)).transpose()?,
         topics,
         strays: table
             .or::<Vec<(String, i32)>>("strays", Vec::new())?

@@ -11,6 +11,7 @@ mod a_broken_disk_leads_nothing;
 mod a_leader_that_is_cut_off_refuses_acks_all;
 mod a_new_leader_learns_the_watermark_later;
 mod aborted_records_are_named;
+mod access_is_checked_before_any_effect;
 mod acks_minus_one_waits_for_the_disk;
 mod api_versions_lists_the_table;
 mod bad_batches_are_refused;

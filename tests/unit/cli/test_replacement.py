@@ -15,6 +15,7 @@ from krust.cli.replica_health import PartitionHealth
 
 OLDER = {"inter.broker.protocol.version": "3.6"}
 PLAIN = [("PLAINTEXT", "PLAINTEXT", "host:9092")]
+AUTHORIZER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
 SETTINGS: dict[str, str | None] = {
     "inter.broker.protocol.version": "3.9-IV0",
     "controlled.shutdown.enable": "true",
@@ -99,7 +100,16 @@ def with_broker(**more: Any) -> ClusterDescription:
             "directories",
             "log directories are offline: broker 3 /data/3",
         ),
-        (cluster(acls=["Topic:orders"]), "access", "ACLs, which krust does not enforce: Topic:"),
+        (
+            with_broker(settings=AUTHORIZER),
+            "access",
+            "authorizer.class.name is set on brokers 3 and not on 1, 2",
+        ),
+        (
+            cluster(*(broker(n, settings={"authorizer.class.name": "my.Own"}) for n in (1, 2, 3))),
+            "access",
+            "authorizers that krust does not have: my.Own",
+        ),
         (cluster(delegation_tokens=2), "access", "2 delegation tokens"),
         (
             with_broker(endpoints=[*PLAIN, ("IN", "CUSTOM", "host:9093")]),
@@ -113,11 +123,11 @@ def with_broker(**more: Any) -> ClusterDescription:
         ),
         (
             with_broker(
-                settings={"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
-                own=["authorizer.class.name"],
+                settings={"principal.builder.class": "my.Builder"},
+                own=["principal.builder.class"],
             ),
             "settings",
-            "krust refuses these settings: authorizer.class.name",
+            "krust refuses these settings: principal.builder.class",
         ),
     ],
 )
@@ -159,6 +169,11 @@ def test_what_would_cost_records_or_clients_is_a_problem(
             "unclean.leader.election.enable is true on topics t",
         ),
         (
+            cluster(acls=["Topic:orders"]),
+            "access",
+            "no broker has an authorizer that obeys the ACLs: Topic:orders",
+        ),
+        (
             with_broker(settings={"background.threads": "3"}, own=["background.threads"]),
             "settings",
             "these settings do nothing in krust: background.threads",
@@ -172,6 +187,13 @@ def test_what_works_otherwise_is_a_warning(
     assert found[check].status == WARNING
     assert text in found[check].detail
     assert may_go_on(found.values())
+
+
+def test_acls_that_all_brokers_obey_forbid_nothing() -> None:
+    own = ["authorizer.class.name", "super.users", "listener.name.in.ssl.keystore.location"]
+    brokers = (broker(n, settings=AUTHORIZER, own=own) for n in (1, 2, 3))
+    found = findings(cluster(*brokers, acls=["Topic:orders"]))
+    assert {each.status for each in found} == {"ok"}
 
 
 def test_long_lists_are_shortened() -> None:
@@ -218,7 +240,7 @@ def test_a_step_says_what_to_do_and_what_must_be_true_afterwards(run: Any) -> No
 
 
 def test_a_problem_is_exit_9_and_is_printed_before_the_steps(run: Any) -> None:
-    code, out, _ = run(cluster(acls=["Topic:orders"]))
+    code, out, _ = run(cluster(delegation_tokens=1))
     assert code == 9
     assert out.index("Mend the 1 problem above") < out.index("step 1")
     code, out, err = run(cluster(*(broker(n, KRUST) for n in (1, 2, 3))))

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 from krust.config import load
-from krust.controller import adoption, ids, loading, registration
+from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, ControllerOutcome
 from krust.controller.state import ControllerState, Request
 from krust.messages import Message
@@ -50,12 +50,12 @@ class Runtime:
         self.applied: list[str] = []
         self.pauses = 0
         self.faults: dict[str, str] = {}
+        self.applied_acls = False
         self.state.session = self.store.session
         self.run(registration.create_cluster(self.state, CLUSTER))
         cluster = self.controller.share() if shared else None
         if cluster is None:
-            self.run(registration.claim(self.state, NOW_MS))
-            self.run(loading.load(self.state))
+            self.run(registration.claim_and_load(self.state, NOW_MS))
         else:
             self.run(cluster.claim(NOW_MS))
         self.run(adoption.adopt(self.state, found))
@@ -77,6 +77,7 @@ class Runtime:
             now = waiting.pop(0)
             self.applied += now.changes.topics
             self.faults |= dict(now.changes.faults)
+            self.applied_acls |= now.changes.acls
             for token, operations in now.submits:
                 self.store.submit(operations, token)
             answers += [answer for _, answer in now.replies]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from krust.authorizer import CLASSES
 from krust.controller.apis import CONTROLLER_APIS
 from krust.controller.controller import ControllerOutcome
 from krust.controller.log_dirs import LogDir
@@ -36,6 +37,11 @@ RESOURCES = [{"resource_type": 2, "resource_name": name, "configs": []} for name
 COMMITTED = {"committed_offset": 1, "committed_metadata": ""}
 MOVED = [{"partition_index": n, "replicas": [0]} for n in NUMBERS]
 
+AUTHORIZER: dict[str, object] = {"authorizer.class.name": CLASSES[0]}
+ENTRY = {"operation": 3, "permission_type": 3}
+ACL = {"resource_type": 2, "resource_name": "", "principal": "User:a", "host": "*", **ENTRY}
+ACL_FILTER = {"resource_type_filter": 2, "principal_filter": None, "host_filter": None, **ENTRY}
+
 LARGE: dict[str, Message] = {
     "CreateTopics": {"topics": topics(NAMES, **SHAPE)},
     "DeleteTopics": {"topic_names": NAMES},
@@ -49,6 +55,8 @@ LARGE: dict[str, Message] = {
         "deletions": [{"name": name, "mechanism": 0} for name in NAMES],
         "upsertions": [],
     },
+    "CreateAcls": {"creations": [ACL for _ in NAMES]},
+    "DeleteAcls": {"filters": [{**ACL_FILTER, "resource_name_filter": name} for name in NAMES]},
     "ElectLeaders": {"topic_partitions": [{"topic": "t", "partitions": NUMBERS}]},
     "AlterPartitionReassignments": {"topics": topics(["t"], partitions=MOVED)},
     "OffsetCommit": {
@@ -65,7 +73,7 @@ def test_each_api_that_goes_in_slices_has_a_large_request_here() -> None:
 
 @pytest.mark.parametrize("api", LARGE)
 def test_a_request_on_many_things_pauses_after_each_slice(api: str) -> None:
-    runtime = Runtime()
+    runtime = Runtime(AUTHORIZER)
     runtime.create("t")
     runtime.ask(api, LARGE[api], version=0)
     assert runtime.pauses >= MANY // SLICE

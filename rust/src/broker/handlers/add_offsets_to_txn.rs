@@ -2,6 +2,8 @@
 //! Behaviour: the group's partition of `__consumer_offsets` is added as AddPartitionsToTxn would
 //!     add it, with the same errors. An empty group id is INVALID_GROUP_ID (24). While there is no
 //!     `__consumer_offsets` the answer is COORDINATOR_NOT_AVAILABLE (15), and the topic is created.
+//! Authorization: Write on the transactional id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53);
+//!     Read on the group, else GROUP_AUTHORIZATION_FAILED (30).
 //! Version notes: before v2 PRODUCER_FENCED (90) is sent as INVALID_PRODUCER_EPOCH (47).
 
 use std::sync::Arc;
@@ -10,6 +12,8 @@ use crate::broker::handlers::{find_coordinator, group_reply};
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
+use crate::broker::state::acls::Operation::{Read, Write};
+use crate::broker::state::acls::ResourceType::{Group, TransactionalId};
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::coordinator::shards::partition_for;
 use crate::broker::state::groups::shard::TOPIC;
@@ -38,6 +42,13 @@ fn add(
     call: &mut Call<'_, '_>,
     request: &AddOffsetsToTxnRequest<'_>,
 ) -> Result<AppendedAt, ErrorCode> {
+    let access = call.access();
+    if !access.check(Write, TransactionalId, request.transactional_id) {
+        return Err(ErrorCode::TransactionalIdAuthorizationFailed);
+    }
+    if !access.check(Read, Group, request.group_id) {
+        return Err(ErrorCode::GroupAuthorizationFailed);
+    }
     if request.transactional_id.is_empty() {
         return Err(ErrorCode::InvalidRequest);
     }

@@ -7,6 +7,10 @@
 //!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. PRODUCER_FENCED (90): another epoch.
 //!     CONCURRENT_TRANSACTIONS (51): markers of the last transaction are being written.
 //!     COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
+//! Authorization: a client needs Write on the transactional id, else
+//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), and on the topics, else
+//!     TOPIC_AUTHORIZATION_FAILED (29). From v4 on ClusterAction, else the whole request is
+//!     CLUSTER_AUTHORIZATION_FAILED (31).
 //! Verification: a leader that asks whether partitions belong to a transaction (`verify_only`) gets
 //!     TRANSACTION_ABORTABLE (120) for those that do not.
 //! Version notes: v0-3 are a client's, for one transaction. Before v2 PRODUCER_FENCED is sent as
@@ -17,11 +21,14 @@ use std::sync::Arc;
 
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::handlers::group_reply;
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::{ClusterAction, Write};
+use crate::broker::state::acls::ResourceType::{Topic, TransactionalId};
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::transactions::step::{Event, Outcome};
@@ -56,7 +63,11 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     let request = AddPartitionsToTxnRequest::decode(&mut call.reader(), version)?;
     let parts = parts(request, version);
-    if parts.iter().any(|part| part.verify_only) && !call.connection.is_brokers_own {
+    let access = call.access();
+    let is_verified = parts.iter().any(|part| part.verify_only);
+    if is_verified && !call.connection.is_brokers_own
+        || version >= MANY_FROM && !access.check_cluster(ClusterAction)
+    {
         let refused = ErrorCode::ClusterAuthorizationFailed;
         let response =
             AddPartitionsToTxnResponse { error_code: refused.code(), ..Default::default() };
@@ -65,8 +76,11 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     }
     let image = call.image();
     let mut appended = Vec::new();
-    let codes: Vec<Codes> =
-        parts.iter().map(|part| part.run(call.broker, &image, &mut appended)).collect();
+    let run = |part: &TransactionPart<'_>| match part.refused(&access, version) {
+        Some(codes) => codes,
+        None => part.run(call.broker, &image, &mut appended),
+    };
+    let codes: Vec<Codes> = parts.iter().map(run).collect();
     let response = respond(&parts, codes, version);
     group_reply::answer(call, appended, refuse, |writer, version| {
         response.encode(writer, version);
@@ -103,6 +117,26 @@ fn parts<'f>(request: AddPartitionsToTxnRequest<'f>, version: i16) -> Vec<Transa
 }
 
 impl TransactionPart<'_> {
+    /// The codes if the client may not do what a client asks for.
+    fn refused(&self, access: &Access, version: i16) -> Option<Codes> {
+        if version >= MANY_FROM {
+            return None;
+        }
+        if !access.check(Write, TransactionalId, self.id) {
+            let refused = ErrorCode::TransactionalIdAuthorizationFailed;
+            return Some(vec![refused; self.partition_count()]);
+        }
+        let codes = self.topics.iter().flat_map(|(topic, partitions)| {
+            let code = match access.check(Write, Topic, topic) {
+                true => ErrorCode::OperationNotAttempted,
+                false => ErrorCode::TopicAuthorizationFailed,
+            };
+            std::iter::repeat_n(code, partitions.len())
+        });
+        let codes: Codes = codes.collect();
+        codes.contains(&ErrorCode::TopicAuthorizationFailed).then_some(codes)
+    }
+
     /// Adds or verifies the partitions. `appended` gets what the answer waits for.
     fn run(&self, broker: &Broker, image: &ClusterImage, appended: &mut Vec<AppendedAt>) -> Codes {
         let found = match self.partitions(image) {

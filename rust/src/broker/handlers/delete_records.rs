@@ -3,6 +3,7 @@
 //!     topic that is compacted and never deletes is refused with POLICY_VIOLATION (44). The reply
 //!     waits until the log start of all live replicas has passed the offset, and holds the lowest.
 //!     After `timeout_ms`: REQUEST_TIMED_OUT (7). The next run of retention removes the segments.
+//! Authorization: Delete on the topic, else TOPIC_AUTHORIZATION_FAILED (29).
 //! Version notes: v2 is flexible.
 //! Not done: nothing.
 
@@ -15,6 +16,7 @@ use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, Operati
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Delete;
 use crate::broker::state::lookup::{NamedTopic, find_led};
 use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::broker::state::waking::DelayedId;
@@ -46,10 +48,10 @@ enum DeletionResult {
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DeleteRecordsRequest::decode(&mut call.reader(), call.version())?;
-    let image = call.image();
+    let (image, access) = (call.image(), call.access());
     let node = call.broker.settings.load().node_id;
     let topics = request.topics.iter().map(|topic| {
-        let found = NamedTopic { topic: topic.name, id: None }.find(&image);
+        let found = access.topic(Delete, NamedTopic { topic: topic.name, id: None }, &image);
         let results = topic.partitions.iter().map(|asked| {
             let deleted = found
                 .and_then(|topic| Ok((topic, find_led(topic, asked.partition_index, node)?)))

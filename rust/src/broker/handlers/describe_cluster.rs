@@ -3,10 +3,9 @@
 //! Version notes: v1 asks for brokers (1) or controllers (2). Controllers cannot be reached here:
 //!     MISMATCHED_ENDPOINT_TYPE (114). Other types are UNSUPPORTED_ENDPOINT_TYPE (115). v2 may
 //!     include fenced brokers; there are none.
-//! Not done: authorization.
+//! Authorization: any client may ask.
 
 use crate::broker::handlers::metadata::{advertised_brokers, operations};
-use crate::broker::handlers::operations::CLUSTER_OPERATIONS;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
 use crate::protocol::ErrorCode;
@@ -49,7 +48,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         brokers: brokers.collect(),
         cluster_authorized_operations: operations(
             request.include_cluster_authorized_operations,
-            CLUSTER_OPERATIONS,
+            || call.access().cluster_operations(),
         ),
         ..Default::default()
     };

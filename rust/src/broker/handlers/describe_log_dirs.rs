@@ -2,6 +2,7 @@
 //! Behaviour: one result for each directory; an offline directory has KAFKA_STORAGE_ERROR (56). A
 //!     null list of topics means all. A replica that AlterReplicaLogDirs is copying has the key
 //!     `future`, and its lag is the number of offsets not yet copied. All other lags are 0.
+//! Authorization: Describe on the cluster, else CLUSTER_AUTHORIZATION_FAILED (31).
 //! Version notes: v3 adds an error for the whole reply, v4 the total and usable bytes of the file
 //!     system, v5 whether the directory is cordoned (never).
 //! Not done: the lag of followers.
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Describe;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::Partition;
 use crate::protocol::ErrorCode;
@@ -23,6 +25,12 @@ use crate::storage::{FutureReplica, LogDir};
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DescribeLogDirsRequest::decode(&mut call.reader(), call.version())?;
+    if !call.access().check_cluster(Describe) {
+        let error_code = ErrorCode::ClusterAuthorizationFailed.code();
+        let response = DescribeLogDirsResponse { error_code, ..Default::default() };
+        call.reply(|writer, version| response.encode(writer, version));
+        return Ok(Flow::Go);
+    }
     let image = call.image();
     let partitions = wanted(&image, &request);
     let dirs = call.broker.log_manager.dirs();

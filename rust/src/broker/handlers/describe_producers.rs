@@ -2,12 +2,14 @@
 //! Behaviour: for each producer its epoch, last sequence number, the time of its last batch, and
 //!     the first offset of its open transaction (-1: none). A partition that is named twice is
 //!     answered once. Any replica answers.
+//! Authorization: Read on the topic, else TOPIC_AUTHORIZATION_FAILED (29).
 //! Version notes: there is only v0.
 //! Not done: nothing.
 
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Read;
 use crate::broker::state::lookup::{NamedTopic, find_replica};
 use crate::protocol::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState,
@@ -18,9 +20,10 @@ use crate::storage::ActiveProducer;
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DescribeProducersRequest::decode(&mut call.reader(), call.version())?;
     let (image, node) = (call.image(), call.broker.settings().node_id);
+    let access = call.access();
     let mut first = FirstOnly::default();
     let topics = request.topics.iter().map(|topic| {
-        let found = NamedTopic { topic: topic.name, id: None }.find(&image);
+        let found = access.topic(Read, NamedTopic { topic: topic.name, id: None }, &image);
         let indexes = topic.partition_indexes.iter();
         let once = indexes.filter(|index| first.passes((topic.name, **index)));
         let answers = once.map(|index| {

@@ -4,6 +4,8 @@
 //!     the first partition of the next page. A negative partition in a cursor is read as 0. An
 //!     unknown topic is UNKNOWN_TOPIC_OR_PARTITION (3); the broker does not create it.
 //! Version notes: there is only v0.
+//! Authorization: a topic that the client names and may not describe is TOPIC_AUTHORIZATION_FAILED
+//!     (29). A list of all topics has those that it may describe.
 //! Not done: eligible leader replicas (KIP-966). The list is empty: the controller keeps them in
 //!     the partition's state znode, and the cluster image does not have them. The schema also
 //!     allows null, but Java's admin client fails on it.
@@ -11,9 +13,11 @@
 use std::sync::Arc;
 
 use crate::broker::handlers::metadata::is_legal;
-use crate::broker::handlers::operations::TOPIC_OPERATIONS;
+use crate::broker::requests::access::{Access, OPERATIONS_NOT_ASKED};
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Describe;
+use crate::broker::state::acls::ResourceType::Topic;
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::protocol::ErrorCode;
 use crate::protocol::describe_topic_partitions::{
@@ -38,11 +42,21 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         _ => most,
     };
     let mut left = usize::try_from(limit).unwrap_or(1).max(1);
+    let access = call.access();
     let mut response = DescribeTopicPartitionsResponse::default();
-    for TopicToDescribe { name, topic, first_partition } in topics_from_cursor(&image, &request) {
-        let Some(topic) = topic else {
-            response.topics.push(absent(name));
-            continue;
+    for TopicToDescribe { name, topic, first_partition } in
+        topics_from_cursor((&image, &access), &request)
+    {
+        let topic = match topic {
+            _ if !access.check(Describe, Topic, name) => {
+                response.topics.push(refused(name, ErrorCode::TopicAuthorizationFailed));
+                continue;
+            }
+            Some(topic) => topic,
+            None => {
+                response.topics.push(absent(name));
+                continue;
+            }
         };
         if left == 0 {
             response.next_cursor = cursor(name, first_partition);
@@ -50,7 +64,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         }
         let count = topic.partitions.len().saturating_sub(first_partition).min(left);
         left -= count;
-        response.topics.push(describe(topic, (first_partition, count), &image));
+        response.topics.push(describe(topic, (first_partition, count), (&image, &access)));
         if first_partition + count < topic.partitions.len() {
             response.next_cursor = cursor(name, first_partition + count);
             break;
@@ -62,11 +76,12 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
 
 /// The requested topics in the order of their names, from the request's cursor on.
 fn topics_from_cursor<'a>(
-    image: &'a ClusterImage,
+    (image, access): (&'a ClusterImage, &Access),
     request: &DescribeTopicPartitionsRequest<'a>,
 ) -> Vec<TopicToDescribe<'a>> {
     let mut names: Vec<&'a str> = if request.topics.is_empty() {
-        image.topics().map(|topic| &*topic.name).collect()
+        let names = image.topics().map(|topic| &*topic.name);
+        names.filter(|name| access.sees(Describe, Topic, name)).collect()
     } else {
         request.topics.iter().map(|topic| topic.name).collect()
     };
@@ -95,10 +110,14 @@ fn absent(name: &str) -> DescribeTopicPartitionsResponseTopic<'_> {
     } else {
         ErrorCode::InvalidTopicException
     };
+    refused(name, error)
+}
+
+fn refused(name: &str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic<'_> {
     DescribeTopicPartitionsResponseTopic {
         error_code: error.code(),
         name: Some(name),
-        topic_authorized_operations: crate::broker::handlers::operations::OPERATIONS_NOT_ASKED,
+        topic_authorized_operations: OPERATIONS_NOT_ASKED,
         ..Default::default()
     }
 }
@@ -106,7 +125,7 @@ fn absent(name: &str) -> DescribeTopicPartitionsResponseTopic<'_> {
 fn describe<'a>(
     topic: &'a TopicImage,
     (from, count): (usize, usize),
-    image: &ClusterImage,
+    (image, access): (&ClusterImage, &Access),
 ) -> DescribeTopicPartitionsResponseTopic<'a> {
     let partitions = (0..).zip(&topic.partitions).skip(from).take(count);
     let partitions = partitions.map(|(partition_index, partition)| {
@@ -131,6 +150,6 @@ fn describe<'a>(
         topic_id: topic.id,
         is_internal: topic.internal,
         partitions: partitions.collect(),
-        topic_authorized_operations: TOPIC_OPERATIONS,
+        topic_authorized_operations: access.topic_operations(&topic.name),
     }
 }

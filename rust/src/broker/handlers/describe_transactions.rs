@@ -3,15 +3,20 @@
 //!     once. The answer leaves when what it says is committed.
 //! Errors of an id: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15) and
 //!     NOT_COORDINATOR (16). INVALID_REQUEST (42): it is empty. TRANSACTIONAL_ID_NOT_FOUND (105).
+//! Authorization: Describe on the id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53). Topics that
+//!     the client may not describe are left out.
 //! Version notes: there is only v0.
 //! Not done: nothing.
 
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::handlers::group_reply;
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
+use crate::broker::state::acls::Operation::Describe;
+use crate::broker::state::acls::ResourceType::{Topic, TransactionalId};
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::transactions::transaction::Transaction;
 use crate::protocol::ErrorCode;
@@ -25,10 +30,15 @@ type DescribedId = Result<(Transaction, AppendedAt), ErrorCode>;
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = DescribeTransactionsRequest::decode(&mut call.reader(), call.version())?;
     let ids = unique(&request);
-    let found: Vec<DescribedId> = ids.iter().map(|id| describe(call.broker, id)).collect();
+    let access = call.access();
+    let describe = |id: &&str| match access.check(Describe, TransactionalId, id) {
+        true => describe(call.broker, id),
+        false => Err(ErrorCode::TransactionalIdAuthorizationFailed),
+    };
+    let found: Vec<DescribedId> = ids.iter().map(describe).collect();
     let at = found.iter().flatten().map(|(_, at)| at.clone()).collect();
     let states = ids.iter().zip(&found).map(|(id, found)| match found {
-        Ok((transaction, _)) => state(id, transaction),
+        Ok((transaction, _)) => state(id, transaction, &access),
         Err(error) => refused(id, *error),
     });
     let response =
@@ -51,9 +61,10 @@ fn describe(broker: &Broker, id: &str) -> DescribedId {
     Ok((found.ok_or(ErrorCode::TransactionalIdNotFound)?, shard.end(&memory)))
 }
 
-fn state<'a>(id: &'a str, transaction: &'a Transaction) -> TransactionState<'a> {
+fn state<'a>(id: &'a str, transaction: &'a Transaction, access: &Access) -> TransactionState<'a> {
     let mut topics: Vec<TopicData<'a>> = Vec::new();
-    for partition in &transaction.partitions {
+    let partitions = transaction.partitions.iter();
+    for partition in partitions.filter(|it| access.sees(Describe, Topic, &it.topic)) {
         match topics.last_mut() {
             Some(last) if *last.topic == *partition.topic => {
                 last.partitions.push(partition.partition);

@@ -27,6 +27,7 @@ use crate::broker::requests::reply::{Output, Replies};
 use crate::broker::requests::service::{
     ConnId, DelayedReply, EventContext, Flow, Peer, ReceivedFrames, Service,
 };
+use crate::broker::state::acls::host_text;
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::groups;
 use crate::broker::state::waking::{DelayedId, Wakes};
@@ -86,6 +87,10 @@ impl Service for Broker {
         ConnectionContext {
             login: login.map(|listener| Box::new(Login::new(listener))),
             user: Arc::clone(&self.anonymous),
+            host: self
+                .authorizer
+                .get()
+                .map_or_else(Arc::default, |_| host_text(peer.remote.ip()).into()),
             peer,
             is_brokers_own,
             is_administrators,

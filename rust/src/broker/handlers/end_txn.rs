@@ -6,6 +6,7 @@
 //! Errors: INVALID_TXN_STATE (48): it ended otherwise, or there is none.
 //!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. PRODUCER_FENCED (90): another epoch.
 //!     INVALID_REQUEST (42): an empty transactional id.
+//! Authorization: Write on the transactional id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
 //! Version notes: before v2 PRODUCER_FENCED is sent as INVALID_PRODUCER_EPOCH (47). From v5 on
 //!     (KIP-890) each EndTxn bumps the epoch and returns the producer to go on with; an abort
 //!     without a transaction is allowed.
@@ -15,6 +16,9 @@ use crate::broker::handlers::producer_reply::{
 };
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Write;
+use crate::broker::state::acls::ResourceType::TransactionalId;
 use crate::broker::transactions::step::{Event, Outcome};
 use crate::broker::transactions::transaction::{ClientTransactionVersion, ProducerIdentity};
 use crate::protocol::ErrorCode;
@@ -35,7 +39,13 @@ static API: ProducerApi = ProducerApi {
 };
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
-    producer_reply::answer(call, &API)
+    let request = EndTxnRequest::decode(&mut call.reader(), call.version())?;
+    if call.access().check(Write, TransactionalId, request.transactional_id) {
+        return producer_reply::answer(call, &API);
+    }
+    let refused = ProducerReply::refused(ErrorCode::TransactionalIdAuthorizationFailed);
+    call.reply(|writer, version| encode(refused, writer, version));
+    Ok(Flow::Go)
 }
 
 fn attempt(broker: &Broker, (body, version): (&[u8], i16), new_id: Option<i64>) -> AttemptResult {

@@ -6,6 +6,8 @@
 //!     COORDINATOR_NOT_AVAILABLE (15). Other key types, and an empty transactional id, are
 //!     INVALID_REQUEST (42). The connection closes in the same cases as for Metadata. A key that is
 //!     named twice is answered once.
+//! Authorization: Describe on the group, else GROUP_AUTHORIZATION_FAILED (30), or on the
+//!     transactional id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
 //! Version notes: v0 has groups only. v1 adds the key type and an error message. v4 asks for many
 //!     keys and answers each. v6 adds share groups (key type 2), which are refused.
 //! Not done: share groups.
@@ -15,12 +17,15 @@ use ahash::HashMap;
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::handlers::metadata::advertised_brokers;
 use crate::broker::policy::{Event, Ticket};
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::decisions::TicketHolder;
 use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress};
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::{Flow, Peer};
+use crate::broker::state::acls::Operation::Describe;
+use crate::broker::state::acls::ResourceType;
 use crate::broker::state::coordinator::shards::partition_for;
 use crate::broker::state::groups;
 use crate::broker::state::image::ClusterImage;
@@ -41,6 +46,7 @@ const KEYS_FROM: i16 = 4;
 /// A request that waits for the coordinator's topic.
 #[derive(Debug)]
 struct DelayedLookup {
+    access: Access,
     /// The request.
     body: Box<[u8]>,
     here: i32,
@@ -64,15 +70,17 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         return Ok(Flow::Close);
     }
     let here = call.broker.settings.load().node_id;
+    let access = call.access();
+    let may_find = |key: &str| refused(&access, (key_type, key)).is_none();
     if let Some(topic) = topic_of(key_type)
         && image.topic(topic).is_none()
-        && !keys.is_empty()
+        && keys.iter().any(|key| may_find(key))
     {
         create(call, topic, here);
         return Ok(Flow::Hold);
     }
     let addresses = addresses(&image, (here, &call.connection.peer));
-    let find = |key: &str| coordinator_of(&image, &addresses, (key_type, key));
+    let find = |key: &str| coordinator_of((&image, &access), &addresses, (key_type, key));
     let found: Vec<(&str, CoordinatorId)> = keys.into_iter().map(|key| (key, find(key))).collect();
     call.reply(|writer, version| respond(&found, &addresses, version).encode(writer, version));
     Ok(Flow::Go)
@@ -97,7 +105,8 @@ impl DelayedLookup {
         let addresses = addresses(&at.thread.image, (self.here, &self.peer));
         let key_type = request.key_type;
         let keys = keys(request, at.head.version).into_iter();
-        let find = |key: &str| coordinator_of(&at.thread.image, &addresses, (key_type, key));
+        let seen = (&*at.thread.image, &self.access);
+        let find = |key: &str| coordinator_of(seen, &addresses, (key_type, key));
         let found: Vec<(&str, CoordinatorId)> = keys.map(|key| (key, find(key))).collect();
         at.head
             .output(|writer, version| respond(&found, &addresses, version).encode(writer, version))
@@ -159,7 +168,8 @@ fn create(call: &mut Call<'_, '_>, topic: &str, here: i32) {
     let delayed = call.thread.delayed.name();
     let ticket = call.broker.tickets.open(TicketHolder::AutoCreate { thread, delayed });
     let (body, peer) = (call.request.body.into(), call.connection.peer.clone());
-    let waiting = Box::new(DelayedLookup { body, here, peer, ticket });
+    let access = call.access();
+    let waiting = Box::new(DelayedLookup { access, body, here, peer, ticket });
     let deadline_ms = call.decision_deadline_ms(0);
     call.delay_as(delayed, Some(deadline_ms), waiting);
     let (request, client) = (creation_of(topic), call.client());
@@ -179,11 +189,25 @@ fn leader(image: &ClusterImage, topic: &str, key: &str) -> Option<i32> {
     Some(partition.state.leader).filter(|leader| *leader >= 0)
 }
 
+/// The error of a key that the client may not look up.
+fn refused(access: &Access, (key_type, key): (i8, &str)) -> Option<ErrorCode> {
+    let (of, error) = match key_type {
+        TRANSACTION => {
+            (ResourceType::TransactionalId, ErrorCode::TransactionalIdAuthorizationFailed)
+        }
+        _ => (ResourceType::Group, ErrorCode::GroupAuthorizationFailed),
+    };
+    (!access.check(Describe, of, key)).then_some(error)
+}
+
 fn coordinator_of(
-    image: &ClusterImage,
+    (image, access): (&ClusterImage, &Access),
     addresses: &Addresses,
     (key_type, key): (i8, &str),
 ) -> CoordinatorId {
+    if let Some(error) = refused(access, (key_type, key)) {
+        return Err(error);
+    }
     let is_empty_id = key_type == TRANSACTION && key.is_empty();
     let topic = topic_of(key_type).filter(|_| !is_empty_id).ok_or(ErrorCode::InvalidRequest)?;
     let node = leader(image, topic, key).filter(|node| addresses.contains_key(node));
@@ -206,6 +230,9 @@ fn respond<'a>(
             ErrorCode::None => None,
             ErrorCode::InvalidRequest => {
                 Some("only groups and transactional ids that are not empty have coordinators here")
+            }
+            ErrorCode::GroupAuthorizationFailed | ErrorCode::TransactionalIdAuthorizationFailed => {
+                Some("you may not describe it")
             }
             _ => Some("the coordinator is not available yet"),
         };

@@ -10,6 +10,7 @@
 //! Version notes: OffsetCommit and OffsetFetch v0 are passed on, because their offsets are in
 //!     ZooKeeper.
 
+use crate::broker::handlers::permission::Admission;
 use crate::broker::requests::call::Call;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::published::MemberIdentity;
@@ -19,27 +20,20 @@ use crate::protocol::{
     join_group, leave_group, list_groups, sync_group,
 };
 
-/// The result of the checks.
-pub(crate) enum GroupAdmission {
-    /// The policy decides. `settled`: entries for the answer's list that were decided here.
-    Ask { request: Value, settled: Vec<Value> },
-    /// The request is answered with this.
-    Answer(Value),
-}
-
 /// Checks whether a request may be passed to the policy. A request that concerns no group may.
-pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value) -> GroupAdmission {
+/// `settled`: entries for the answer's list that were decided before.
+pub(crate) fn admit(call: &mut Call<'_, '_>, request: Value, settled: Vec<Value>) -> Admission {
     match call.request.head.api.key {
         join_group::KEY | leave_group::KEY | sync_group::KEY | consumer_group_heartbeat::KEY => {
             of_member(call, request)
         }
-        consumer_group_describe::KEY => of_many(call, request, "group_ids", "groups"),
-        describe_groups::KEY => of_many(call, request, "groups", "groups"),
-        delete_groups::KEY => of_many(call, request, "groups_names", "results"),
+        consumer_group_describe::KEY => of_many(call, request, ("group_ids", "groups"), settled),
+        describe_groups::KEY => of_many(call, request, ("groups", "groups"), settled),
+        delete_groups::KEY => of_many(call, request, ("groups_names", "results"), settled),
         list_groups::KEY if call.broker.groups_loading() => {
-            GroupAdmission::Answer(refusal(ErrorCode::CoordinatorLoadInProgress))
+            Admission::Answer(refusal(ErrorCode::CoordinatorLoadInProgress))
         }
-        _ => GroupAdmission::Ask { request, settled: Vec::new() },
+        _ => Admission::Ask { request, settled },
     }
 }
 
@@ -52,7 +46,7 @@ pub(crate) fn coordinates(call: &Call<'_, '_>, group_id: &str) -> Result<(), Err
     }
 }
 
-fn of_member(call: &mut Call<'_, '_>, request: Value) -> GroupAdmission {
+fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admission {
     let text = |name| match request.field(name) {
         Some(Value::Str(text)) => text.as_str(),
         _ => "",
@@ -72,7 +66,7 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> GroupAdmission {
                 fields.push(("protocol_name".into(), Value::Str(String::new())));
             }
         }
-        return GroupAdmission::Answer(response);
+        return Admission::Answer(response);
     }
     if key != leave_group::KEY {
         call.note_group_member();
@@ -80,16 +74,15 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> GroupAdmission {
         let identity = MemberIdentity { group_id, member_id, ..MemberIdentity::default() };
         snapshots.refresh_member_of(&identity, connection, call.broker.clock.monotonic_ms());
     }
-    GroupAdmission::Ask { request, settled: Vec::new() }
+    Admission::Ask { request, settled: Vec::new() }
 }
 
 fn of_many(
     call: &Call<'_, '_>,
     mut request: Value,
-    asked: &'static str,
-    answered: &'static str,
-) -> GroupAdmission {
-    let mut settled = Vec::new();
+    (asked, answered): (&'static str, &'static str),
+    mut settled: Vec<Value>,
+) -> Admission {
     let mut all = false;
     if let Value::Map(fields) = &mut request
         && let Some((_, Value::List(groups))) = fields.iter_mut().find(|(name, _)| name == asked)
@@ -106,8 +99,8 @@ fn of_many(
         all = groups.is_empty() && !settled.is_empty();
     }
     match all {
-        true => GroupAdmission::Answer(Value::Map(vec![(answered.into(), Value::List(settled))])),
-        false => GroupAdmission::Ask { request, settled },
+        true => Admission::Answer(Value::Map(vec![(answered.into(), Value::List(settled))])),
+        false => Admission::Ask { request, settled },
     }
 }
 

@@ -5,10 +5,13 @@
 //!     FENCED_INSTANCE_ID (82); an empty group id is INVALID_GROUP_ID (24). While the group's
 //!     partition is being loaded every heartbeat succeeds, as in Kafka: otherwise the member would
 //!     leave.
+//! Authorization: Read on the group, else GROUP_AUTHORIZATION_FAILED (30).
 //! Version notes: v3 adds the instance id of static members.
 
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Read;
+use crate::broker::state::acls::ResourceType::Group;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::published::MemberIdentity;
 use crate::protocol::ErrorCode;
@@ -29,6 +32,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
 }
 
 fn check_member(call: &mut Call<'_, '_>, identity: &MemberIdentity<'_>) -> ErrorCode {
+    if !call.access().check(Read, Group, identity.group_id) {
+        return ErrorCode::GroupAuthorizationFailed;
+    }
     if identity.group_id.is_empty() {
         return ErrorCode::InvalidGroupId;
     }

@@ -11,6 +11,9 @@
 //! Errors: INVALID_REQUEST (42): an empty transactional id. INVALID_TRANSACTION_TIMEOUT (50).
 //!     PRODUCER_FENCED (90): another producer was initialised since. COORDINATOR_LOAD_IN_PROGRESS
 //!     (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
+//! Authorization: Write on the transactional id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
+//!     Without one (KIP-679) Write on some topic, or IdempotentWrite on the cluster, else
+//!     CLUSTER_AUTHORIZATION_FAILED (31).
 //! Version notes: v2 is flexible. v3 adds the producer's present id and epoch. Before v4
 //!     PRODUCER_FENCED is sent as INVALID_PRODUCER_EPOCH (47).
 //! Not done: v6 (two-phase commit) is not served.
@@ -20,6 +23,9 @@ use crate::broker::handlers::producer_reply::{
 };
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
+use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Write;
+use crate::broker::state::acls::ResourceType::TransactionalId;
 use crate::broker::transactions::step::{Event, Outcome};
 use crate::broker::transactions::transaction::{
     NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity,
@@ -40,7 +46,17 @@ static API: ProducerApi = ProducerApi {
 };
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
-    producer_reply::answer(call, &API)
+    let request = InitProducerIdRequest::decode(&mut call.reader(), call.version())?;
+    let access = call.access();
+    let refused = match request.transactional_id {
+        Some(id) if !access.check(Write, TransactionalId, id) => {
+            ErrorCode::TransactionalIdAuthorizationFailed
+        }
+        None if !access.may_write_idempotently() => ErrorCode::ClusterAuthorizationFailed,
+        _ => return producer_reply::answer(call, &API),
+    };
+    call.reply(|writer, version| encode(ProducerReply::refused(refused), writer, version));
+    Ok(Flow::Go)
 }
 
 fn attempt(broker: &Broker, (body, version): (&[u8], i16), new_id: Option<i64>) -> AttemptResult {

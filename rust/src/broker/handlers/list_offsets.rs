@@ -12,18 +12,21 @@
 //!     their files. v1 returns one (timestamp, offset). v2 adds the isolation level. v4 adds the
 //!     leader epoch and fences old ones. v7 adds -3, v8 -4, v9 -5, v11 -6; in older versions they
 //!     are UNSUPPORTED_VERSION (35).
+//! Authorization: a topic that the client may not describe is TOPIC_AUTHORIZATION_FAILED (29).
 //! Not done: tiered storage. -5 and -6 return -1.
 
 use ahash::HashSet;
 
 use crate::broker::errors;
 use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::delayed::WorkResult;
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Describe;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::lookup::{NamedTopic, check_leader_epoch, find_led, find_replica};
 use crate::broker::state::partition::Partition;
@@ -59,17 +62,18 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let head = call.request.head;
     if !is_long(&request, head.version) {
         let image = call.image();
-        answer(call.broker, &image, (head, &request), call.replies.ready());
+        let access = call.access();
+        answer((call.broker, &image, &access), (head, &request), call.replies.ready());
         return Ok(Flow::Go);
     }
     let lease = call.lease.take().or_else(|| call.broker.memory().lease(call.request.size));
-    let body = call.request.body.to_vec();
+    let (body, access) = (call.request.body.to_vec(), call.access());
     call.hand_over(lease, move |broker| {
         let Ok(request) = ListOffsetsRequest::decode(&mut Reader::new(&body), head.version) else {
             return WorkResult::Fails;
         };
         let mut output = Output::default();
-        answer(broker, &broker.image(), (head, &request), &mut output);
+        answer((broker, &broker.image(), &access), (head, &request), &mut output);
         WorkResult::Answer(output)
     });
     Ok(Flow::Hold)
@@ -83,8 +87,7 @@ fn is_long(request: &ListOffsetsRequest<'_>, version: i16) -> bool {
 }
 
 fn answer(
-    broker: &Broker,
-    image: &ClusterImage,
+    (broker, image, access): (&Broker, &ClusterImage, &Access),
     (head, request): (Head, &ListOffsetsRequest<'_>),
     output: &mut Output,
 ) {
@@ -97,7 +100,7 @@ fn answer(
     };
     let repeated = repeated(request);
     let topics = request.topics.iter().map(|topic| {
-        let found = NamedTopic { topic: topic.name, id: None }.find(image);
+        let found = access.topic(Describe, NamedTopic { topic: topic.name, id: None }, image);
         let answers = topic.partitions.iter().map(|asked| {
             let is_repeated = repeated.contains(&(topic.name, asked.partition_index));
             let answered = found

@@ -4,6 +4,7 @@
 //!     worker makes the list.
 //! Errors: COORDINATOR_LOAD_IN_PROGRESS (14) while any partition of `__transaction_state` is
 //!     loading; INVALID_REGULAR_EXPRESSION (128).
+//! Authorization: ids that the client may not describe are left out.
 //! Version notes: v1 adds the duration; an id without a transaction has none, and passes only
 //!     without that filter. v2 adds a pattern in RE2's syntax, which must match the whole id.
 //! Not done: nothing.
@@ -17,6 +18,8 @@ use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::delayed::WorkResult;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Describe;
+use crate::broker::state::acls::ResourceType::TransactionalId;
 use crate::broker::state::pattern;
 use crate::broker::transactions::transaction::{self, Transaction};
 use crate::protocol::ErrorCode;
@@ -52,9 +55,10 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         duration_ms: request.duration_filter,
         pattern,
     };
-    let head = call.request.head;
+    let (head, access) = (call.request.head, call.access());
     call.hand_over(None, move |broker| {
-        let listed = filter.list(broker);
+        let mut listed = filter.list(broker);
+        listed.retain(|(id, ..)| access.sees(Describe, TransactionalId, id));
         let response = filter.respond(&listed);
         WorkResult::Answer(head.output(|writer, version| response.encode(writer, version)))
     });

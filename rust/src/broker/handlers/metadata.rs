@@ -13,17 +13,17 @@
 //!     none. v4 may forbid creation. v5 adds offline replicas. v8-v10 have cluster operations, v8
 //!     topic operations. v10 adds topic ids to replies, v12 to requests (unknown: UNKNOWN_TOPIC_ID,
 //!     100). v13 adds an error for the whole reply.
-//! Not done: authorization. Replies say that every operation is allowed.
+//! Authorization: a topic that the client names and may not describe is TOPIC_AUTHORIZATION_FAILED
+//!     (29), whether or not it exists; one that it may not create, too. A list of all topics has
+//!     those that it may describe.
 
 use std::sync::Arc;
 
 use ahash::HashMap;
 
 use crate::broker::handlers::first_only::FirstOnly;
-use crate::broker::handlers::operations::CLUSTER_OPERATIONS;
-use crate::broker::handlers::operations::OPERATIONS_NOT_ASKED;
-use crate::broker::handlers::operations::TOPIC_OPERATIONS;
 use crate::broker::policy::{Event, Ticket};
+use crate::broker::requests::access::{Access, OPERATIONS_NOT_ASKED};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::connection::FollowingFrames;
@@ -32,6 +32,8 @@ use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, Operati
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::{Flow, Peer};
+use crate::broker::state::acls::Operation::Describe;
+use crate::broker::state::acls::ResourceType::Topic;
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::waking::DelayedId;
 use crate::ids::TopicId;
@@ -59,6 +61,7 @@ const NAME_MAX: usize = 249;
 #[derive(Debug)]
 struct DelayedMetadata {
     asked: Vec<RequestedTopic>,
+    access: Access,
     node: i32,
     peer: Peer,
     cluster_operations: bool,
@@ -79,14 +82,15 @@ enum RequestedTopic {
 /// The inputs of a reply.
 struct MetadataReply<'a> {
     image: &'a ClusterImage,
+    access: &'a Access,
     node: i32,
     peer: &'a Peer,
     cluster_operations: bool,
     topic_operations: bool,
     /// The error of a missing topic that was named.
     absent: ErrorCode,
-    /// The errors of topics that the policy refused to create.
-    refused: Option<&'a HashMap<String, ErrorCode>>,
+    /// The errors of topics that were not created.
+    refused: &'a HashMap<String, ErrorCode>,
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
@@ -112,8 +116,13 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let settings = call.broker.settings.load();
     let may_create =
         settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
-    let absent = absent(&image, asked.as_deref());
-    if may_create && !absent.is_empty() {
+    let access = call.access();
+    let mut refused = HashMap::default();
+    let absent = match may_create {
+        true => absent((&image, &access), asked.as_deref(), &mut refused),
+        false => Vec::new(),
+    };
+    if !absent.is_empty() {
         let named = asked.as_ref().map_or(0, Vec::len);
         let cost =
             call.request.body.len() * 2 + named * WAITING_BYTES + absent.len() * CREATION_BYTES;
@@ -124,11 +133,12 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         };
         let waiting = DelayedMetadata {
             asked: asked.unwrap_or_default(),
+            access,
             node: settings.node_id,
             peer: call.connection.peer.clone(),
             cluster_operations: request.include_cluster_authorized_operations,
             topic_operations: request.include_topic_authorized_operations,
-            refused: HashMap::default(),
+            refused,
             ticket: Ticket(0),
         };
         create(call, (absent, lease), waiting);
@@ -136,22 +146,35 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     }
     let answer = MetadataReply {
         image: &image,
+        access: &access,
         node: settings.node_id,
         peer: &call.connection.peer.clone(),
         cluster_operations: request.include_cluster_authorized_operations,
         topic_operations: request.include_topic_authorized_operations,
         absent: ErrorCode::UnknownTopicOrPartition,
-        refused: None,
+        refused: &refused,
     };
     let output = call.replies.ready();
     answer.write(call.request.head, output, asked.as_deref());
     Ok(Flow::Go)
 }
 
-/// Missing topics that were named and may be created.
-fn absent(image: &ClusterImage, asked: Option<&[RequestedTopic]>) -> Vec<Value> {
+/// Missing topics that were named and may be created. `refused` gets those that the client may
+/// describe, but not create.
+fn absent(
+    (image, access): (&ClusterImage, &Access),
+    asked: Option<&[RequestedTopic]>,
+    refused: &mut HashMap<String, ErrorCode>,
+) -> Vec<Value> {
     let missing = asked.into_iter().flatten().filter_map(|asking| match asking {
         RequestedTopic::Name(name) if image.topic(name).is_none() && is_legal(name) => {
+            if !access.sees(Describe, Topic, name) {
+                return None;
+            }
+            if !access.may_create(name) {
+                refused.insert(name.clone(), ErrorCode::TopicAuthorizationFailed);
+                return None;
+            }
             Some(Value::Str(name.clone()))
         }
         _ => None,
@@ -164,12 +187,13 @@ impl DelayedMetadata {
     fn reply(&self, at: &DelayedContext<'_>) -> Output {
         let answer = MetadataReply {
             image: &at.thread.image,
+            access: &self.access,
             node: self.node,
             peer: &self.peer,
             cluster_operations: self.cluster_operations,
             topic_operations: self.topic_operations,
             absent: ErrorCode::LeaderNotAvailable,
-            refused: Some(&self.refused),
+            refused: &self.refused,
         };
         let mut output = Output::default();
         answer.write(at.head, &mut output, Some(&self.asked));
@@ -195,7 +219,7 @@ impl DelayedOperation for DelayedMetadata {
         at: &mut DelayedContext<'_>,
         refused: HashMap<String, ErrorCode>,
     ) -> Option<Output> {
-        self.refused = refused;
+        self.refused.extend(refused);
         Some(self.reply(at))
     }
 
@@ -282,7 +306,11 @@ impl MetadataReply<'_> {
             rack: broker.rack,
         });
         let topics = match asked {
-            None => self.image.topics().map(|topic| self.topic(topic)).collect(),
+            None => {
+                let topics = self.image.topics();
+                let seen = topics.filter(|topic| self.access.sees(Describe, Topic, &topic.name));
+                seen.map(|topic| self.topic(topic)).collect()
+            }
             Some(asked) => asked.iter().map(|asking| self.asked(asking)).collect(),
         };
         let response = MetadataResponse {
@@ -290,7 +318,9 @@ impl MetadataReply<'_> {
             cluster_id: Some(&self.image.cluster_id),
             controller_id: self.image.controller_id,
             topics,
-            cluster_authorized_operations: operations(self.cluster_operations, CLUSTER_OPERATIONS),
+            cluster_authorized_operations: operations(self.cluster_operations, || {
+                self.access.cluster_operations()
+            }),
             ..Default::default()
         };
         head.reply(output, |writer, version| response.encode(writer, version));
@@ -299,7 +329,7 @@ impl MetadataReply<'_> {
     fn asked<'b>(&'b self, asking: &'b RequestedTopic) -> MetadataResponseTopic<'b> {
         let (found, error, name, topic_id) = match asking {
             RequestedTopic::Name(name) => {
-                let error = match self.refused.and_then(|refused| refused.get(name)) {
+                let error = match self.refused.get(name) {
                     Some(error) => *error,
                     None if is_legal(name) => self.absent,
                     None => ErrorCode::InvalidTopicException,
@@ -310,9 +340,12 @@ impl MetadataReply<'_> {
                 (self.image.topic_by_id(*id), ErrorCode::UnknownTopicId, None, *id)
             }
         };
+        let known_as = name.or(found.map(|topic| &*topic.name));
+        let is_hidden = known_as.is_some_and(|name| !self.access.check(Describe, Topic, name));
+        let error = if is_hidden { ErrorCode::TopicAuthorizationFailed } else { error };
         match found {
-            Some(topic) => self.topic(topic),
-            None => MetadataResponseTopic {
+            Some(topic) if !is_hidden => self.topic(topic),
+            _ => MetadataResponseTopic {
                 error_code: error.code(),
                 name,
                 topic_id,
@@ -346,12 +379,14 @@ impl MetadataReply<'_> {
             topic_id: topic.id,
             is_internal: topic.internal,
             partitions: partitions.collect(),
-            topic_authorized_operations: operations(self.topic_operations, TOPIC_OPERATIONS),
+            topic_authorized_operations: operations(self.topic_operations, || {
+                self.access.topic_operations(&topic.name)
+            }),
         }
     }
 }
 
 /// The allowed operations if the request asks for them.
-pub(crate) const fn operations(asked: bool, allowed: i32) -> i32 {
-    if asked { allowed } else { OPERATIONS_NOT_ASKED }
+pub(crate) fn operations(asked: bool, allowed: impl FnOnce() -> i32) -> i32 {
+    if asked { allowed() } else { OPERATIONS_NOT_ASKED }
 }

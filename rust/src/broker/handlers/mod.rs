@@ -5,7 +5,6 @@ pub(crate) mod add_partitions_to_txn;
 pub(crate) mod api_versions;
 pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod delete_records;
-pub(crate) mod describe_acls;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
@@ -27,7 +26,7 @@ pub(crate) mod offset_commit;
 pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
-pub(crate) mod operations;
+pub(crate) mod permission;
 pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod producer_reply;
@@ -67,7 +66,6 @@ pub(crate) fn handler(key: i16) -> Option<Handler> {
         protocol::offset_for_leader_epoch::KEY => offset_for_leader_epoch::handle,
         protocol::write_txn_markers::KEY => write_txn_markers::handle,
         protocol::txn_offset_commit::KEY => txn_offset_commit::handle,
-        protocol::describe_acls::KEY => describe_acls::handle,
         protocol::describe_log_dirs::KEY => describe_log_dirs::handle,
         protocol::offset_delete::KEY => offset_delete::handle,
         protocol::describe_cluster::KEY => describe_cluster::handle,

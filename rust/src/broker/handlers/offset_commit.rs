@@ -11,16 +11,22 @@
 //! Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION (3), UNKNOWN_TOPIC_ID (100).
 //!     OFFSET_METADATA_TOO_LARGE (12): above `offset.metadata.max.bytes`, or above what a record
 //!     holds.
+//! Authorization: Read on the group, else each partition is GROUP_AUTHORIZATION_FAILED (30); Read
+//!     on a topic, else its partitions are TOPIC_AUTHORIZATION_FAILED (29).
 //! Version notes: v1 has a timestamp, v2-v4 a retention time. v6 adds leader epochs, v7 static
 //!     members. For a group that does not exist v9 returns GROUP_ID_NOT_FOUND (69), older ones
 //!     ILLEGAL_GENERATION; v9 also carries the epoch of a consumer group's member. v10 adds topic
 //!     ids. The policy answers v0, whose offsets are in ZooKeeper.
 
 use crate::broker::handlers::{group_reply, policy};
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Settings;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
+use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Read;
+use crate::broker::state::acls::ResourceType::Group;
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::groups::offsets::{StoredOffset, fits_metadata};
 use crate::broker::state::groups::published::MemberIdentity;
@@ -48,6 +54,7 @@ struct CommitRequest<'r, 'f> {
     version: i16,
     now_ms: i64,
     image: &'r ClusterImage,
+    access: &'r Access,
 }
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
@@ -58,7 +65,14 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = OffsetCommitRequest::decode(&mut call.reader(), version)?;
     let image = call.image();
     let now_ms = call.broker.clock.wall_ms();
-    let commit = CommitRequest { request: &request, version, now_ms, image: &image };
+    let access = &call.access();
+    let commit = CommitRequest { request: &request, version, now_ms, image: &image, access };
+    if !access.check(Read, Group, request.group_id) {
+        let error = ErrorCode::GroupAuthorizationFailed;
+        let response = respond(&request, std::iter::repeat(error));
+        call.reply(|writer, version| response.encode(writer, version));
+        return Ok(Flow::Go);
+    }
     let mut codes = std::mem::take(&mut call.thread.groups.codes);
     codes.clear();
     let at = commit.run(call, &mut codes);
@@ -104,7 +118,7 @@ impl CommitRequest<'_, '_> {
     /// append.
     fn run(&self, call: &mut Call<'_, '_>, codes: &mut Vec<ErrorCode>) -> Option<AppendedAt> {
         for topic in &self.request.topics {
-            let found = self.named(topic);
+            let found = self.access.topic(Read, self.name(topic), self.image);
             codes.extend(topic.partitions.iter().map(|partition| match found {
                 Ok(found) if found.partition(partition.partition_index).is_some() => {
                     ErrorCode::None
@@ -123,9 +137,9 @@ impl CommitRequest<'_, '_> {
         })
     }
 
-    fn named(&self, topic: &OffsetCommitRequestTopic<'_>) -> Result<&TopicImage, ErrorCode> {
+    fn name<'t>(&self, topic: &OffsetCommitRequestTopic<'t>) -> NamedTopic<'t> {
         let id = (self.version >= IDS_FROM).then_some(topic.topic_id);
-        NamedTopic { topic: topic.name, id }.find(self.image).map(|topic| &**topic)
+        NamedTopic { topic: topic.name, id }
     }
 
     /// Commits the partitions without an error. Partitions with too much metadata get their error
@@ -209,7 +223,7 @@ impl CommitRequest<'_, '_> {
     ) {
         let mut codes = codes.iter();
         for topic in &self.request.topics {
-            let found = self.named(topic);
+            let found = self.name(topic).find(self.image);
             for (partition, code) in topic.partitions.iter().zip(codes.by_ref()) {
                 if let (Ok(found), ErrorCode::None) = (found, code) {
                     with(found, partition.partition_index, &self.value(partition));

@@ -13,6 +13,8 @@ use crate::broker::handlers::offset_commit::advance;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
+use crate::broker::state::acls::Operation::{Delete, Read};
+use crate::broker::state::acls::ResourceType::{Group, Topic};
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::image::ClusterImage;
 use crate::protocol::ErrorCode;
@@ -43,6 +45,10 @@ fn delete<'f>(
     request: &OffsetDeleteRequest<'f>,
 ) -> Result<(OffsetDeleteResponse<'f>, Option<AppendedAt>), ErrorCode> {
     let group_id = request.group_id;
+    let access = call.access();
+    if !access.check(Delete, Group, group_id) {
+        return Err(ErrorCode::GroupAuthorizationFailed);
+    }
     if group_id.is_empty() {
         return Err(ErrorCode::InvalidGroupId);
     }
@@ -60,10 +66,14 @@ fn delete<'f>(
     record_builder.begin(now_ms);
     let mut gone = Vec::new();
     let topics = request.topics.iter().map(|topic| {
+        let is_allowed = access.check(Read, Topic, topic.name);
         let is_subscribed = membership.subscribes(topic.name);
         let partitions = topic.partitions.iter().map(|partition| {
             let index = partition.partition_index;
-            let error = check_partition(topic.name, index, &image, is_subscribed);
+            let error = match is_allowed {
+                true => check_partition(topic.name, index, &image, is_subscribed),
+                false => ErrorCode::TopicAuthorizationFailed,
+            };
             let is_right = error == ErrorCode::None;
             if is_right && memory.kept.has_offset(group_id, topic.name, index) {
                 record_builder.offset((group_id, topic.name, index), None);

@@ -3,6 +3,8 @@
 //!     A partition without an offset has offset -1, epoch -1 and no error. A group, topic or
 //!     partition that is named twice is answered once.
 //! Errors of a group: COORDINATOR_LOAD_IN_PROGRESS (14), NOT_COORDINATOR (16).
+//! Authorization: Describe on the group, else GROUP_AUTHORIZATION_FAILED (30); Describe on a topic,
+//!     else its partitions are TOPIC_AUTHORIZATION_FAILED (29), or missing in a list of all topics.
 //! Version notes: v1 repeats a group's error for each partition; later versions have one for the
 //!     group. From v2 on, null topics mean all. v5 adds leader epochs. v7 adds `require_stable`: a
 //!     partition to which an open transaction has committed is UNSTABLE_OFFSET_COMMIT (88). v8 asks
@@ -17,10 +19,13 @@ use std::borrow::Cow;
 use crate::broker::handlers::first_only::FirstOnly;
 use crate::broker::handlers::group_reply;
 use crate::broker::handlers::policy;
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
+use crate::broker::state::acls::Operation::Describe;
+use crate::broker::state::acls::ResourceType::{Group, Topic};
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::groups::offsets::{GroupOffsets, StoredOffset};
 use crate::broker::state::groups::pending_offsets::PendingOffsets;
@@ -66,9 +71,14 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     }
     let request = OffsetFetchRequest::decode(&mut call.reader(), version)?;
     let (image, require_stable) = (call.image(), request.require_stable);
+    let access = call.access();
     let mut at = Vec::new();
     let groups = asked(request, version).into_iter().map(|group| {
-        let topics = topics(call.broker, &image, (version, require_stable, &group), &mut at);
+        let request = (version, require_stable, &group);
+        let topics = match access.check(Describe, Group, group.group_id) {
+            true => topics(call.broker, (&image, &access), request, &mut at),
+            false => Err(ErrorCode::GroupAuthorizationFailed),
+        };
         let topics = topics.or_else(|error| refused(&group, version, error));
         OffsetFetchGroup { group_id: group.group_id, topics }
     });
@@ -137,7 +147,7 @@ fn each_partition<'f>(
 /// A group's offsets of the requested partitions. `at`: where the log must be committed first.
 fn topics<'f>(
     broker: &Broker,
-    image: &ClusterImage,
+    (image, access): (&ClusterImage, &Access),
     (version, require_stable, group): (i16, bool, &OffsetFetchRequestGroup<'f>),
     at: &mut Vec<AppendedAt>,
 ) -> Result<Vec<OffsetFetchTopic<'f>>, ErrorCode> {
@@ -154,6 +164,7 @@ fn topics<'f>(
     let by_id = version >= IDS_FROM;
     let Some(asked) = &group.topics else {
         let mut topics = offsets.map_or_else(Vec::new, |offsets| all(offsets, image, by_id));
+        topics.retain(|topic| access.sees(Describe, Topic, &topic.name));
         if require_stable {
             let pending = (&memory.kept.pending, group.group_id);
             topics.iter_mut().for_each(|topic| hide_pending(topic, pending));
@@ -162,6 +173,9 @@ fn topics<'f>(
     };
     let pending = &memory.kept.pending;
     let get = |name: &str, index| {
+        if !access.sees(Describe, Topic, name) {
+            return Err(ErrorCode::TopicAuthorizationFailed);
+        }
         if require_stable && pending.is_pending(group.group_id, name, index) {
             return Err(ErrorCode::UnstableOffsetCommit);
         }

@@ -9,6 +9,7 @@
 //! ListPartitionReassignments (46) v0
 //! DescribeClientQuotas (48) v0-1     AlterClientQuotas (49) v0-1
 //! DescribeUserScramCredentials (50) v0  AlterUserScramCredentials (51) v0
+//! DescribeAcls (29) v0-3             CreateAcls (30) v0-3            DeleteAcls (31) v0-3
 //! ListConfigResources (74) v0-1
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2
@@ -21,7 +22,7 @@
 //! are in ZooKeeper.
 //! Behaviour: the connection is not read until the answer arrives, so a client's decisions keep its
 //!     order. If the policy returns no valid response of the API, the connection is closed.
-//!     Requests on groups pass the checks in `group` first. The memory that a request takes as
+//!     Every request passes the checks in `permission` first, and one on groups those in `group`. The memory that a request takes as
 //!     Python objects is computed before they are made. A client's request may take
 //!     `krust.policy.request.memory.bytes`, or four times its size; a larger one closes the
 //!     connection, and a log line says why. If the broker's pool has too few bytes left, the
@@ -32,7 +33,8 @@
 //!     that the version lacks are left out.
 //! Not done: deadlines. The policy applies `timeout_ms`.
 
-use crate::broker::handlers::group::{self, GroupAdmission};
+use crate::broker::handlers::group;
+use crate::broker::handlers::permission::{self, Admission};
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::connection::FollowingFrames;
 use crate::broker::requests::decisions;
@@ -78,12 +80,16 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     };
     let mut request = decode_any(key, version, Direction::Request, body)?;
     decisions::deduplicate(key, &mut request);
-    match group::admit(call, request) {
-        GroupAdmission::Ask { request, settled } => {
-            call.ask_policy(request, settled, lease);
+    let admission = match permission::admit(call, request) {
+        Admission::Ask { request, settled } => group::admit(call, request, settled),
+        refused => refused,
+    };
+    match admission {
+        Admission::Ask { request, settled } => {
+            call.ask_policy(request, (settled, permission::answer_filter(call)), lease);
             Ok(Flow::Hold)
         }
-        GroupAdmission::Answer(response) => {
+        Admission::Answer(response) => {
             match encode_any(key, version, Direction::Response, &response) {
                 Ok(body) => call.reply(|writer, _| writer.raw(&body.buf)),
                 Err(error) => {

@@ -13,6 +13,9 @@
 //!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. INVALID_TXN_STATE (48) or
 //!     TRANSACTION_ABORTABLE (120): the partition does not belong to it.
 //! Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION (3), OFFSET_METADATA_TOO_LARGE (12).
+//! Authorization: Write on the transactional id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53);
+//!     Read on the group, else GROUP_AUTHORIZATION_FAILED (30); Read on a topic, else its
+//!     partitions are TOPIC_AUTHORIZATION_FAILED (29).
 //! Version notes: below v2 COORDINATOR_LOAD_IN_PROGRESS, of which old clients know nothing, is sent
 //!     as COORDINATOR_NOT_AVAILABLE. v2 adds leader epochs, v3 the member. v4 returns
 //!     TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE. From v5 on the partition need not be
@@ -23,6 +26,7 @@ use std::sync::Arc;
 
 use crate::broker::handlers::group_reply;
 use crate::broker::handlers::verify_or_add::{self, CoordinatorAnswers, VerifyOrAddRequest};
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
 use crate::broker::requests::delayed::{
@@ -31,11 +35,14 @@ use crate::broker::requests::delayed::{
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::{Read, Write};
+use crate::broker::state::acls::ResourceType::{Group, TransactionalId};
 use crate::broker::state::coordinator::shard::{AppendedAt, NotAppendedInTransaction};
 use crate::broker::state::groups::offsets::{OffsetKey, StoredOffset, fits_metadata};
 use crate::broker::state::groups::published::MemberIdentity;
 use crate::broker::state::groups::shard::{GROUP_ID_MAX, commit_error};
 use crate::broker::state::image::ClusterImage;
+use crate::broker::state::lookup::NamedTopic;
 use crate::broker::state::transactions::verify_or_add::VerifyOrAdd;
 use crate::broker::state::waking::DelayedId;
 use crate::broker::transactions::transaction::ProducerIdentity;
@@ -62,6 +69,7 @@ struct TxnCommit<'r, 'f> {
     version: i16,
     now_ms: i64,
     image: &'r ClusterImage,
+    access: &'r Access,
 }
 
 /// The coordinator must have this partition in the transaction first.
@@ -79,6 +87,7 @@ enum TxnCommitRefusal {
 /// A request that waits for the transaction's coordinator.
 #[derive(Debug)]
 struct DelayedTxnCommit {
+    access: Access,
     body: Box<[u8]>,
     guard: VerificationGuard,
     answers: Arc<CoordinatorAnswers>,
@@ -89,7 +98,13 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let request = TxnOffsetCommitRequest::decode(&mut call.reader(), version)?;
     let image = call.image();
     let now_ms = call.broker.clock.wall_ms();
-    let commit = TxnCommit { request: &request, version, now_ms, image: &image };
+    let access = &call.access();
+    let commit = TxnCommit { request: &request, version, now_ms, image: &image, access };
+    if let Some(error) = commit.refused() {
+        let response = respond(&request, version, std::iter::repeat(error));
+        call.reply(|writer, version| response.encode(writer, version));
+        return Ok(Flow::Go);
+    }
     let mut codes = Vec::new();
     let at = match commit.begin((call.broker, call.thread), &mut codes) {
         Ok(at) => at,
@@ -114,7 +129,8 @@ fn delay(
     guard: VerificationGuard,
     answers: Arc<CoordinatorAnswers>,
 ) -> Flow {
-    let delayed = DelayedTxnCommit { body: call.request.body.into(), guard, answers };
+    let (access, body) = (call.access(), call.request.body.into());
+    let delayed = DelayedTxnCommit { access, body, guard, answers };
     let lease = call.lease.take();
     call.wait(Box::new(delayed), (verify_or_add::WAIT_MS, lease));
     Flow::Hold
@@ -153,6 +169,15 @@ fn respond<'f>(
 }
 
 impl TxnCommit<'_, '_> {
+    /// The error of the whole request if the client may not use its transactional id or group.
+    fn refused(&self) -> Option<ErrorCode> {
+        if !self.access.check(Write, TransactionalId, self.request.transactional_id) {
+            return Some(ErrorCode::TransactionalIdAuthorizationFailed);
+        }
+        let may_read = self.access.check(Read, Group, self.request.group_id);
+        (!may_read).then_some(ErrorCode::GroupAuthorizationFailed)
+    }
+
     /// Commits the offsets, unless the coordinator must be asked first. `codes` gets an error code
     /// for each partition. Returns the end of the append.
     fn begin(
@@ -229,16 +254,18 @@ impl TxnCommit<'_, '_> {
         }
     }
 
-    /// Notes for each partition whether it exists and its metadata is short enough.
+    /// Notes for each partition whether it exists and the client may read it.
     fn find_partitions(&self, codes: &mut Vec<ErrorCode>) {
         codes.clear();
         for topic in &self.request.topics {
-            let found = self.image.topic(topic.name);
+            let named = NamedTopic { topic: topic.name, id: None };
+            let found = self.access.topic(Read, named, self.image);
             codes.extend(topic.partitions.iter().map(|partition| {
                 let index = partition.partition_index;
-                match found.and_then(|topic| topic.partition(index)) {
-                    Some(_) => ErrorCode::None,
-                    None => ErrorCode::UnknownTopicOrPartition,
+                match found.map(|topic| topic.partition(index)) {
+                    Ok(Some(_)) => ErrorCode::None,
+                    Ok(None) => ErrorCode::UnknownTopicOrPartition,
+                    Err(error) => error,
                 }
             }));
         }
@@ -370,14 +397,15 @@ impl DelayedOperation for DelayedTxnCommit {
             None if is_late => ErrorCode::CoordinatorNotAvailable,
             None => return OperationProgress::Waits(self),
         };
-        let Self { body, guard, .. } = *self;
+        let Self { access, body, guard, .. } = *self;
         let version = at.head.version;
         let Ok(request) = TxnOffsetCommitRequest::decode(&mut Reader::new(&body), version) else {
             return OperationProgress::Fails;
         };
         let image = Arc::clone(&at.thread.image);
         let now_ms = at.broker.clock.wall_ms();
-        let commit = TxnCommit { request: &request, version, now_ms, image: &image };
+        let access = &access;
+        let commit = TxnCommit { request: &request, version, now_ms, image: &image, access };
         let mut codes = Vec::new();
         let appended = commit.go_on((at.broker, at.thread), &mut codes, (guard, answer));
         let response = respond(&request, version, codes.into_iter());

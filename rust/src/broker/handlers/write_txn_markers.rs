@@ -8,6 +8,8 @@
 //!     [`WAIT_MS`]. NOT_ENOUGH_REPLICAS (19) and NOT_ENOUGH_REPLICAS_AFTER_APPEND (20).
 //!     INVALID_PRODUCER_EPOCH (47): a newer producer has written there.
 //!     TRANSACTION_COORDINATOR_FENCED (52): a newer coordinator has. KAFKA_STORAGE_ERROR (56).
+//! Authorization: Alter or ClusterAction on the cluster, else each partition is
+//!     CLUSTER_AUTHORIZATION_FAILED (31).
 //! Version notes: v1 is flexible. v2 has the `transaction.version`: from 2 on a marker has an epoch
 //!     above that of its transaction, so that a late one does not end the next transaction.
 
@@ -19,6 +21,7 @@ use crate::broker::requests::delayed::{
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::{Alter, ClusterAction};
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::partition::{Acks, Waiter};
 use crate::broker::state::txn_marker::TxnMarker;
@@ -46,8 +49,14 @@ struct DelayedMarkers {
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
-    WriteTxnMarkersRequest::decode(&mut call.reader(), version)?;
+    let request = WriteTxnMarkersRequest::decode(&mut call.reader(), version)?;
     let head = call.request.head;
+    let access = call.access();
+    if !access.sees_cluster(Alter) && !access.check_cluster(ClusterAction) {
+        let response = respond(&request, std::iter::repeat(ErrorCode::ClusterAuthorizationFailed));
+        call.reply(|writer, version| response.encode(writer, version));
+        return Ok(Flow::Go);
+    }
     let lease = call.lease.take().or_else(|| call.broker.memory().lease(call.request.size));
     let body = call.request.body.to_vec();
     call.hand_over(lease, move |broker| write(broker, head, body));
@@ -102,23 +111,30 @@ impl DelayedMarkers {
     fn reply(&self, head: Head) -> Output {
         let request = WriteTxnMarkersRequest::decode(&mut Reader::new(&self.body), head.version);
         let request = request.unwrap_or_default();
-        let mut codes = self.written.iter().map(code_of);
-        let markers = request.markers.iter().map(|marker| {
-            let topics = marker.topics.iter().map(|topic| {
-                let partitions = topic.partition_indexes.iter().zip(codes.by_ref());
-                let partition = |(index, code): (&i32, ErrorCode)| {
-                    let error_code = code.code();
-                    WritableTxnMarkerPartitionResult { partition_index: *index, error_code }
-                };
-                let partitions = partitions.map(partition).collect();
-                WritableTxnMarkerTopicResult { name: topic.name, partitions }
-            });
-            let topics = topics.collect();
-            WritableTxnMarkerResult { producer_id: marker.producer_id, topics }
-        });
-        let response = WriteTxnMarkersResponse { markers: markers.collect() };
+        let response = respond(&request, self.written.iter().map(code_of));
         head.output(|writer, version| response.encode(writer, version))
     }
+}
+
+/// A code for each partition, in the request's order.
+fn respond<'f>(
+    request: &WriteTxnMarkersRequest<'f>,
+    mut codes: impl Iterator<Item = ErrorCode>,
+) -> WriteTxnMarkersResponse<'f> {
+    let markers = request.markers.iter().map(|marker| {
+        let topics = marker.topics.iter().map(|topic| {
+            let partitions = topic.partition_indexes.iter().zip(codes.by_ref());
+            let partition = |(index, code): (&i32, ErrorCode)| {
+                let error_code = code.code();
+                WritableTxnMarkerPartitionResult { partition_index: *index, error_code }
+            };
+            let partitions = partitions.map(partition).collect();
+            WritableTxnMarkerTopicResult { name: topic.name, partitions }
+        });
+        let topics = topics.collect();
+        WritableTxnMarkerResult { producer_id: marker.producer_id, topics }
+    });
+    WriteTxnMarkersResponse { markers: markers.collect() }
 }
 
 /// The code of a marker. One that is not committed has failed or timed out.

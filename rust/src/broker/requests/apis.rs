@@ -1,19 +1,25 @@
-//! The API table: for each API that this broker serves, its versions, who may send it, and which
-//! thread handles it. ApiVersions is derived from it. A request for an API that is not listed
-//! closes the connection. So does a request between brokers on any other listener than the
-//! brokers' own.
+//! The API table: for each API that this broker serves, its versions, who may send it, which
+//! thread handles it, and what the client must be allowed. ApiVersions is derived from it. A
+//! request for an API that is not listed closes the connection. So does a request between brokers
+//! on any other listener than the brokers' own.
 //!
 //! Invariant: each range of versions lies within the schema's (a test checks it).
-//! The order of rows has no meaning. There is no column for authorization, because there is no
-//! authorizer.
+//! The order of rows has no meaning.
 
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
+use crate::broker::state::acls::{Operation, ResourceType};
 use crate::protocol::*;
 
 use HandlerKind::{Network, Policy, Staged};
+use Needs::{Each, Nothing, Whole};
+use Operation::{
+    Alter, AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite,
+    Read, Write,
+};
 use Requester::{Administrator, Broker, Client, Controller};
+use ResourceType::{Cluster, Group, Topic, TransactionalId};
 
 /// One API of the table.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub struct Api {
     pub requester: Requester,
     /// Which thread handles its requests.
     pub run: HandlerKind,
+    /// What the client must be allowed, if there is an authorizer.
+    pub needs: Needs,
     flexible: i16,
     throttle: Option<(i16, usize)>,
 }
@@ -61,75 +69,178 @@ pub enum HandlerKind {
     Policy,
 }
 
-type ApiRow = (i16, RangeInclusive<i16>, Requester, HandlerKind);
+/// What the client of an API must be allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing: the API comes before a login, or tells what any client may know.
+    Nothing,
+    /// An operation on the cluster; else the whole request is refused.
+    Whole(Operation),
+    /// Operations on what the request or the answer names, each of which is checked by itself.
+    Each(&'static [(Operation, ResourceType)]),
+}
+
+type ApiRow = (i16, RangeInclusive<i16>, Requester, HandlerKind, Needs);
 
 /// The API table.
 const SERVED: &[ApiRow] = &[
-    (produce::KEY, 0..=13, Client, Staged),
-    (fetch::KEY, 0..=18, Client, Network),
-    (list_offsets::KEY, 0..=11, Client, Network),
-    (metadata::KEY, 0..=13, Client, Network),
-    (leader_and_isr::KEY, 0..=7, Controller, Policy),
-    (stop_replica::KEY, 0..=4, Controller, Policy),
-    (update_metadata::KEY, 0..=8, Controller, Policy),
-    (controlled_shutdown::KEY, 0..=3, Broker, Policy),
-    (offset_commit::KEY, 0..=10, Client, Network),
-    (offset_fetch::KEY, 0..=10, Client, Network),
-    (find_coordinator::KEY, 0..=6, Client, Network),
-    (join_group::KEY, 0..=9, Client, Policy),
-    (heartbeat::KEY, 0..=4, Client, Network),
-    (leave_group::KEY, 0..=5, Client, Policy),
-    (sync_group::KEY, 0..=5, Client, Policy),
-    (describe_groups::KEY, 0..=6, Client, Policy),
-    (list_groups::KEY, 0..=5, Client, Policy),
-    (sasl_handshake::KEY, 0..=1, Client, Network),
-    (api_versions::KEY, 0..=4, Client, Network),
-    (create_topics::KEY, 0..=7, Client, Policy),
-    (delete_topics::KEY, 0..=6, Client, Policy),
-    (delete_records::KEY, 0..=2, Client, Network),
-    (init_producer_id::KEY, 0..=5, Client, Network),
-    (offset_for_leader_epoch::KEY, 0..=4, Client, Network),
-    (add_partitions_to_txn::KEY, 0..=5, Client, Network),
-    (add_offsets_to_txn::KEY, 0..=4, Client, Network),
-    (end_txn::KEY, 0..=5, Client, Network),
-    (write_txn_markers::KEY, 0..=2, Administrator, Network),
-    (txn_offset_commit::KEY, 0..=5, Client, Network),
-    (describe_acls::KEY, 0..=3, Client, Network),
-    (describe_configs::KEY, 0..=4, Client, Policy),
-    (alter_configs::KEY, 0..=2, Client, Policy),
-    (alter_replica_log_dirs::KEY, 0..=2, Client, Policy),
-    (describe_log_dirs::KEY, 0..=5, Client, Network),
-    (sasl_authenticate::KEY, 0..=2, Client, Network),
-    (create_partitions::KEY, 0..=3, Client, Policy),
-    (delete_groups::KEY, 0..=2, Client, Policy),
-    (elect_leaders::KEY, 0..=2, Client, Policy),
-    (incremental_alter_configs::KEY, 0..=1, Client, Policy),
-    (alter_partition_reassignments::KEY, 0..=1, Client, Policy),
-    (list_partition_reassignments::KEY, 0..=0, Client, Policy),
-    (offset_delete::KEY, 0..=0, Client, Network),
-    (describe_client_quotas::KEY, 0..=1, Client, Policy),
-    (alter_client_quotas::KEY, 0..=1, Client, Policy),
-    (describe_user_scram_credentials::KEY, 0..=0, Client, Policy),
-    (alter_user_scram_credentials::KEY, 0..=0, Client, Policy),
-    (alter_partition::KEY, 0..=3, Broker, Policy),
-    (update_features::KEY, 0..=2, Client, Policy),
-    (describe_cluster::KEY, 0..=2, Client, Network),
-    (describe_producers::KEY, 0..=0, Client, Network),
-    (describe_transactions::KEY, 0..=0, Client, Network),
-    (list_transactions::KEY, 0..=2, Client, Network),
-    (allocate_producer_ids::KEY, 0..=0, Broker, Policy),
-    (consumer_group_heartbeat::KEY, 0..=1, Client, Network),
-    (consumer_group_describe::KEY, 0..=1, Client, Policy),
-    (list_config_resources::KEY, 0..=1, Client, Policy),
-    (describe_topic_partitions::KEY, 0..=0, Client, Network),
+    (produce::KEY, 0..=13, Client, Staged, Each(&[(Write, Topic), (Write, TransactionalId)])),
+    (fetch::KEY, 0..=18, Client, Network, Each(&[(Read, Topic), (ClusterAction, Cluster)])),
+    (list_offsets::KEY, 0..=11, Client, Network, Each(&[(Describe, Topic)])),
+    (
+        metadata::KEY,
+        0..=13,
+        Client,
+        Network,
+        Each(&[(Describe, Topic), (Create, Topic), (Create, Cluster)]),
+    ),
+    (leader_and_isr::KEY, 0..=7, Controller, Policy, Whole(ClusterAction)),
+    (stop_replica::KEY, 0..=4, Controller, Policy, Whole(ClusterAction)),
+    (update_metadata::KEY, 0..=8, Controller, Policy, Whole(ClusterAction)),
+    (controlled_shutdown::KEY, 0..=3, Broker, Policy, Whole(ClusterAction)),
+    (offset_commit::KEY, 0..=10, Client, Network, Each(&[(Read, Group), (Read, Topic)])),
+    (offset_fetch::KEY, 0..=10, Client, Network, Each(&[(Describe, Group), (Describe, Topic)])),
+    (
+        find_coordinator::KEY,
+        0..=6,
+        Client,
+        Network,
+        Each(&[(Describe, Group), (Describe, TransactionalId)]),
+    ),
+    (join_group::KEY, 0..=9, Client, Policy, Each(&[(Read, Group)])),
+    (heartbeat::KEY, 0..=4, Client, Network, Each(&[(Read, Group)])),
+    (leave_group::KEY, 0..=5, Client, Policy, Each(&[(Read, Group)])),
+    (sync_group::KEY, 0..=5, Client, Policy, Each(&[(Read, Group)])),
+    (describe_groups::KEY, 0..=6, Client, Policy, Each(&[(Describe, Group)])),
+    (list_groups::KEY, 0..=5, Client, Policy, Each(&[(Describe, Cluster), (Describe, Group)])),
+    (sasl_handshake::KEY, 0..=1, Client, Network, Nothing),
+    (api_versions::KEY, 0..=4, Client, Network, Nothing),
+    (
+        create_topics::KEY,
+        0..=7,
+        Client,
+        Policy,
+        Each(&[(Create, Cluster), (Create, Topic), (DescribeConfigs, Topic)]),
+    ),
+    (delete_topics::KEY, 0..=6, Client, Policy, Each(&[(Delete, Topic), (Describe, Topic)])),
+    (delete_records::KEY, 0..=2, Client, Network, Each(&[(Delete, Topic)])),
+    (
+        init_producer_id::KEY,
+        0..=5,
+        Client,
+        Network,
+        Each(&[(Write, TransactionalId), (IdempotentWrite, Cluster), (Write, Topic)]),
+    ),
+    (
+        offset_for_leader_epoch::KEY,
+        0..=4,
+        Client,
+        Network,
+        Each(&[(ClusterAction, Cluster), (Describe, Topic)]),
+    ),
+    (
+        add_partitions_to_txn::KEY,
+        0..=5,
+        Client,
+        Network,
+        Each(&[(Write, TransactionalId), (Write, Topic), (ClusterAction, Cluster)]),
+    ),
+    (
+        add_offsets_to_txn::KEY,
+        0..=4,
+        Client,
+        Network,
+        Each(&[(Write, TransactionalId), (Read, Group)]),
+    ),
+    (end_txn::KEY, 0..=5, Client, Network, Each(&[(Write, TransactionalId)])),
+    (
+        write_txn_markers::KEY,
+        0..=2,
+        Administrator,
+        Network,
+        Each(&[(Alter, Cluster), (ClusterAction, Cluster)]),
+    ),
+    (
+        txn_offset_commit::KEY,
+        0..=5,
+        Client,
+        Network,
+        Each(&[(Write, TransactionalId), (Read, Group), (Read, Topic)]),
+    ),
+    (describe_acls::KEY, 0..=3, Client, Policy, Whole(Describe)),
+    (create_acls::KEY, 0..=3, Client, Policy, Whole(Alter)),
+    (delete_acls::KEY, 0..=3, Client, Policy, Whole(Alter)),
+    (
+        describe_configs::KEY,
+        0..=4,
+        Client,
+        Policy,
+        Each(&[(DescribeConfigs, Topic), (DescribeConfigs, Group), (DescribeConfigs, Cluster)]),
+    ),
+    (
+        alter_configs::KEY,
+        0..=2,
+        Client,
+        Policy,
+        Each(&[(AlterConfigs, Topic), (AlterConfigs, Group), (AlterConfigs, Cluster)]),
+    ),
+    (alter_replica_log_dirs::KEY, 0..=2, Client, Policy, Whole(Alter)),
+    (describe_log_dirs::KEY, 0..=5, Client, Network, Whole(Describe)),
+    (sasl_authenticate::KEY, 0..=2, Client, Network, Nothing),
+    (create_partitions::KEY, 0..=3, Client, Policy, Each(&[(Alter, Topic)])),
+    (delete_groups::KEY, 0..=2, Client, Policy, Each(&[(Delete, Group)])),
+    (elect_leaders::KEY, 0..=2, Client, Policy, Whole(Alter)),
+    (
+        incremental_alter_configs::KEY,
+        0..=1,
+        Client,
+        Policy,
+        Each(&[(AlterConfigs, Topic), (AlterConfigs, Group), (AlterConfigs, Cluster)]),
+    ),
+    (alter_partition_reassignments::KEY, 0..=1, Client, Policy, Whole(Alter)),
+    (list_partition_reassignments::KEY, 0..=0, Client, Policy, Whole(Describe)),
+    (offset_delete::KEY, 0..=0, Client, Network, Each(&[(Delete, Group), (Read, Topic)])),
+    (describe_client_quotas::KEY, 0..=1, Client, Policy, Whole(DescribeConfigs)),
+    (alter_client_quotas::KEY, 0..=1, Client, Policy, Whole(AlterConfigs)),
+    (describe_user_scram_credentials::KEY, 0..=0, Client, Policy, Whole(Describe)),
+    (alter_user_scram_credentials::KEY, 0..=0, Client, Policy, Whole(Alter)),
+    (alter_partition::KEY, 0..=3, Broker, Policy, Whole(ClusterAction)),
+    (update_features::KEY, 0..=2, Client, Policy, Whole(Alter)),
+    (describe_cluster::KEY, 0..=2, Client, Network, Nothing),
+    (describe_producers::KEY, 0..=0, Client, Network, Each(&[(Read, Topic)])),
+    (
+        describe_transactions::KEY,
+        0..=0,
+        Client,
+        Network,
+        Each(&[(Describe, TransactionalId), (Describe, Topic)]),
+    ),
+    (list_transactions::KEY, 0..=2, Client, Network, Each(&[(Describe, TransactionalId)])),
+    (allocate_producer_ids::KEY, 0..=0, Broker, Policy, Whole(ClusterAction)),
+    (
+        consumer_group_heartbeat::KEY,
+        0..=1,
+        Client,
+        Network,
+        Each(&[(Read, Group), (Describe, Topic)]),
+    ),
+    (
+        consumer_group_describe::KEY,
+        0..=1,
+        Client,
+        Policy,
+        Each(&[(Describe, Group), (Describe, Topic)]),
+    ),
+    (list_config_resources::KEY, 0..=1, Client, Policy, Whole(DescribeConfigs)),
+    (describe_topic_partitions::KEY, 0..=0, Client, Network, Each(&[(Describe, Topic)])),
 ];
 
 static TABLE: LazyLock<Vec<Api>> = LazyLock::new(|| {
-    let rows = SERVED.iter().filter_map(|(key, versions, requester, run)| {
-        let (key, requester, run) = (*key, *requester, *run);
+    let rows = SERVED.iter().filter_map(|(key, versions, requester, run, needs)| {
+        let (key, requester, run, needs) = (*key, *requester, *run, *needs);
         let (first, last) = (*versions.start(), *versions.end());
         let ApiSchema { name, flexible, throttle, .. } = *crate::protocol::api(key)?;
-        Some(Api { key, name, first, last, requester, run, flexible, throttle })
+        Some(Api { key, name, first, last, requester, run, needs, flexible, throttle })
     });
     rows.collect()
 });
@@ -155,6 +266,15 @@ impl Api {
     #[inline]
     pub fn is_between_brokers(&self) -> bool {
         self.requester != Client
+    }
+
+    /// Whether the table says that an operation may be asked for.
+    pub fn asks(&self, operation: Operation, resource_type: ResourceType) -> bool {
+        match self.needs {
+            Nothing => false,
+            Whole(only) => (operation, resource_type) == (only, Cluster),
+            Each(pairs) => pairs.contains(&(operation, resource_type)),
+        }
     }
 
     /// Whether this version is served.

@@ -4,6 +4,7 @@
 //! `handlers`.
 //! Threads: shared by all. Each mutable part has its own lock or is swapped as a whole.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -12,6 +13,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 
 use crate::broker::policy::{Policy, Ticket};
+use crate::broker::requests::access::Authorizer;
 use crate::broker::requests::decisions::{self, PolicyAnswer, TicketHolder, Tickets};
 use crate::broker::requests::delayed::{ThreadState, Wake};
 use crate::broker::requests::service::Mailbox;
@@ -176,6 +178,8 @@ pub struct Broker {
     pub(crate) logins: Logins,
     /// The name of clients without a login.
     pub(crate) anonymous: Arc<str>,
+    /// Who may do what; unset: everybody everything.
+    pub(crate) authorizer: OnceLock<Authorizer>,
     /// What throttled followers on this broker may fetch.
     pub(crate) follower_quota: ReplicationQuota,
     /// What throttled leaders on this broker may send.
@@ -271,6 +275,7 @@ impl Broker {
             inter_broker_security: ArcSwapOption::empty(),
             logins: Logins::new(),
             anonymous: ANONYMOUS.into(),
+            authorizer: OnceLock::new(),
             too_large: LimitedWarning::default(),
             failed_login: LimitedWarning::default(),
             tickets: Tickets::default(),
@@ -305,6 +310,15 @@ impl Broker {
     /// Sets what the listeners with SASL ask of their clients, by name.
     pub fn set_logins(&self, listeners: HashMap<Arc<str>, Arc<ListenerLogins>>) {
         self.logins.set(listeners);
+    }
+
+    /// Has ACLs decide what clients may do, from the connections on that begin later. Only the
+    /// first call counts.
+    ///
+    /// super_users     names of principals to whom everything is allowed (`super.users`)
+    /// allow_everyone  resources without an ACL are everybody's (`allow.everyone.if.no.acl.found`)
+    pub fn set_authorizer(&self, super_users: HashSet<String>, allow_everyone: bool) {
+        let _ = self.authorizer.set(Authorizer { super_users, allow_everyone });
     }
 
     /// How many logins have failed since the start.

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::broker::policy::{Event, RequestClient, Ticket};
+use crate::broker::requests::access::Access;
 use crate::broker::requests::apis::{Api, Requester};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
-use crate::broker::requests::decisions::{self, PolicyRequest, RequestSlices, TicketHolder};
+use crate::broker::requests::decisions::{
+    self, AnswerFilter, PolicyRequest, RequestSlices, TicketHolder,
+};
 use crate::broker::requests::delayed::{
     DelayedContext, DelayedOperation, DelayedRequest, OperationProgress, ThreadState, WorkResult,
 };
@@ -65,6 +68,20 @@ impl<'f> Call<'_, 'f> {
             Requester::Broker | Requester::Controller => self.connection.is_brokers_own,
             Requester::Administrator => self.connection.is_administrators,
         }
+    }
+
+    /// What the client is allowed.
+    pub(crate) fn access(&self) -> Access {
+        let client = self.broker.authorizer.get().map(|authorizer| {
+            let principal = (&self.connection.user, &self.connection.host);
+            authorizer.client(&self.thread.image.acls, principal)
+        });
+        Access { client, api: self.request.head.api }
+    }
+
+    /// The access of the broker itself, to which everything is allowed.
+    pub(crate) fn own_access(&self) -> Access {
+        Access { client: None, api: self.request.head.api }
     }
 
     /// Throttles the client: the reply has this throttle time, and the connection is not read for
@@ -177,9 +194,14 @@ impl<'f> Call<'_, 'f> {
     }
 
     /// Passes the request to the policy, and delays it until the answer arrives. `settled`: the
-    /// items that were decided here; they are added to the answer's list. `lease`: the memory of
-    /// the request.
-    pub(crate) fn ask_policy(&mut self, request: Value, settled: Vec<Value>, lease: Lease) {
+    /// items that were decided here; they are added to the answer's list. `filter`: hides parts of
+    /// the answer. `lease`: the memory of the request.
+    pub(crate) fn ask_policy(
+        &mut self,
+        request: Value,
+        (settled, filter): (Vec<Value>, Option<AnswerFilter>),
+        lease: Lease,
+    ) {
         let thread = self.thread.index;
         let delayed = self.thread.delayed.name();
         let head = self.request.head;
@@ -190,7 +212,7 @@ impl<'f> Call<'_, 'f> {
                 Ok((first, slices)) => (first, Some(Mutex::new(slices)), None),
                 Err((request, lease)) => (request, None, Some(Arc::new(lease))),
             };
-        let question = Arc::new(PolicyRequest { head, settled, slices });
+        let question = Arc::new(PolicyRequest { head, settled, slices, filter });
         let ticket = self.broker.tickets.open(TicketHolder::Request { thread, delayed, question });
         let deadline_ms = self.decision_deadline_ms(decisions::waits_ms(&request));
         // The lease of the decoded value covers the request.

@@ -29,6 +29,8 @@ pub struct ConnectionContext {
     pub(crate) login: Option<Box<Login>>,
     /// The name of the client's principal.
     pub(crate) user: Arc<str>,
+    /// The client's address as ACLs name it; empty without an authorizer.
+    pub(crate) host: Arc<str>,
     /// How the frames after the current one are handled.
     pub(crate) following_frames: FollowingFrames,
     /// Its delayed requests, and some that were answered already.

@@ -10,6 +10,7 @@
 //! Threads: tickets are opened on network threads and closed on any.
 
 use crate::broker::policy::{Event, RequestClient, Ticket};
+use crate::broker::requests::access::Access;
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::state::waking::DelayedId;
@@ -52,6 +53,15 @@ pub(crate) struct PolicyRequest {
     pub(crate) settled: Vec<Value>,
     /// The slices still to be submitted.
     pub(crate) slices: Option<Mutex<RequestSlices>>,
+    /// Hides what the client may not know.
+    pub(crate) filter: Option<AnswerFilter>,
+}
+
+/// Hides parts of an answer from a client that may not know them.
+#[derive(Debug)]
+pub(crate) struct AnswerFilter {
+    pub(crate) access: Access,
+    pub(crate) hide: fn(&Access, &mut Value),
 }
 
 /// An API whose request is a list of independent items.
@@ -214,11 +224,14 @@ impl RequestSlices {
 impl PolicyRequest {
     /// Encodes the policy's answer: the whole reply or a part of it.
     pub(crate) fn answered(&self, response: &Value) -> Result<PolicyAnswer, ValueError> {
+        let mut response = Cow::Borrowed(response);
+        if let Some(AnswerFilter { access, hide }) = &self.filter {
+            hide(access, response.to_mut());
+        }
         let Some(slices) = &self.slices else {
             return self.reply(response).map(PolicyAnswer::Whole);
         };
         let is_last = slices.lock().rest.is_empty();
-        let mut response = Cow::Borrowed(response);
         if is_last && !self.settled.is_empty() {
             self.settle(response.to_mut());
         }
@@ -254,10 +267,9 @@ impl PolicyRequest {
     }
 
     /// The reply: the policy's entries, then those that were decided here.
-    fn reply(&self, response: &Value) -> Result<Output, ValueError> {
+    fn reply(&self, mut response: Cow<'_, Value>) -> Result<Output, ValueError> {
         let mut head = self.head;
         let Head { api, version, .. } = head;
-        let mut response = Cow::Borrowed(response);
         if !self.settled.is_empty() {
             self.settle(response.to_mut());
         }

@@ -1,6 +1,7 @@
 //! Requests: the call, its reply, delayed requests, decisions asked of the policy, and the API
 //! table.
 
+pub(crate) mod access;
 pub(crate) mod alter_partition;
 pub mod apis;
 pub mod broker;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ahash::{HashMap, RandomState};
 
+use crate::broker::state::acls::AclTable;
 use crate::broker::state::partition::Partition;
 use crate::broker::state::quotas;
 use crate::broker::state::quotas::replication::ReplicaThrottles;
@@ -45,6 +46,8 @@ pub struct ClusterImage {
     pub quotas: Option<Arc<quotas::QuotaTable>>,
     /// The users that log in by SCRAM.
     pub scram: Arc<ScramUsers>,
+    /// The ACLs, if there is an authorizer.
+    pub acls: Arc<AclTable>,
     keys: RandomState,
     names: Vec<Arc<TopicShard<Arc<str>>>>,
     ids: Vec<Arc<TopicShard<TopicId>>>,
@@ -169,6 +172,8 @@ pub struct MetadataDelta {
     pub quotas: Option<Vec<(quotas::QuotaEntity, quotas::QuotaLimits)>>,
     /// All users that log in by SCRAM, if any changed.
     pub scram: Option<ScramUsers>,
+    /// All ACLs, if any changed.
+    pub acls: Option<Arc<AclTable>>,
     /// The topics that changed; `None` for one that is gone.
     pub topics: Vec<(Arc<str>, Option<TopicDelta>)>,
     /// Partitions whose files are renamed and kept when they leave this broker. The files of others

@@ -29,6 +29,21 @@ impl NamedTopic<'_> {
     }
 }
 
+/// A topic that was looked up by the name `named` or by its id, if the client may use it:
+/// `is_allowed` tells of a name. An id that no topic has stays unknown.
+pub(crate) fn allowed<'i>(
+    named: &str,
+    found: Result<&'i Arc<TopicImage>, ErrorCode>,
+    is_allowed: impl FnOnce(&str) -> bool,
+) -> Result<&'i Arc<TopicImage>, ErrorCode> {
+    let name = match found {
+        Ok(topic) => &*topic.name,
+        Err(ErrorCode::UnknownTopicId) => return found,
+        Err(_) => named,
+    };
+    if is_allowed(name) { found } else { Err(ErrorCode::TopicAuthorizationFailed) }
+}
+
 /// Finds the partition of a topic, if this broker leads it.
 #[inline]
 pub(crate) fn find_led(

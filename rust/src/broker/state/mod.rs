@@ -1,6 +1,7 @@
 //! The broker's state: the cluster image, partitions, coordinators, groups, quotas, fetch sessions.
 //! This layer does not know requests or replies.
 
+pub mod acls;
 pub mod coordinator;
 pub(crate) mod dir_assignments;
 pub mod fetch_sessions;

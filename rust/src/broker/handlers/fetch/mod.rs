@@ -10,10 +10,12 @@
 //!     client over its quota (KIP-219) receives a reply without partitions. A partition that is
 //!     named twice is answered once. A network thread reads from the page cache only. A worker
 //!     reads what is only on disk, and replies (see `storage/cold`).
-//! Followers: a Fetch with a replica id is served on the listener between brokers alone; on others
-//!     its partitions are TOPIC_AUTHORIZATION_FAILED (29). It reads to the log end. Its fetch
-//!     offset tells the leader what it has. No client quota concerns it. In a session it is
-//!     answered as soon as the high watermark moves. Replica id -2 (a tool that compares
+//! Authorization: Read on the topic, else TOPIC_AUTHORIZATION_FAILED (29). What a session reads is
+//!     checked again when ACLs change, or another client goes on with it.
+//! Followers: a Fetch with a replica id is served on the listener between brokers alone, and to who
+//!     may do ClusterAction; else its partitions are TOPIC_AUTHORIZATION_FAILED. It reads to the log
+//!     end. Its fetch offset tells the leader what it has. No client quota concerns it. In a session
+//!     it is answered as soon as the high watermark moves. Replica id -2 (a tool that compares
 //!     replicas) reads any replica to the log end.
 //! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB a reply; a worker
 //!     does long conversions. v3 adds `max_bytes`, v4 the isolation level, v5 the log start offset,
@@ -52,6 +54,7 @@ use crate::broker::requests::delayed::{
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::ClusterAction;
 use crate::broker::state::fetch_sessions::FetchContext;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::quotas::account::{FetchThrottle, QuotaAccount};
@@ -78,7 +81,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let version = call.version();
     let request = FetchRequest::decode(&mut call.reader(), version)?;
     if FetchReader::of(&request).is_follower() {
-        if !call.connection.is_brokers_own {
+        if !call.connection.is_brokers_own || !call.access().check_cluster(ClusterAction) {
             let response = refusal(&request);
             call.reply(|writer, version| response.encode(writer, version));
             return Ok(Flow::Go);

@@ -8,7 +8,9 @@ use ahash::HashMap;
 
 use crate::broker::handlers::fetch::reader::FetchReader;
 use crate::broker::handlers::first_only::FirstOnly;
+use crate::broker::requests::access::Access;
 use crate::broker::requests::call::Call;
+use crate::broker::state::acls::Operation::Read;
 use crate::broker::state::fetch_sessions::{
     CachedPartition, FetchContext, FetchSession, ReadRequest, SessionUse, SharedSession,
 };
@@ -16,7 +18,7 @@ use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::NamedTopic;
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
-use crate::protocol::fetch::{FetchPartition, FetchRequest};
+use crate::protocol::fetch::{FetchPartition, FetchRequest, FetchTopic};
 
 /// The first version that names topics by id.
 const IDS_FROM: i16 = 13;
@@ -43,28 +45,30 @@ pub(super) fn target(
     let by_id = call.version() >= IDS_FROM;
     let sessions = &call.broker.fetch_sessions;
     let (connection, now_ms) = (call.connection.number, call.broker.clock.monotonic_ms());
+    let reader = FetchReader::of(request);
+    let access = if reader.is_follower() { call.own_access() } else { call.access() };
     let thread = &call.thread;
     if request.session_epoch > 0 {
         let (id, epoch) = (request.session_id, request.session_epoch);
         let asked = SessionUse { id, epoch, by_id, connection, now_ms };
         let (session, epoch) =
             sessions.resume(&mut call.connection.fetch_sessions, asked, |session| {
-                update(session, request, (&thread.image, node));
+                session.context.go_on_for(access.client.clone());
+                update(session, request, (&thread.image, node, &access));
             })?;
         return Ok(FetchTarget::Session { session, id, full: false, epoch, forgotten: 0 });
     }
-    let reader = FetchReader::of(request);
     let mut context = FetchContext::new(by_id);
     context.reads_to_log_end = reader.reads_to_log_end();
     context.reads_any_replica = reader.reads_any_replica(call.version());
+    context.reader = access.client.clone();
     context.image_number = thread.image_number;
     let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     context.reserve(named);
     let mut topics = HashMap::default();
     let mut first = FirstOnly::with_capacity(if named > 1 { named } else { 0 });
     for (number, topic) in request.topics.iter().enumerate() {
-        let found = named_topic(&thread.image, topic.topic, topic.topic_id, by_id);
-        let name = found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name));
+        let (name, found) = named_topic((&thread.image, &access), topic, by_id);
         let number = *topics.entry((topic.topic, topic.topic_id)).or_insert(number);
         for partition in &topic.partitions {
             if named > 1 && !first.passes((number, partition.partition)) {
@@ -95,7 +99,7 @@ pub(super) fn target(
 fn update(
     session: &mut FetchSession,
     request: &FetchRequest<'_>,
-    (image, node): (&ClusterImage, i32),
+    (image, node, access): (&ClusterImage, i32, &Access),
 ) {
     let by_id = session.context.by_id;
     for topic in &request.topics {
@@ -109,10 +113,8 @@ fn update(
                 }
                 continue;
             }
-            let (name, found) = named.get_or_insert_with(|| {
-                let found = named_topic(image, topic.topic, topic.topic_id, by_id);
-                (found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name)), found)
-            });
+            let (name, found) =
+                named.get_or_insert_with(|| named_topic((image, access), topic, by_id));
             let mut entry = entry(Arc::clone(name), topic.topic_id, partition);
             entry.resolve_in(*found, (node, session.context.reads_any_replica));
             session.add(entry);
@@ -125,14 +127,15 @@ fn update(
     }
 }
 
-/// The topic of a request, by name or id.
+/// A topic of a request, by name or id, if the client may read it, and the name to keep.
 fn named_topic<'i>(
-    image: &'i ClusterImage,
-    topic: &str,
-    id: TopicId,
+    (image, access): (&'i ClusterImage, &Access),
+    topic: &FetchTopic<'_>,
     by_id: bool,
-) -> Result<&'i Arc<TopicImage>, ErrorCode> {
-    NamedTopic { topic, id: by_id.then_some(id) }.find(image)
+) -> (Arc<str>, Result<&'i Arc<TopicImage>, ErrorCode>) {
+    let named = NamedTopic { topic: topic.topic, id: by_id.then_some(topic.topic_id) };
+    let found = access.topic(Read, named, image);
+    (found.map_or_else(|_| Arc::from(topic.topic), |it| Arc::clone(&it.name)), found)
 }
 
 fn read_request(partition: &FetchPartition) -> ReadRequest {

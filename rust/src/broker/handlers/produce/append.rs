@@ -9,14 +9,16 @@ use std::sync::Arc;
 use crate::broker::errors;
 use crate::broker::handlers::produce::faults::RecordErrors;
 use crate::broker::handlers::produce::inflation_budget::InflationBudget;
-use crate::broker::handlers::produce::partition_result::PartitionResult;
-use crate::broker::state::image::TopicImage;
+use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
+use crate::broker::requests::access::Access;
+use crate::broker::state::acls::Operation::Write;
+use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::find_led;
 use crate::broker::state::partition::{CommitState, Partition};
 use crate::broker::transactions::transaction::ProducerIdentity;
 use crate::ids::{Offset, TopicPartition};
 use crate::protocol::ErrorCode;
-use crate::protocol::produce::PartitionProduceData;
+use crate::protocol::produce::{PartitionProduceData, TopicProduceData};
 use crate::record::batch::{
     self, Batch, TimestampBounds, TimestampType, ValidationResult, ValidationRules,
 };
@@ -51,6 +53,8 @@ pub(crate) struct AppendRules {
     pub(crate) has_transaction: bool,
     /// What is known of the transaction of the batch that is staged next.
     pub(crate) verification: Verification,
+    /// What the client is allowed.
+    pub(crate) access: Access,
     /// The bytes that the request may still inflate.
     pub(crate) budget: InflationBudget,
 }
@@ -104,6 +108,18 @@ impl AppendRules {
     /// The same rules on a worker.
     pub(crate) fn on_a_worker(self) -> Self {
         Self { budget: self.budget.on_a_worker(), ..self }
+    }
+
+    /// A topic of the request, if the client may write to it.
+    pub(crate) fn topic<'i>(
+        &self,
+        topic: &TopicProduceData<'_>,
+        image: &'i ClusterImage,
+    ) -> Result<&'i Arc<TopicImage>, ErrorCode> {
+        match self.refused {
+            Some(refused @ ErrorCode::TransactionalIdAuthorizationFailed) => Err(refused),
+            _ => self.access.topic(Write, named(topic, self.version), image),
+        }
     }
 
     /// Stages the records for one partition of `topic`.

@@ -20,6 +20,9 @@
 //!     TRANSACTION_ABORTABLE (120): the partition does not belong to the transaction.
 //!     NOT_ENOUGH_REPLICAS: the coordinator cannot answer. A batch that comes after the transaction
 //!     has ended is INVALID_TXN_STATE, and INVALID_PRODUCER_EPOCH if its epoch has ended too.
+//! Authorization: Write on the topic, else TOPIC_AUTHORIZATION_FAILED (29). If a batch is
+//!     transactional, Write on the transactional id, else every partition is
+//!     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
 //! Version notes: v0-v2 use the magic byte of each message set and are converted to magic 2. v0 and
 //!     v1 allow acks above 1, which wait for all in-sync replicas; from v2 on that is
 //!     INVALID_REQUIRED_ACKS (21). From v3 on, exactly one batch of magic 2 is allowed, else
@@ -49,6 +52,7 @@ use crate::broker::handlers::produce::scratch::ProduceReply;
 pub(crate) use crate::broker::handlers::produce::scratch::ProduceScratch;
 use crate::broker::handlers::produce::verified::DelayedVerification;
 use crate::broker::handlers::verify_or_add::{self, CoordinatorAnswers};
+use crate::broker::requests::access::Access;
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult, POOL_WAIT_MS};
 use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
@@ -56,10 +60,13 @@ use crate::broker::requests::delayed::{DelayedOperation, DelayedRequest, ThreadS
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::reply::Replies;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::Operation::Write;
+use crate::broker::state::acls::ResourceType::TransactionalId;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::ErrorCode;
 use crate::protocol::produce::ProduceRequest;
+use crate::record::batch::Batch;
 use crate::storage::Verification;
 use crate::wire::DecodeError;
 
@@ -103,11 +110,12 @@ impl<'e, 's> StagedRequests<'e, 's> {
             return Err(DecodeError::Memory);
         }
         let start = self.scratch.results.len();
+        let access = call.access();
         let mut rules = AppendRules {
             node: call.broker.settings.load().node_id,
             version: head.version,
             now_ms: self.now_ms,
-            refused: refusal(&message, head.version),
+            refused: refusal(&message, head.version, &access),
             needs_isr: !matches!(message.acks, 0 | 1),
             may_write_internal: client_id == Some("__admin_client"),
             has_transaction: message.transactional_id.is_some(),
@@ -115,6 +123,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
                 Some(_) => verified::unverified(call.broker, head.version),
                 None => Verification::Required,
             },
+            access,
             budget: InflationBudget::of(size),
         };
         if !self.scratch.stage(self.image, (&rules, &message, 0)) {
@@ -262,8 +271,23 @@ fn throttle(call: &mut Call<'_, '_>, message: &ProduceRequest<'_>) {
     call.throttle_for_bytes();
 }
 
+fn has_transactional_batch(message: &ProduceRequest<'_>) -> bool {
+    let mut data = message.topic_data.iter().flat_map(|topic| &topic.partition_data);
+    data.any(|data| {
+        let batch = Batch::parse(data.records.bytes().unwrap_or_default());
+        batch.is_ok_and(|batch| batch.is_transactional())
+    })
+}
+
 /// The error of the whole request, if it has one.
-fn refusal(message: &ProduceRequest<'_>, version: i16) -> Option<ErrorCode> {
+fn refusal(message: &ProduceRequest<'_>, version: i16, access: &Access) -> Option<ErrorCode> {
+    if let Some(id) = message.transactional_id
+        && !access.is_unlimited()
+        && has_transactional_batch(message)
+        && !access.check(Write, TransactionalId, id)
+    {
+        return Some(ErrorCode::TransactionalIdAuthorizationFailed);
+    }
     let known_acks = matches!(message.acks, -1..=1) || version < 2 && message.acks > 1;
     (!known_acks).then_some(ErrorCode::InvalidRequiredAcks)
 }

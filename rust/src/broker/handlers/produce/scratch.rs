@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::broker::handlers::produce::append::{AppendRules, NotStaged, UnverifiedPartition};
-use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
+use crate::broker::handlers::produce::partition_result::PartitionResult;
 use crate::broker::handlers::produce::reply::DelayedProduce;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::partition::{Acks, Partition};
@@ -72,7 +72,7 @@ impl ProduceScratch {
     ) -> bool {
         let mut skip = from;
         for topic in &message.topic_data {
-            let found = named(topic, rules.version).find(image);
+            let found = rules.topic(topic, image);
             for data in &topic.partition_data {
                 if skip > 0 {
                     skip -= 1;

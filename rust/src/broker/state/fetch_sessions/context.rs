@@ -4,11 +4,17 @@
 
 use std::sync::Arc;
 
+use crate::broker::state::acls::AclClient;
+use crate::broker::state::acls::Operation::Read;
+use crate::broker::state::acls::ResourceType::Topic;
 use crate::broker::state::image::{ClusterImage, TopicImage};
-use crate::broker::state::lookup::{NamedTopic, find_led, find_replica};
+use crate::broker::state::lookup::{NamedTopic, allowed, find_led, find_replica};
 use crate::broker::state::partition::{ChangeWatcher, Partition};
 use crate::ids::{Epoch, TopicId};
 use crate::protocol::ErrorCode;
+
+/// No image has this number.
+const NEVER: u64 = u64::MAX;
 
 /// The partitions that a fetch or a session reads.
 #[derive(Debug)]
@@ -25,6 +31,8 @@ pub(crate) struct FetchContext {
     pub(crate) active: Vec<u32>,
     /// When a follower's progress was last reported to the partitions that are not active.
     pub(crate) reported_ms: i64,
+    /// What a consumer may read, if that is limited.
+    pub(crate) reader: Option<AclClient>,
     /// The entry to begin with, so that all partitions get their turn.
     pub(crate) next: u32,
     /// The image that the entries were resolved with.
@@ -75,6 +83,7 @@ impl FetchContext {
             entries: Vec::new(),
             active: Vec::new(),
             reported_ms: i64::MIN / 2,
+            reader: None,
             next: 0,
             image_number: 0,
             watch: None,
@@ -126,11 +135,15 @@ impl FetchContext {
             return;
         }
         self.image_number = number;
+        if let Some(reader) = &mut self.reader {
+            *reader = reader.seen_by(&image.acls);
+        }
         for at in 0..self.entries.len() {
             let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else { continue };
             let before = entry.partition().map(Arc::as_ptr);
             let old = entry.partition().cloned();
-            entry.resolve(self.by_id, (image, node, self.reads_any_replica));
+            entry
+                .resolve((self.by_id, self.reader.as_ref()), (image, node, self.reads_any_replica));
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             if entry.partition().map(Arc::as_ptr) != before
                 && let Some(watch) = &self.watch
@@ -139,6 +152,18 @@ impl FetchContext {
                 entry.partition().iter().for_each(|new| new.add_watcher(watch, at));
             }
             self.activate(at);
+        }
+    }
+
+    /// Goes on for a client, which may be another than before.
+    pub(crate) fn go_on_for(&mut self, reader: Option<AclClient>) {
+        let is_same = match (&self.reader, &reader) {
+            (Some(before), Some(now)) => before.is_like(now),
+            (before, now) => before.is_none() == now.is_none(),
+        };
+        if !is_same {
+            self.reader = reader;
+            self.image_number = NEVER;
         }
     }
 
@@ -189,10 +214,17 @@ impl CachedPartition {
         self.local.as_ref().ok().map(|(partition, _)| partition)
     }
 
-    /// Looks the partition up in `image`.
-    fn resolve(&mut self, by_id: bool, (image, node, any): (&ClusterImage, i32, bool)) {
+    /// Looks the partition up in `image`, if the reader may read it.
+    fn resolve(
+        &mut self,
+        (by_id, reader): (bool, Option<&AclClient>),
+        (image, node, any): (&ClusterImage, i32, bool),
+    ) {
         let id = by_id.then_some(self.id);
-        let topic = NamedTopic { topic: &self.topic, id }.find(image);
+        let found = NamedTopic { topic: &self.topic, id }.find(image);
+        let topic = allowed(&self.topic, found, |name| {
+            reader.is_none_or(|reader| reader.allows(Read, Topic, name))
+        });
         self.resolve_in(topic, (node, any));
     }
 

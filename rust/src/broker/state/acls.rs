@@ -1,0 +1,516 @@
+//! Access control lists: what each client is allowed, by Kafka's rules (KIP-11, KIP-290, KIP-679).
+//!
+//! DENY wins over ALLOW. ALLOW of Read, Write, Delete or Alter also allows Describe; ALLOW of
+//! AlterConfigs also allows DescribeConfigs; DENY implies nothing. An ACL is for a resource's name,
+//! for every name (`*`), or for names that begin with its own; for one principal or all (`User:*`),
+//! from one host or all (`*`). Without a matching ACL nothing is allowed, except what the settings
+//! say ([`Unlisted`]).
+//! Format: by user, then by type of resource, then by name; of prefixes also which lengths there
+//!     are. So a check looks up one name and its prefixes, however many ACLs there are.
+//! Threads: immutable; a part of the cluster image.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ahash::HashMap;
+
+/// The types of resources, with Kafka's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i8)]
+pub enum ResourceType {
+    /// A topic.
+    Topic = 2,
+    /// A group.
+    Group = 3,
+    /// The cluster, whose only name is [`CLUSTER_NAME`].
+    Cluster = 4,
+    /// A transactional id.
+    TransactionalId = 5,
+    /// A delegation token.
+    DelegationToken = 6,
+    /// A user.
+    User = 7,
+}
+
+/// What a client may do, with Kafka's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i8)]
+#[expect(missing_docs, reason = "Kafka's names")]
+pub enum Operation {
+    All = 2,
+    Read = 3,
+    Write = 4,
+    Create = 5,
+    Delete = 6,
+    Alter = 7,
+    Describe = 8,
+    ClusterAction = 9,
+    DescribeConfigs = 10,
+    AlterConfigs = 11,
+    IdempotentWrite = 12,
+    CreateTokens = 13,
+    DescribeTokens = 14,
+}
+
+/// The name of the only resource of type cluster.
+pub const CLUSTER_NAME: &str = "kafka-cluster";
+/// Every name, principal or host.
+const ANY: &str = "*";
+const TYPES: usize = 6;
+const PRINCIPAL_TYPE: &str = "User:";
+
+/// One ACL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclBinding {
+    /// The type of the resource.
+    pub resource_type: ResourceType,
+    /// Whether it is for all names that begin with `name`.
+    pub is_prefixed: bool,
+    /// The name of the resource, or the beginning of names; `*`: every name, if it is no beginning.
+    pub name: String,
+    /// `User:` and a name, or `User:*`. Nobody is a principal of another type.
+    pub principal: String,
+    /// The address that the client comes from; `*`: any.
+    pub host: String,
+    /// The operation.
+    pub operation: Operation,
+    /// Allows the operation; else denies it.
+    pub is_allow: bool,
+}
+
+/// All ACLs.
+#[derive(Debug, Default)]
+pub struct AclTable {
+    users: HashMap<Box<str>, Arc<UserAcls>>,
+    everyone: Option<Arc<UserAcls>>,
+    /// The resources that have an ACL, whoever it is for.
+    resources: UserAcls,
+    /// Whether the ACLs have been read; before, no resource counts as one without any.
+    is_read: bool,
+}
+
+/// The ACLs of one principal, by type of resource.
+#[derive(Debug, Default)]
+struct UserAcls([NamedAcls; TYPES]);
+
+/// ACLs on resources of one type.
+#[derive(Debug, Default)]
+struct NamedAcls {
+    literal: HashMap<Box<[u8]>, HostRules>,
+    /// For every name.
+    any: HostRules,
+    prefixed: HashMap<Box<[u8]>, HostRules>,
+    /// The lengths of prefixes, each once.
+    lengths: Vec<usize>,
+}
+
+/// What is allowed and denied, by host; `None`: from every host.
+#[derive(Debug, Default)]
+struct HostRules(Vec<(Option<Box<str>>, Rules)>);
+
+/// Sets of operations: bit 3 is Read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rules {
+    allowed: u16,
+    denied: u16,
+}
+
+/// A client as the ACLs of one image see it.
+#[derive(Clone, Debug)]
+pub struct AclClient {
+    table: Arc<AclTable>,
+    own: Option<Arc<UserAcls>>,
+    /// The name of its principal.
+    pub user: Arc<str>,
+    /// The address it comes from, as Java writes it.
+    pub host: Arc<str>,
+    /// What the settings allow it besides.
+    pub unlisted: Unlisted,
+}
+
+/// What a client is allowed without an ACL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unlisted {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Resources that no ACL is for (`allow.everyone.if.no.acl.found`).
+    Unnamed,
+    /// Everything, whatever ACLs say (`super.users`).
+    Everything,
+}
+
+impl ResourceType {
+    /// The type of this number.
+    pub fn of(number: i8) -> Option<Self> {
+        let all = [
+            Self::Topic,
+            Self::Group,
+            Self::Cluster,
+            Self::TransactionalId,
+            Self::DelegationToken,
+            Self::User,
+        ];
+        all.into_iter().find(|each| *each as i8 == number)
+    }
+}
+
+impl Operation {
+    /// All operations.
+    pub const EVERY: [Self; 13] = [
+        Self::All,
+        Self::Read,
+        Self::Write,
+        Self::Create,
+        Self::Delete,
+        Self::Alter,
+        Self::Describe,
+        Self::ClusterAction,
+        Self::DescribeConfigs,
+        Self::AlterConfigs,
+        Self::IdempotentWrite,
+        Self::CreateTokens,
+        Self::DescribeTokens,
+    ];
+
+    /// The operation of this number.
+    pub fn of(number: i8) -> Option<Self> {
+        Self::EVERY.into_iter().find(|each| *each as i8 == number)
+    }
+
+    /// Its bit in sets of operations, also in those of replies (KIP-430).
+    pub const fn bit(self) -> u16 {
+        1 << self as i8
+    }
+
+    /// The operations of which one must be allowed.
+    const fn allowed_by(self) -> u16 {
+        let own = self.bit() | Self::All.bit();
+        own | match self {
+            Self::Describe => {
+                Self::Read.bit() | Self::Write.bit() | Self::Delete.bit() | Self::Alter.bit()
+            }
+            Self::DescribeConfigs => Self::AlterConfigs.bit(),
+            _ => 0,
+        }
+    }
+
+    /// The operations of which none may be denied.
+    const fn denied_by(self) -> u16 {
+        self.bit() | Self::All.bit()
+    }
+}
+
+impl Rules {
+    fn add(&mut self, other: Self) {
+        self.allowed |= other.allowed;
+        self.denied |= other.denied;
+    }
+}
+
+impl HostRules {
+    fn add(&mut self, host: &str, rules: Rules) {
+        let host = (host != ANY).then_some(host);
+        match self.0.iter_mut().find(|(known, _)| known.as_deref() == host) {
+            Some((_, known)) => known.add(rules),
+            None => self.0.push((host.map(Into::into), rules)),
+        }
+    }
+
+    #[inline]
+    fn at(&self, host: &str) -> Rules {
+        let mut found = Rules::default();
+        for (of, rules) in &self.0 {
+            if of.as_deref().is_none_or(|of| of == host) {
+                found.add(*rules);
+            }
+        }
+        found
+    }
+}
+
+impl NamedAcls {
+    fn add(&mut self, binding: &AclBinding) {
+        let bit = binding.operation.bit();
+        let rules = match binding.is_allow {
+            true => Rules { allowed: bit, denied: 0 },
+            false => Rules { allowed: 0, denied: bit },
+        };
+        let name = binding.name.as_bytes();
+        let place = match (binding.is_prefixed, &*binding.name) {
+            (false, ANY) => &mut self.any,
+            (false, _) => self.literal.entry(name.into()).or_default(),
+            (true, _) => {
+                if !self.lengths.contains(&name.len()) {
+                    self.lengths.push(name.len());
+                }
+                self.prefixed.entry(name.into()).or_default()
+            }
+        };
+        place.add(&binding.host, rules);
+    }
+
+    /// The rules on every name, those on prefixes of `name`, and those on the name itself.
+    fn matching<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a HostRules> {
+        let beginnings = self.lengths.iter().filter_map(|length| name.get(..*length));
+        let prefixed = beginnings.filter_map(|beginning| self.prefixed.get(beginning));
+        std::iter::once(&self.any).chain(self.literal.get(name)).chain(prefixed)
+    }
+
+    #[inline]
+    fn rules(&self, name: &[u8], host: &str) -> Rules {
+        let mut found = Rules::default();
+        self.matching(name).for_each(|rules| found.add(rules.at(host)));
+        found
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        self.matching(name).any(|rules| !rules.0.is_empty())
+    }
+
+    /// The names and prefixes on which one of `operations` is allowed.
+    fn allowing(&self, operations: u16, host: &str) -> impl Iterator<Item = &[u8]> {
+        let named = self.literal.iter().chain(&self.prefixed);
+        named.filter_map(move |(name, rules)| {
+            (rules.at(host).allowed & operations != 0).then_some(&**name)
+        })
+    }
+}
+
+impl UserAcls {
+    fn of(&self, resource_type: ResourceType) -> Option<&NamedAcls> {
+        self.0.get(resource_type as usize - ResourceType::Topic as usize)
+    }
+
+    fn add(&mut self, binding: &AclBinding) {
+        let at = binding.resource_type as usize - ResourceType::Topic as usize;
+        if let Some(named) = self.0.get_mut(at) {
+            named.add(binding);
+        }
+    }
+}
+
+impl AclTable {
+    /// The table of these ACLs.
+    pub fn new(bindings: &[AclBinding]) -> Self {
+        let mut users: HashMap<&str, UserAcls> = HashMap::default();
+        let mut resources = UserAcls::default();
+        for binding in bindings {
+            resources.add(binding);
+            if let Some(user) = binding.principal.strip_prefix(PRINCIPAL_TYPE) {
+                users.entry(user).or_default().add(binding);
+            }
+        }
+        let everyone = users.remove(ANY).map(Arc::new);
+        let users = users.into_iter().map(|(user, acls)| (user.into(), Arc::new(acls))).collect();
+        Self { users, everyone, resources, is_read: true }
+    }
+}
+
+impl AclClient {
+    /// A client as `table` sees it.
+    pub fn new(
+        table: &Arc<AclTable>,
+        (user, host): (&Arc<str>, &Arc<str>),
+        unlisted: Unlisted,
+    ) -> Self {
+        let own = table.users.get(&**user).cloned();
+        let (table, user, host) = (Arc::clone(table), Arc::clone(user), Arc::clone(host));
+        Self { table, own, user, host, unlisted }
+    }
+
+    /// The same client as another table sees it.
+    pub fn seen_by(&self, table: &Arc<AclTable>) -> Self {
+        Self::new(table, (&self.user, &self.host), self.unlisted)
+    }
+
+    /// Whether both are the same client of the broker.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.user, &self.host, self.unlisted) == (&other.user, &other.host, other.unlisted)
+    }
+
+    fn acls(&self, resource_type: ResourceType) -> impl Iterator<Item = &NamedAcls> {
+        let of = [self.own.as_deref(), self.table.everyone.as_deref()];
+        of.into_iter().flatten().filter_map(move |acls| acls.of(resource_type))
+    }
+
+    /// Whether the client may do something with a resource.
+    pub fn allows(&self, operation: Operation, resource_type: ResourceType, name: &str) -> bool {
+        if self.unlisted == Unlisted::Everything {
+            return true;
+        }
+        let mut found = Rules::default();
+        for acls in self.acls(resource_type) {
+            found.add(acls.rules(name.as_bytes(), &self.host));
+        }
+        if found.denied & operation.denied_by() != 0 {
+            return false;
+        }
+        found.allowed & operation.allowed_by() != 0
+            || self.unlisted == Unlisted::Unnamed && !self.is_named(resource_type, name)
+    }
+
+    fn is_named(&self, resource_type: ResourceType, name: &str) -> bool {
+        let acls = self.table.resources.of(resource_type);
+        !self.table.is_read || acls.is_some_and(|acls| acls.has(name.as_bytes()))
+    }
+
+    /// Whether there may be a resource of a type with which the client may do something (KIP-679).
+    pub fn allows_some(&self, operation: Operation, resource_type: ResourceType) -> bool {
+        if self.unlisted == Unlisted::Everything {
+            return true;
+        }
+        let (allowing, denying) = (operation.bit() | Operation::All.bit(), operation.denied_by());
+        let on_any = self.acls(resource_type).fold(Rules::default(), |mut found, acls| {
+            found.add(acls.any.at(&self.host));
+            found
+        });
+        if on_any.denied & denying != 0 {
+            return false;
+        }
+        let may_use_unnamed = self.unlisted == Unlisted::Unnamed && self.table.is_read;
+        if may_use_unnamed || on_any.allowed & allowing != 0 {
+            return true;
+        }
+        let is_denied = |name: &[u8]| {
+            let mut rules = self.acls(resource_type).map(|acls| acls.rules(name, &self.host));
+            rules.any(|rules| rules.denied & denying != 0)
+        };
+        let acls = self.acls(resource_type);
+        let mut allowed = acls.flat_map(|acls| acls.allowing(allowing, &self.host));
+        allowed.any(|name| !is_denied(name))
+    }
+}
+
+/// An address as Java writes it, and therefore ACLs: IPv6 in eight groups, without `::`.
+pub fn host_text(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let groups = address.segments().map(|group| format!("{group:x}"));
+            groups.join(":")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Operation::{All, Alter, AlterConfigs, Describe, DescribeConfigs, Read, Write};
+    use ResourceType::{Group, Topic};
+
+    fn acl(name: &str, principal: &str, host: &str, operation: Operation) -> AclBinding {
+        AclBinding {
+            resource_type: Topic,
+            is_prefixed: name.ends_with('-'),
+            name: name.into(),
+            principal: principal.into(),
+            host: host.into(),
+            operation,
+            is_allow: true,
+        }
+    }
+
+    fn deny(binding: AclBinding) -> AclBinding {
+        AclBinding { is_allow: false, ..binding }
+    }
+
+    fn client(bindings: &[AclBinding]) -> AclClient {
+        let table = Arc::new(AclTable::new(bindings));
+        AclClient::new(&table, (&"alice".into(), &"10.0.0.1".into()), Unlisted::Nothing)
+    }
+
+    #[test]
+    fn nothing_is_allowed_without_an_acl() {
+        let alice = client(&[acl("orders", "User:bob", "*", All)]);
+        assert!(!alice.allows(Read, Topic, "orders"));
+        assert!(!alice.allows(Read, Topic, "other"));
+    }
+
+    #[test]
+    fn an_acl_is_for_a_name_every_name_or_a_prefix() {
+        for name in ["orders-eu", "*", "orders-", "o-"] {
+            let alice = client(&[acl(name, "User:alice", "*", Read)]);
+            assert_eq!(alice.allows(Read, Topic, "orders-eu"), name != "o-", "{name}");
+            assert!(!alice.allows(Read, Group, "orders-eu"), "{name}");
+        }
+        let star = AclBinding { is_prefixed: true, ..acl("*", "User:alice", "*", Read) };
+        assert!(!client(std::slice::from_ref(&star)).allows(Read, Topic, "orders"));
+        assert!(client(&[star]).allows(Read, Topic, "*orders"));
+    }
+
+    #[test]
+    fn an_acl_is_for_a_principal_and_a_host() {
+        for (principal, host, expected) in [
+            ("User:alice", "10.0.0.1", true),
+            ("User:*", "*", true),
+            ("User:alice", "10.0.0.2", false),
+            ("User:bob", "*", false),
+            ("Group:alice", "*", false),
+            ("alice", "*", false),
+        ] {
+            let alice = client(&[acl("t", principal, host, Read)]);
+            assert_eq!(alice.allows(Read, Topic, "t"), expected, "{principal} {host}");
+        }
+    }
+
+    #[test]
+    fn a_denial_wins_wherever_it_is() {
+        let allowed = acl("orders-eu", "User:alice", "*", Read);
+        for denied in [
+            acl("orders-", "User:*", "*", Read),
+            acl("*", "User:alice", "10.0.0.1", All),
+            acl("orders-eu", "User:alice", "*", Read),
+        ] {
+            let alice = client(&[allowed.clone(), deny(denied)]);
+            assert!(!alice.allows(Read, Topic, "orders-eu"));
+        }
+        let elsewhere = deny(acl("orders-", "User:alice", "10.0.0.2", Read));
+        assert!(client(&[allowed, elsewhere]).allows(Read, Topic, "orders-eu"));
+    }
+
+    #[test]
+    fn read_implies_describe_and_its_denial_does_not() {
+        let alice = client(&[acl("t", "User:alice", "*", Read)]);
+        assert!(alice.allows(Describe, Topic, "t") && !alice.allows(Write, Topic, "t"));
+        let alice = client(&[acl("t", "User:alice", "*", AlterConfigs)]);
+        assert!(alice.allows(DescribeConfigs, Topic, "t") && !alice.allows(Describe, Topic, "t"));
+        let both = [acl("t", "User:alice", "*", Alter), deny(acl("t", "User:*", "*", Alter))];
+        assert!(client(&both).allows(Describe, Topic, "t"));
+        let all = [acl("t", "User:alice", "*", All), deny(acl("t", "User:*", "*", Describe))];
+        assert!(
+            client(&all).allows(Read, Topic, "t") && !client(&all).allows(Describe, Topic, "t")
+        );
+    }
+
+    #[test]
+    fn a_resource_without_acls_may_be_everybodys() {
+        let bindings = [acl("orders-", "User:bob", "*", Read), acl("t", "Group:x", "*", Read)];
+        let alice = AclClient { unlisted: Unlisted::Unnamed, ..client(&bindings) };
+        assert!(alice.allows(Write, Topic, "other") && alice.allows(Write, Group, "t"));
+        assert!(!alice.allows(Write, Topic, "orders-eu") && !alice.allows(Read, Topic, "t"));
+    }
+
+    #[test]
+    fn some_resource_is_writable_unless_its_name_is_denied() {
+        let some = |bindings: &[AclBinding]| client(bindings).allows_some(Write, Topic);
+        let allowed = acl("orders-eu", "User:alice", "*", Write);
+        let prefixed = acl("orders-", "User:*", "10.0.0.1", All);
+        assert!(!some(&[]) && some(std::slice::from_ref(&allowed)));
+        assert!(some(std::slice::from_ref(&prefixed)));
+        assert!(!some(&[allowed.clone(), deny(acl("*", "User:alice", "*", Write))]));
+        assert!(!some(&[allowed.clone(), deny(acl("orders-", "User:*", "*", All))]));
+        assert!(!some(&[prefixed.clone(), deny(acl("orders-", "User:*", "*", Write))]));
+        assert!(some(&[prefixed, deny(allowed)]));
+        assert!(!some(&[acl("t", "User:alice", "*", Read)]));
+    }
+
+    #[test]
+    fn addresses_are_written_as_java_writes_them() {
+        let text = |address: &str| host_text(address.parse().unwrap());
+        assert_eq!(text("127.0.0.1"), "127.0.0.1");
+        assert_eq!(text("::1"), "0:0:0:0:0:0:0:1");
+        assert_eq!(text("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_eq!(text("2001:db8::a0"), "2001:db8:0:0:0:0:0:a0");
+    }
+}
