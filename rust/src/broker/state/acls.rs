@@ -250,11 +250,17 @@ impl NamedAcls {
         place.add(&binding.host, rules);
     }
 
-    /// The rules on every name, those on prefixes of `name`, and those on the name itself.
+    /// The rules on the name itself, those on every name, and those on prefixes of it.
     fn matching<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a HostRules> {
+        self.literal.get(name).into_iter().chain(self.above(name))
+    }
+
+    /// The rules on every name, and those on prefixes of `name`: these hold for all names that
+    /// begin with it.
+    fn above<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a HostRules> {
         let beginnings = self.lengths.iter().filter_map(|length| name.get(..*length));
         let prefixed = beginnings.filter_map(|beginning| self.prefixed.get(beginning));
-        std::iter::once(&self.any).chain(self.literal.get(name)).chain(prefixed)
+        std::iter::once(&self.any).chain(prefixed)
     }
 
     #[inline]
@@ -268,11 +274,19 @@ impl NamedAcls {
         self.matching(name).any(|rules| !rules.0.is_empty())
     }
 
-    /// The names and prefixes on which one of `operations` is allowed.
-    fn allowing(&self, operations: u16, host: &str) -> impl Iterator<Item = &[u8]> {
-        let named = self.literal.iter().chain(&self.prefixed);
-        named.filter_map(move |(name, rules)| {
-            (rules.at(host).allowed & operations != 0).then_some(&**name)
+    /// Whether one of `operations` is denied for a name, or for all that begin with it.
+    fn denies(&self, (name, is_prefix): (&[u8], bool), operations: u16, host: &str) -> bool {
+        let literal = self.literal.get(name).filter(|_| !is_prefix);
+        let mut rules = self.above(name).chain(literal);
+        rules.any(|rules| rules.at(host).denied & operations != 0)
+    }
+
+    /// The names on which one of `operations` is allowed, and whether each is a prefix.
+    fn allowing(&self, operations: u16, host: &str) -> impl Iterator<Item = (&[u8], bool)> {
+        let literal = self.literal.iter().map(|(name, rules)| (name, false, rules));
+        let prefixed = self.prefixed.iter().map(|(name, rules)| (name, true, rules));
+        literal.chain(prefixed).filter_map(move |(name, is_prefix, rules)| {
+            (rules.at(host).allowed & operations != 0).then_some((&**name, is_prefix))
         })
     }
 }
@@ -372,9 +386,8 @@ impl AclClient {
         if may_use_unnamed || on_any.allowed & allowing != 0 {
             return true;
         }
-        let is_denied = |name: &[u8]| {
-            let mut rules = self.acls(resource_type).map(|acls| acls.rules(name, &self.host));
-            rules.any(|rules| rules.denied & denying != 0)
+        let is_denied = |name: (&[u8], bool)| {
+            self.acls(resource_type).any(|acls| acls.denies(name, denying, &self.host))
         };
         let acls = self.acls(resource_type);
         let mut allowed = acls.flat_map(|acls| acls.allowing(allowing, &self.host));
@@ -501,7 +514,9 @@ mod tests {
         assert!(!some(&[allowed.clone(), deny(acl("*", "User:alice", "*", Write))]));
         assert!(!some(&[allowed.clone(), deny(acl("orders-", "User:*", "*", All))]));
         assert!(!some(&[prefixed.clone(), deny(acl("orders-", "User:*", "*", Write))]));
-        assert!(some(&[prefixed, deny(allowed)]));
+        assert!(some(&[prefixed.clone(), deny(allowed)]));
+        let same_name = AclBinding { is_prefixed: false, ..deny(prefixed.clone()) };
+        assert!(some(&[prefixed, same_name]));
         assert!(!some(&[acl("t", "User:alice", "*", Read)]));
     }
 
