@@ -71,6 +71,8 @@ foreign! {
     ListTransactions ListTransactionsRequest ListTransactionsResponse,
     OffsetForLeaderEpoch OffsetForLeaderEpochRequest OffsetForLeaderEpochResponse,
     DescribeAcls DescribeAclsRequest DescribeAclsResponse,
+    CreateAcls CreateAclsRequest CreateAclsResponse,
+    DeleteAcls DeleteAclsRequest DeleteAclsResponse,
     DescribeConfigs DescribeConfigsRequest DescribeConfigsResponse,
     AlterConfigs AlterConfigsRequest AlterConfigsResponse,
     AlterReplicaLogDirs AlterReplicaLogDirsRequest AlterReplicaLogDirsResponse,
