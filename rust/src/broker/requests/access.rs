@@ -160,7 +160,7 @@ impl Access {
     ) {
         tracing::info!(
             target: "krust::audit",
-            user = %client.user,
+            user = &*client.user,
             host = %client.host,
             api = self.api.name,
             ?operation,
