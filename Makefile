@@ -25,7 +25,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation simulation-transactions interleavings planted planted-replication planted-transactions \
-	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions chaos-spark replication-cases spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions chaos-spark acl-matrix replication-cases spark demo demo-pipeline conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -180,6 +180,9 @@ fuzz: ## run each fuzz target for SECONDS (60)
 
 attack: release ## attack every API and version, beside normal clients (ARGS="Metadata --sizes 64K")
 	$(BIN)/python -m tests.attack $(ARGS)
+
+acl-matrix: $(DEV) ## who may do what: 58,000 cells of a reference, krust, and Kafka 3.9.1 and 4.3.0
+	KRUST_ACL_EVERY=1 KRUST_KAFKA_CLUSTER=1 $(BIN)/python -m pytest -q tests/foreign/test_acl_matrix.py $(ARGS)
 
 crash: $(DEV) ## kill -9 under load, KRUST_CRASH_ROUNDS times (100)
 	KRUST_CRASH_ROUNDS=$${KRUST_CRASH_ROUNDS:-100} $(BIN)/python -m pytest tests/faults --timeout 3600

@@ -23,7 +23,7 @@ def test_a_refusal_names_user_address_api_operation_and_resource(
     settings = {**SETTINGS, "super.users": "User:admin"}
     with krust.Broker(config=settings) as broker:
         with pytest.raises(KafkaError, match=r"opic authorization failed"):
-            krust.Admin(broker.bootstrap).create_topic("plans")
+            krust.Admin({"bootstrap.servers": broker.bootstrap}).create_topic("plans")
         line = 'denied user="ANONYMOUS" host=127.0.0.1 api="CreateTopics" operation=Create '
         line += 'resource=Topic name="plans"'
         until(lambda: line in lines(caplog))
@@ -34,7 +34,7 @@ def test_what_a_super_user_changes_is_noted_and_what_it_reads_is_not(
 ) -> None:
     caplog.set_level(logging.INFO, "krust.audit")
     with krust.Broker(config=SETTINGS) as broker:
-        admin = krust.Admin(broker.bootstrap)
+        admin = krust.Admin({"bootstrap.servers": broker.bootstrap})
         admin.create_topic("plans")
         assert admin.topics() == {"plans": 1}
         admin.delete_topic("plans")

@@ -27,6 +27,8 @@ PLACES = {
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 """The class behind each of Kafka's scripts, in 3.9.1 and in 4.3.0."""
+OLD_PLACES = {("3.9.1", "kafka-acls"): "kafka.admin.AclCommand"}
+"""Where a version still has another."""
 ELSEWHERE = {("3.9.1", "kafka-acls"): "kafka.admin.AclCommand"}
 """Those that a version has elsewhere."""
 

@@ -22,11 +22,11 @@
 //! are in ZooKeeper.
 //! Behaviour: the connection is not read until the answer arrives, so a client's decisions keep its
 //!     order. If the policy returns no valid response of the API, the connection is closed.
-//!     Every request passes the checks in `permission` first, and one on groups those in `group`. The memory that a request takes as
-//!     Python objects is computed before they are made. A client's request may take
-//!     `krust.policy.request.memory.bytes`, or four times its size; a larger one closes the
-//!     connection, and a log line says why. If the broker's pool has too few bytes left, the
-//!     request is retried a little later.
+//!     Every request passes the checks in `permission` first, and one on groups those in `group`.
+//!     The memory that a request takes as Python objects is computed before they are made. A
+//!     client's request may take `krust.policy.request.memory.bytes`, or four times its size; a
+//!     larger one closes the connection, and a log line says why. If the broker's pool has too few
+//!     bytes left, the request is retried a little later.
 //!     Bytes after the request are passed over, as by Kafka: librdkafka appends one to
 //!     AlterUserScramCredentials.
 //! Version notes: the policy sees only the fields of the request's version. Fields of its answer

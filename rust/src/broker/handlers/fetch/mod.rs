@@ -13,10 +13,10 @@
 //! Authorization: Read on the topic, else TOPIC_AUTHORIZATION_FAILED (29). What a session reads is
 //!     checked again when ACLs change, or another client goes on with it.
 //! Followers: a Fetch with a replica id is served on the listener between brokers alone, and to who
-//!     may do ClusterAction; else its partitions are TOPIC_AUTHORIZATION_FAILED. It reads to the log
-//!     end. Its fetch offset tells the leader what it has. No client quota concerns it. In a session
-//!     it is answered as soon as the high watermark moves. Replica id -2 (a tool that compares
-//!     replicas) reads any replica to the log end.
+//!     may do ClusterAction; else its partitions are TOPIC_AUTHORIZATION_FAILED. It reads to the
+//!     log end. Its fetch offset tells the leader what it has. No client quota concerns it. In a
+//!     session it is answered as soon as the high watermark moves. Replica id -2 (a tool that
+//!     compares replicas) reads any replica to the log end.
 //! Version notes: v0-v1 are converted to magic 0, v2-v3 to magic 1, at most 4 MiB a reply; a worker
 //!     does long conversions. v3 adds `max_bytes`, v4 the isolation level, v5 the log start offset,
 //!     v7 sessions. v9 adds the leader epoch: an older one is FENCED_LEADER_EPOCH (74), a newer one
