@@ -114,5 +114,4 @@ def test_the_strictest_checks_of_openssl_accept_the_certificate(tmp_path: Path) 
             except ssl.SSLWantReadError:
                 pass
     assert waiting == []
-    issuer = dict(pair for part in (ours.getpeercert() or {})["issuer"] for pair in part)  # type: ignore[misc]
-    assert issuer["organizationName"] == "krust dev"
+    assert "krust dev" in str(ours.getpeercert())

@@ -44,7 +44,8 @@ def test_users_may_use_topics_groups_and_transactions_and_not_change_the_cluster
             producer.transaction(),
         ):
             producer.send("orders", b"paid")
-        with krust.Consumer("orders", **alice_group(broker)) as consumer:
+        words = broker.client_settings("alice", "kafka-python", group_id="g")
+        with krust.Consumer("orders", **words, auto_offset_reset="earliest") as consumer:
             found = consumer.poll(WAIT_MS)
             consumer.commit()
         assert [record.value for record in found] == [b"paid"]
@@ -52,12 +53,6 @@ def test_users_may_use_topics_groups_and_transactions_and_not_change_the_cluster
             krust.Admin(alice).create_acls([READS])
         assert told.value.code == Code.CLUSTER_AUTHORIZATION_FAILED
         assert len(krust.Admin(broker.client_settings()).describe_acls()) == 12
-
-
-def alice_group(broker: krust.Broker) -> dict[str, str]:
-    more = {"group_id": "g", "auto_offset_reset": "earliest"}
-    found: dict[str, str] = broker.client_settings("alice", "kafka-python", **more)
-    return found
 
 
 def test_without_acls_a_user_may_do_what_the_test_allows_and_no_more() -> None:
