@@ -250,6 +250,7 @@ def test_users_that_are_named_are_kept_with_the_data_and_may_nothing_without_acl
     [
         (("--user", "a:b"), "need --secure"),
         (("--secure", "--user", "a b:c"), "is no name of a user"),
+        (("--secure", "--zookeeper", "localhost:1/k"), "users of other brokers"),
         (("--secure", "-o", "listeners=PLAINTEXT://:0"), "secure makes the listeners"),
     ],
 )

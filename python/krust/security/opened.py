@@ -128,8 +128,14 @@ class OpenSecurity:
         """The settings of a broker on localhost. Those that were given win.
 
         has_peers  whether it needs a listener for other brokers of its process
-        raises     ConfigError: listeners were given
+        raises     ConfigError: listeners were given, or a ZooKeeper: it may have an admin already,
+                   whose password would be replaced
         """
+        if given.get("zookeeper.connect"):
+            raise ConfigError(
+                "secure makes users, and a ZooKeeper may have users of other brokers",
+                hint="leave the ZooKeeper out, or make users with krust user: docs/security.md",
+            )
         for name in _LISTENERS:
             if name in given:
                 raise ConfigError(
