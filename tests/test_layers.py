@@ -39,7 +39,7 @@ PYTHON_LAYERS = {
     **dict.fromkeys(("controller", "coordinator", "decode"), 5),
     **dict.fromkeys(("replica_selectors", "retention"), 5),
     **dict.fromkeys(("clients", "runtime"), 6),
-    **dict.fromkeys(("frames", "spark"), 7),
+    **dict.fromkeys(("frames", "security", "spark"), 7),
     **dict.fromkeys(("server",), 8),
     **dict.fromkeys(("cluster",), 9),
     **dict.fromkeys(("cli", "testing"), 10),
@@ -71,6 +71,7 @@ GRAPH_LAYERS |= {
 }
 # Who alone may name a foreign package.
 ONLY = {"pyo3": "rust/src/py/", "kazoo": "python/krust/metadata/zookeeper"}
+ONLY |= {"cryptography": "python/krust/security/authority"}
 ONLY |= {"pyspark": "python/krust/spark/", "sqlite3": "python/krust/metadata/"}
 TABLES = {"python/krust/settings.py", "rust/src/protocol/error.rs"}  # may be longer than a file
 LINE, FUNCTION, FILE = 100, 70, 600

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from krust.frames import Scan, append, scan
     from krust.replica_selectors.selector import ReplicaSelector
     from krust.retention.policy import RetentionPolicy
+    from krust.security.security import Security
     from krust.server import Broker
 
 __version__ = "0.1.0"
@@ -70,6 +71,7 @@ __all__ = [
     "ReplicaSelector",
     "RetentionPolicy",
     "Scan",
+    "Security",
     "ServerError",
     "TopicPartition",
     "TransactionError",
@@ -104,6 +106,7 @@ _HOME = {
     "ReplicaSelector": "krust.replica_selectors.selector",
     "RetentionPolicy": "krust.retention.policy",
     "Scan": "krust.frames",
+    "Security": "krust.security.security",
     "ServerError": "krust.errors",
     "TopicPartition": "krust.coordinator.consumer_protocol",
     "TransactionError": "krust.errors",

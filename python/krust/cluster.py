@@ -26,13 +26,14 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from krust.closing import Closing
 from krust.errors import Code, ConfigError, KafkaError, ServerError
 from krust.metadata.shared import SharedTree
 from krust.runtime import provenance
 from krust.runtime.temporary import temporary_dir
+from krust.security.reachable import Reachable, opened
 from krust.server import Broker
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from krust.metadata.saved import TreeFiles
+    from krust.security.opened import OpenSecurity
+    from krust.security.security import Security
 
 WAIT_MS = 30_000
 _LOOK_S = 0.001
@@ -49,7 +52,7 @@ _LISTENERS = frozenset({"listeners", "inter.broker.listener.name", "advertised.l
 """Settings of listeners."""
 
 
-class Cluster(Closing):
+class Cluster(Closing, Reachable):
     """Brokers with the ids 0, 1, ... They run when the constructor returns.
 
     brokers   the number of brokers
@@ -59,6 +62,8 @@ class Cluster(Closing):
     config    Kafka's settings by name, for all brokers
     racks     `broker.rack` of brokers 0, 1, ...; after the last rack the first one follows again
     adopt     start although the metadata is damaged or missing, as `krust.Broker`
+    secure    True, or a `krust.Security`: TLS, logins and ACLs, as `krust.Broker`. Users and
+              certificates are kept in data_dir/security
     raises    ConfigError, ServerError: as `krust.Broker`
     """
 
@@ -72,6 +77,7 @@ class Cluster(Closing):
         config: Mapping[str, object] | None = None,
         racks: Sequence[str] = (),
         adopt: bool = False,
+        secure: bool | Security | OpenSecurity = False,
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"{brokers} brokers are no cluster", hint="ask for one at least")
@@ -93,8 +99,11 @@ class Cluster(Closing):
         self._cuts: set[tuple[int, int]] = set()
         """pairs of brokers: the first cannot connect to the second"""
         try:
+            self.security = opened(secure, self._folder / "security")
             self.start(0)
             self._start_together(range(1, brokers))
+            if self.security is not None:
+                self.security.started(self.bootstrap)
         except BaseException:
             self.close()
             raise
@@ -112,15 +121,6 @@ class Cluster(Closing):
         """The id of the controller; -1: there is none now."""
         reported = {broker.controller_id for broker in self._awake()}
         return reported.pop() if len(reported) == 1 else -1
-
-    def client_config(self, **extra: Any) -> dict[str, Any]:
-        """As `krust.Broker.client_config`."""
-        more = {name.replace("_", "."): value for name, value in extra.items()}
-        return {"bootstrap.servers": self.bootstrap, **more}
-
-    def kwargs(self, **extra: Any) -> dict[str, Any]:
-        """As `krust.Broker.kwargs`."""
-        return {"bootstrap_servers": self.bootstrap, **extra}
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The leader of a partition; -1: none. KafkaError: there is no such partition."""
@@ -210,7 +210,12 @@ class Cluster(Closing):
             return self.brokers[number]
         if number not in self._ports:
             raise ConfigError(f"this cluster has no broker {number}", hint="they count from 0")
-        given = {"broker.id": number, **self._config, **self._listeners(self._ports[number])}
+        given: dict[str, object] = {"broker.id": number, **self._config}
+        if self.security is None:
+            given |= self._listeners(self._ports[number])
+        else:
+            port = self._ports[number]
+            given = self.security.broker_settings(given, port, has_peers=True)
         if self._racks:
             given["broker.rack"] = self._racks[number % len(self._racks)]
         broker = Broker(
@@ -219,6 +224,7 @@ class Cluster(Closing):
             config=given,
             shared=self._tree,
             cut_off=self._cut_off(number),
+            secure=self.security or False,
         )
         self._ports[number] = int(broker.bootstrap.rpartition(":")[2])
         self.brokers[number] = broker

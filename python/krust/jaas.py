@@ -56,6 +56,12 @@ def parse(text: str, name: str = "sasl.jaas.config") -> JaasLogin:
     return JaasLogin(known, dict(pairs))
 
 
+def quoted(text: str) -> str:
+    """A text as the value of an option."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def _tokens(text: str, name: str) -> list[str]:
     """The words and signs of a JAAS string, without quotes."""
     found, at = [], 0

@@ -1,6 +1,17 @@
-"""Reads Java's properties files as `java.util.Properties.load` does. Pure text, without limits."""
+"""Reads Java's properties files as `java.util.Properties.load` does, and writes such. Pure text,
+without limits.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_LONE = "surrogatepass"
+"""Java writes a character above U+FFFF as two escapes, and accepts one of them alone."""
 
 
 def properties(text: str) -> dict[str, str]:
@@ -24,6 +35,20 @@ def properties(text: str) -> dict[str, str]:
         name, value = _split(pending)
         pairs[_unescape(name)] = _unescape(value).rstrip()
     return pairs
+
+
+def written(pairs: Mapping[str, object]) -> str:
+    """The text of a file with these keys, which need no escapes, and values. It is ASCII."""
+    return "".join(f"{key}={_escaped(str(value))}\n" for key, value in pairs.items())
+
+
+def _escaped(value: str) -> str:
+    """A value of one line, as Java reads it in any character set."""
+    blanks = len(value) - len(value.lstrip(" "))
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    text = "".join(chr(code) if 31 < code < 127 else f"\\u{code:04x}" for code in codes)
+    return "\\ " * blanks + text[blanks:]
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -57,4 +82,5 @@ def _unescape(text: str) -> str:
             at += 4
         else:
             out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(code, code))
-    return "".join(out)
+    whole = "".join(out)
+    return whole if whole.isascii() else whole.encode("utf-16", _LONE).decode("utf-16", _LONE)

@@ -27,6 +27,7 @@ from krust.errors import Code, ConfigError, ForkedError, KafkaError, KrustError,
 from krust.runtime.broker import Runtime
 from krust.runtime.broker_settings import with_defaults, with_ports
 from krust.runtime.temporary import remove_when_dead, temporary_dir
+from krust.security.reachable import Reachable, beside, opened, secured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from krust.messages import Message
     from krust.metadata.local import Tree
     from krust.metadata.shared import SharedTree
+    from krust.security.opened import OpenSecurity
+    from krust.security.security import Security
 
 _LOOK_S = 0.1
 """between two reports of a start's progress"""
@@ -61,7 +64,7 @@ class Recovery(NamedTuple):
     to_check: int = 0
 
 
-class Broker:
+class Broker(Reachable):
     """A Kafka broker inside this process. It runs when the constructor returns.
 
     data_dir   the log directory; None: a temporary directory that is removed at the end
@@ -78,6 +81,8 @@ class Broker:
                raises, the start ends
     adopt      start although the metadata is damaged or missing, with what can be read and what the
                directories show
+    secure     True, or a `krust.Security`: TLS, logins and ACLs, with users that `client_settings`
+               is for. Users and certificates are kept beside a data_dir, in DATA_DIR-security
     raises     ConfigError: a setting; ServerError: port or directory in use, of another cluster,
                unwritable, its
                metadata damaged or missing
@@ -94,12 +99,17 @@ class Broker:
         cut_off: Collection[int] = (),
         watch: Callable[[Recovery], object] | None = None,
         adopt: bool = False,
+        secure: bool | Security | OpenSecurity = False,
     ) -> None:
         self._pid = os.getpid()
         self._shared = shared
         self._cut_off = frozenset(cut_off)
         self._adopt = adopt
         self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
+        self.security = opened(secure, beside(data_dir))
+        self._owns_security = self.security is not secure
+        if self._owns_security:
+            config = secured(self.security, config, port)
         self._config, dirs = with_defaults(data_dir, port, config)
         self._temporary = not dirs
         self._dirs = dirs or [temporary_dir()]
@@ -115,6 +125,8 @@ class Broker:
             self._removal.detach()
         try:
             self._launch(watch)
+            if self.security is not None and self._owns_security:
+                self.security.started(self.bootstrap)
         except (KrustError, OSError):
             self.close()
             raise
@@ -226,6 +238,8 @@ class Broker:
             self._closed = True
             self.stop()
             self._removal()
+            if self.security is not None and self._owns_security:
+                self.security.close()
 
     def pause(self, *, expire: bool = False) -> None:
         """Pause, like a process after SIGSTOP, until `resume`.
@@ -348,21 +362,6 @@ class Broker:
         """The settings it was started with."""
         return self._config
 
-    def client_config(self, **extra: Any) -> dict[str, Any]:
-        """Settings for confluent-kafka: `Consumer(broker.client_config(group_id="billing"))`.
-
-        extra  further settings, with `_` for `.`
-        """
-        more = {name.replace("_", "."): value for name, value in extra.items()}
-        return {"bootstrap.servers": self.bootstrap, **more}
-
-    def kwargs(self, **extra: Any) -> dict[str, Any]:
-        """Settings for krust's clients, kafka-python and aiokafka: `Consumer(**broker.kwargs())`.
-
-        extra  further settings, unchanged
-        """
-        return {"bootstrap_servers": self.bootstrap, **extra}
-
     def create_topic(
         self,
         name: str,
@@ -405,7 +404,10 @@ class Broker:
         """A topic of this broker as a table: `krust.scan` with this `bootstrap`."""
         from krust.frames import scan
 
-        chosen: dict[str, Any] = {} if columns is None else {"columns": columns}
+        own = {name.replace(".", "_"): value for name, value in self._core_options().items()}
+        chosen: dict[str, Any] = {**own, **settings}
+        if columns is not None:
+            chosen["columns"] = columns
         return scan(
             topic,
             since,
@@ -414,7 +416,6 @@ class Broker:
             bootstrap=self.bootstrap,
             isolation_level=isolation_level,
             **chosen,
-            **settings,
         )
 
     def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[Record]:
@@ -431,8 +432,9 @@ class Broker:
             what = f"there is no topic {topic!r}"
             raise KafkaError(what, code=code, name=code.name, retriable=True)
         numbers = range(len(found.partitions))
-        consumer = Consumer(self.bootstrap, {"isolation.level": isolation_level})
-        client, committed = Client(self.bootstrap), isolation_level.lower() == "read_committed"
+        own = self._core_options()
+        consumer = Consumer(self.bootstrap, {**own, "isolation.level": isolation_level})
+        client, committed = Client(self.bootstrap, own), isolation_level.lower() == "read_committed"
         try:
             starts, ends = (
                 {
@@ -503,6 +505,7 @@ class Broker:
                 cut_off=self._cut_off,
                 adopt=self._adopt,
                 memory=self._memory,
+                first_users=self.security.first_users() if self.security else None,
             )
             self._server = core.server
             if self._stopping:

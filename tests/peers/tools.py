@@ -17,6 +17,7 @@ END = "\x04"
 PLACES = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
@@ -27,9 +28,10 @@ PLACES = {
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 """The class behind each of Kafka's scripts, in 3.9.1 and in 4.3.0."""
-OLD_PLACES = {("3.9.1", "kafka-acls"): "kafka.admin.AclCommand"}
-"""Where a version still has another."""
-ELSEWHERE = {("3.9.1", "kafka-acls"): "kafka.admin.AclCommand"}
+ELSEWHERE = {
+    ("3.9.1", "kafka-acls"): "kafka.admin.AclCommand",
+    ("3.9.1", "kafka-console-producer"): "kafka.tools.ConsoleProducer",
+}
 """Those that a version has elsewhere."""
 
 

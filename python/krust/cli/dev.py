@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from krust.cli import dev_security, serve
 from krust.cli import options as shared
-from krust.cli import serve
 from krust.quantities import counted
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     type=shared.KeyValue(),
     help="A setting of all brokers by Kafka's name; repeatable.",
 )
+@dev_security.options
 @click.option(
     "--adopt",
     is_flag=True,
@@ -64,6 +65,9 @@ def command(
     data_dir: str | None,
     zookeeper: str | None,
     pairs: tuple[tuple[str, str], ...],
+    secure: bool,
+    users: tuple[tuple[str, str | None], ...],
+    acls_for_users: bool,
     adopt: bool,
     ready_file: Path | None,
     log_level: str,
@@ -72,6 +76,7 @@ def command(
     from krust.cluster import Cluster
 
     serve.log_to_stderr(log_level)
+    asked = dev_security.asked(secure=secure, users=users, acls_for_users=acls_for_users)
     config = dict(pairs)
     if replication_factor is not None:
         if replication_factor > brokers:
@@ -83,7 +88,7 @@ def command(
     ready = serve.ReadyReport(ready_file, None)
     with (
         ready,
-        serve.stops() as asked,
+        serve.stops() as stop,
         Cluster(
             brokers,
             port=port,
@@ -91,16 +96,18 @@ def command(
             zookeeper=zookeeper,
             config=config,
             adopt=adopt,
+            secure=asked or False,
         ) as cluster,
     ):
-        ready.tell({"bootstrap": cluster.bootstrap, "brokers": brokers})
+        details = {"bootstrap": cluster.bootstrap, "brokers": brokers}
+        ready.tell(details | dev_security.details(cluster))
         if not talk.quiet:
             _banner(cluster, data_dir, zookeeper)
         running = list(cluster.brokers.values())
         for broker in running:
-            broker.on_failure = asked.end
+            broker.on_failure = stop.end
         if not any(broker.failure for broker in running):
-            asked()
+            stop()
     for broker in running:
         if broker.failure is not None:
             raise broker.failure
@@ -118,8 +125,14 @@ def _banner(cluster: Cluster, data_dir: str | None, zookeeper: str | None) -> No
         + "\n".join(rows)
         + f"\n  data      {kept}\n"
         + (f"  metadata  the ZooKeeper {zookeeper}\n" if zookeeper else "")
-        + f"  connect   bootstrap.servers={cluster.bootstrap}\n"
-        f"            krust produce -b {cluster.bootstrap} hello\n"
-        "  stop      Ctrl-C; twice: at once",
+        + (dev_security.shown(cluster) or _how_to_connect(cluster.bootstrap))
+        + "  stop      Ctrl-C; twice: at once",
         err=True,
+    )
+
+
+def _how_to_connect(bootstrap: str) -> str:
+    return (
+        f"  connect   bootstrap.servers={bootstrap}\n"
+        f"            krust produce -b {bootstrap} hello\n"
     )

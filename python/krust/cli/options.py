@@ -12,9 +12,12 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from krust.properties import properties
 
 FORMATS = ("table", "wide", "json", "ndjson", "csv")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -27,7 +30,8 @@ class Options:
     """The values of the global options.
 
     bootstrap   "host:port,host:port"
-    properties  client settings by Kafka's name (`-X`)
+    properties  client settings by Kafka's name (`-X`, and those of `-F` beside them)
+    named       whether `-b` was given, which wins over `bootstrap.servers` in a file
     output      one of FORMATS
     timeout_ms  how long a response may take
     quiet, verbose, yes, debug, color  switches; color is off for NO_COLOR and without a terminal
@@ -37,6 +41,7 @@ class Options:
         default_factory=lambda: os.environ.get("KRUST_BOOTSTRAP", "localhost:9092")
     )
     properties: dict[str, str] = field(default_factory=dict)
+    named: bool = False
     output: str = "table"
     timeout_ms: int = 5000
     quiet: bool = False
@@ -107,10 +112,26 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
             options = ctx.ensure_object(Options)
             if name == "properties":
                 options.properties.update(value)
+            elif name == "file":
+                _take_file(options, value)
             else:
                 setattr(options, name, value)
+                options.named |= name == "bootstrap"
 
     return callback
+
+
+def _take_file(options: Options, file: Path) -> None:
+    """Use the settings of a properties file, whichever of them `-X` and `-b` do not name."""
+    try:
+        given = properties(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise click.UsageError(f"--command-config {file}: {reason}") from None
+    bootstrap = given.pop("bootstrap.servers", None)
+    if bootstrap and not options.named:
+        options.bootstrap = bootstrap
+    options.properties = {**given, **options.properties}
 
 
 def _option(name: str, *flags: str, **rest: Any) -> Callable[[F], F]:
@@ -129,6 +150,11 @@ _CLIENT = (
     ),
     _option(
         "properties", "-X", "--property", multiple=True, type=KeyValue(), help="Client property."
+    ),
+    _option(
+        *("file", "-F", "--command-config"),
+        type=click.Path(path_type=Path),
+        help="Client properties, as Kafka's tools have them; -b and -X win.",
     ),
     _option("output", "--output", type=click.Choice(FORMATS), help="Form of the result."),
     _option("output", "--json", "json_output", flag_value="json", help="Short for --output json."),

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
+    from krust.controller.first_users import FirstUsers
     from krust.controller.state import Steps, Transactions
     from krust.coordinator.assignors.assignor import Assignor
     from krust.messages import Message, RequestContext
@@ -100,8 +101,9 @@ class Runtime:
         cut_off: frozenset[int] = frozenset(),
         adopt: bool = False,
         memory: Tree | None = None,
+        first_users: FirstUsers | None = None,
     ) -> None:
-        self.config = config
+        self.config, self._first_users = config, first_users
         self._adopt, self._tree, self._shared = adopt, memory, shared
         self._alone = shared is None and not config.text("zookeeper.connect")
         self._assignors = assignors or {}
@@ -187,6 +189,10 @@ class Runtime:
             for each in on_disk
         ]
         self._run(adoption.adopt_at_start(self.state, logs_on_disk))
+        if self._first_users is not None:
+            from krust.controller.first_users import write
+
+            self._run(write(self.state, self._first_users, _now_ms()))
         if not self._metadata.release():
             what = f"the metadata in {self._metadata.name} cannot be written"
             raise ServerError(what, hint="look at the disk, and start again")

@@ -1,8 +1,11 @@
-"""Fixtures with real brokers: krust_broker, krust_topic, krust_factory, krust_cluster.
+"""Fixtures with real brokers: krust_broker, krust_topic, krust_factory, krust_secure_broker,
+krust_cluster.
 
-A mark sets the number of brokers of `krust_cluster`, their settings and their topics:
+A mark sets the number of brokers of `krust_cluster`, their settings, topics and security, and all
+but the number for `krust_secure_broker`:
 
-    @pytest.mark.krust(brokers=3, topics={"orders": 6}, replication_factor=3, config={...})
+    @pytest.mark.krust(brokers=3, topics={"orders": 6}, replication_factor=3, config={...},
+                       secure=krust.Security(users={"app": None}, acls_for_users=False))
 
 pytest loads this file in every run if krust is installed, even if no test needs a broker. So
 loading it only defines these functions: no native module, no network, no logging. With pytest-xdist
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from krust.cluster import Cluster
+    from krust.security.security import Security
     from krust.server import Broker
 
 
@@ -59,9 +63,41 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
     config.addinivalue_line(
         "markers",
-        "krust(brokers=3, topics={}, replication_factor=None, config={}): "
-        "the brokers of krust_cluster, and what they have when the test begins",
+        "krust(brokers=3, topics={}, replication_factor=None, config={}, secure=False): "
+        "the brokers of krust_cluster (or krust_secure_broker), and what they have when the test "
+        "begins",
     )
+
+
+@pytest.fixture
+def krust_secure_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker for this test with TLS, logins and ACLs.
+
+    Its users are admin, alice and bob: `krust_secure_broker.client_settings("bob")`. The mark
+    `krust` sets others, with and without ACLs.
+    """
+    mark = request.node.get_closest_marker("krust")
+    with _secure_broker(**({} if mark is None else mark.kwargs)) as broker:
+        yield broker
+
+
+def _secure_broker(
+    *,
+    topics: Mapping[str, int] | None = None,
+    config: Mapping[str, object] | None = None,
+    secure: bool | Security = True,
+) -> Broker:
+    """Start a broker and create topics, which map names to numbers of partitions."""
+    from krust.server import Broker
+
+    broker = Broker(config=config, secure=secure)
+    try:
+        for name, partitions in (topics or {}).items():
+            broker.create_topic(name, partitions)
+    except BaseException:
+        broker.close()
+        raise
+    return broker
 
 
 @pytest.fixture
@@ -81,11 +117,12 @@ def _cluster(
     topics: Mapping[str, int] | None = None,
     replication_factor: int | None = None,
     config: Mapping[str, object] | None = None,
+    secure: bool | Security = False,
 ) -> Cluster:
     """Start a cluster and create topics, which map names to numbers of partitions."""
     from krust.cluster import Cluster
 
-    cluster = Cluster(brokers, config=config)
+    cluster = Cluster(brokers, config=config, secure=secure)
     try:
         for name, partitions in (topics or {}).items():
             cluster.create_topic(name, partitions, replication_factor=replication_factor)

@@ -68,6 +68,35 @@ def test_a_mark_gives_the_cluster_of_a_test_its_brokers_topics_and_settings(
     done.stdout.fnmatch_lines(["*unexpected keyword argument 'broker'*"])
 
 
+def test_a_secured_broker_of_a_test_has_users_with_and_without_acls(
+    pytester: pytest.Pytester,
+) -> None:
+    pytest.importorskip("cryptography")
+    pytester.makepyfile(
+        """
+        import krust, pytest
+
+        def test_alice(krust_secure_broker):
+            with krust.Producer(krust_secure_broker.client_settings("alice")) as producer:
+                producer.send("orders", b"paid").result(60_000)
+
+        @pytest.mark.krust(
+            secure=krust.Security(users={"app": None}, acls_for_users=False), topics={"orders": 1}
+        )
+        def test_denied(krust_secure_broker):
+            app = krust.Producer(krust_secure_broker.client_settings("app"), acks=1)
+            with app, pytest.raises(krust.KafkaError, match="(?i)authoriz"):
+                app.send("orders", b"paid").result(60_000)
+
+        @pytest.mark.krust(brokers=2, secure=True)
+        def test_cluster(krust_cluster):
+            with krust.Producer(krust_cluster.client_settings("bob")) as producer:
+                producer.send("orders", b"paid").result(60_000)
+        """
+    )
+    pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=3)
+
+
 def test_the_topic_of_a_parametrised_test_has_a_legal_name(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
