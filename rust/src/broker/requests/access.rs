@@ -104,7 +104,11 @@ impl Access {
 
     /// Whether a topic of this name may be created.
     pub(crate) fn may_create(&self, topic: &str) -> bool {
-        self.sees_cluster(Create) || self.check(Create, Topic, topic)
+        let Some(client) = &self.client else { return true };
+        let places = [(Cluster, CLUSTER_NAME), (Topic, topic)];
+        let is_allowed = places.into_iter().any(|(of, name)| client.allows(Create, of, name));
+        self.audit(client, (Create, Topic, topic), is_allowed);
+        is_allowed
     }
 
     /// Whether the client may get a producer id without a transaction (KIP-679): it may write to
