@@ -475,6 +475,7 @@ def _replica_selector(name: str) -> None:
 _CHECKS: dict[str, Callable[[str], object]] = {
     "listeners": listeners.addresses,
     "advertised.listeners": lambda text: listeners.addresses(text) if text else None,
+    listeners.PER_IP_OVERRIDES: listeners.check_overrides,
     ASSIGNORS: lambda text: rules(ASSIGNORS, text),
     RETENTION: lambda text: rules(RETENTION, text),
     SELECTOR: _replica_selector,

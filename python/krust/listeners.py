@@ -35,6 +35,10 @@ TLS_SETTINGS = (
 """The settings of TLS that act. Each listener may have its own."""
 SASL_SETTINGS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms")
 """The same of SASL."""
+CONNECTION_SETTINGS = ("max.connection.creation.rate", "max.connections")
+"""The limits that each listener may have for itself."""
+PER_IP = "max.connections.per.ip"
+PER_IP_OVERRIDES = "max.connections.per.ip.overrides"
 MECHANISM_SETTINGS = ("connections.max.reauth.ms", "sasl.jaas.config")
 """Those that each mechanism of a listener may have for itself."""
 
@@ -114,6 +118,17 @@ def tls_settings(text: SettingLookup, listener: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def check_overrides(text: str) -> None:
+    """ConfigError: `max.connections.per.ip.overrides` is no list of `host:count`."""
+    for item in filter(None, map(str.strip, text.split(","))):
+        host, _, count = item.rpartition(":")
+        if not (host.strip() and count.strip().isdecimal() and int(count) < 2**31):
+            raise ConfigError(
+                f"{PER_IP_OVERRIDES} = {item!r} is no host with its limit",
+                hint="write HOST:COUNT, with commas between",
+            )
+
+
 def base_name(name: str) -> str | None:
     """`ssl.keystore.key` of `listener.name.NAME.ssl.keystore.key`, or `sasl.jaas.config` of
     `listener.name.NAME.MECHANISM.sasl.jaas.config`; None: it is no such name.
@@ -124,7 +139,7 @@ def base_name(name: str) -> str | None:
     if not (listener and dot):
         return None
     _, _, of_mechanism = rest.partition(".")
-    if rest in TLS_SETTINGS or rest in SASL_SETTINGS:
+    if rest in (*TLS_SETTINGS, *SASL_SETTINGS, *CONNECTION_SETTINGS):
         return rest
     return of_mechanism if of_mechanism in MECHANISM_SETTINGS else None
 
@@ -164,6 +179,11 @@ def problems(text: SettingLookup) -> Iterator[ConfigError]:
             f"inter.broker.listener.name is {inter_broker_listener(text)}, which listeners does "
             "not have",
             hint="name one of the listeners",
+        )
+    if text(PER_IP) == "0" and not text(PER_IP_OVERRIDES):
+        yield ConfigError(
+            f"{PER_IP} is 0, so nobody could connect",
+            hint=f"name those who may in {PER_IP_OVERRIDES}",
         )
     also = {
         name.upper() for name in (text("krust.inter.broker.listeners") or "").split(",") if name

@@ -492,13 +492,13 @@ log.segment.bytes  int  1073741824  14..  yes  cluster
     Largest size of a segment.
 log.segment.delete.delay.ms  long  60000  0..  yes  cluster
     How long deleted files stay before they are unlinked.
-max.connection.creation.rate  int  max  0..  ignored  cluster
-    Most new connections in a second.
+max.connection.creation.rate  int  max  0..  yes  cluster
+    Most new connections in a second; further ones wait (KIP-612). A listener may have its own.
 max.connections  int  max  0..  yes  cluster
-    Most connections at a time.
+    Most connections at a time (KIP-402); further ones wait. A listener may have its own.
 max.connections.per.ip  int  max  0..  yes  cluster
-    Most connections at a time from one address.
-max.connections.per.ip.overrides  string  ""  *  ignored  cluster
+    Most connections at a time from one address; further ones are closed.
+max.connections.per.ip.overrides  string  ""  *  yes  cluster
     Other such limits for single addresses: `host:count,...`.
 max.incremental.fetch.session.cache.slots  int  1000  0..  yes  fixed
     Most fetch sessions kept (KIP-227).
@@ -919,6 +919,8 @@ krust.index.cache.bytes  long  33554432  0..  yes  fixed
     Memory for the indexes of sealed segments, of all logs together.
 krust.inter.broker.listeners  list  ""  *  yes  fixed
     Further listeners that serve brokers, while inter.broker.listener.name changes broker by broker.
+krust.login.memory.bytes  long  67108864  1048576..  yes  fixed
+    Most memory of all connections together that have not logged in yet.
 krust.mode  string  auto  auto|dev|prod  yes  fixed
     auto: dev while every listener is loopback, else prod.
 krust.partition.producers.max  int  100000  1000..  yes  fixed

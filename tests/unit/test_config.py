@@ -123,6 +123,9 @@ def test_variables_are_spelled_as_in_apaches_image(variable: str, name: str) -> 
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "two listeners"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1", "no address"),
         ("advertised.listeners", "OTHER://a:1", "does not have"),
+        ("max.connections.per.ip.overrides", "10.0.0.1", "no host with its limit"),
+        ("max.connections.per.ip.overrides", "10.0.0.1:2,::1:x", "no host with its limit"),
+        ("max.connections.per.ip", "0", "nobody could connect"),
     ],
 )
 def test_an_invalid_value_is_refused(name: str, value: str, message: str) -> None:

@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -26,7 +27,7 @@ from krust.runtime.metadata import FILE as METADATA
 from krust.runtime.metadata import JOURNAL
 from tests.leftovers import nothing_left
 from tests.serving import environment
-from tests.waiting import until
+from tests.waiting import is_readable, until
 
 
 def test_a_broker_listens_while_its_block_lasts() -> None:
@@ -71,6 +72,11 @@ def set_dynamic(broker: krust.Broker, name: str, value: str) -> int:
     return int(answer["responses"][0]["error_code"])
 
 
+def ask(connection: socket.socket) -> None:
+    """Send ApiVersions."""
+    connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+
+
 def test_a_limit_of_connections_holds_from_its_change_on(tmp_path: Path) -> None:
     def connect() -> socket.socket:
         host, port = broker.bootstrap.rsplit(":", 1)
@@ -84,6 +90,40 @@ def test_a_limit_of_connections_holds_from_its_change_on(tmp_path: Path) -> None
                 assert second.recv(1) == b""
     with krust.Broker(tmp_path) as broker, connect(), connect() as second:
         assert second.recv(1) == b""
+
+
+def test_limits_of_a_listener_and_of_an_address_hold_from_their_change_on(tmp_path: Path) -> None:
+    def connect() -> socket.socket:
+        host, port = broker.bootstrap.rsplit(":", 1)
+        return socket.create_connection((host, int(port)), 30)
+
+    overrides, own = "max.connections.per.ip.overrides", "listener.name.plaintext.max.connections"
+    with krust.Broker(tmp_path) as broker:
+        assert set_dynamic(broker, overrides, "127.0.0.1") == Code.INVALID_CONFIG
+        assert set_dynamic(broker, own, "-1") == Code.INVALID_CONFIG
+        assert set_dynamic(broker, overrides, "127.0.0.1:1,10.0.0.1:7") == Code.NONE
+        with connect() as first, connect() as second:
+            assert second.recv(1) == b""
+            ask(first)
+            assert is_readable(first)
+        assert set_dynamic(broker, overrides, "") == Code.NONE
+        assert set_dynamic(broker, own, "1") == Code.NONE
+        with connect() as first, connect() as second:
+            ask(first)
+            assert is_readable(first)
+            ask(second)
+            assert not is_readable(second, 0)
+            first.close()
+            assert is_readable(second)
+
+
+def test_the_broker_refuses_to_start_with_a_limit_that_keeps_all_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nobody could connect"):
+        krust.Broker(tmp_path, config={"max.connections.per.ip": 0})
+    allowed = {"max.connections.per.ip": 0, "max.connections.per.ip.overrides": "127.0.0.1:9"}
+    with krust.Broker(tmp_path, config=allowed) as broker:
+        broker.create_topic("a")
+        assert set_dynamic(broker, "max.connections", "8") == Code.NONE
 
 
 def test_settings_that_were_changed_while_it_ran_reach_the_core_at_the_next_start(

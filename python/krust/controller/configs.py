@@ -29,7 +29,7 @@ from krust.controller.state import (
     refused_code,
 )
 from krust.errors import Code, ConfigError
-from krust.listeners import base_name
+from krust.listeners import PER_IP_OVERRIDES, base_name, check_overrides
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Operation, Refusal, SetData
@@ -377,7 +377,9 @@ def _check(
             )
         try:
             setting.parse(text)
-        except ValueError as error:
+            if name == PER_IP_OVERRIDES:
+                check_overrides(text)
+        except (ConfigError, ValueError) as error:
             raise RefusedError(
                 Code.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"
             ) from None

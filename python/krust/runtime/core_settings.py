@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from krust.listeners import inter_broker_listener
+from krust.listeners import CONNECTION_SETTINGS, PREFIX, addresses, inter_broker_listener
 from krust.settings import BROKER
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ def broker_values(config: Config, state: ControllerState | None, *, alone: bool)
         for name, setting in BROKER.items()
         if setting.support == "yes"
     }
+    for name, _, _ in addresses(str(config.text("listeners"))):
+        for limit in CONNECTION_SETTINGS:
+            own = f"{PREFIX}{name.lower()}.{limit}"
+            if text(own) is not None:
+                values[own] = BROKER[limit].parse(text(own))
     listener = inter_broker_listener(config.text)
     values["inter.broker.listener.name"] = None if alone else listener
     values["krust.lone.listener"] = listener if alone else None

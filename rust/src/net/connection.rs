@@ -23,12 +23,15 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mio::event::Event;
 use mio::net::TcpStream;
 
+use super::connection_quotas::ListenerQuota;
+use super::mailbox::AcceptedConnection;
 use super::options::NetworkOptions;
-use super::read_buffer::{ReadBuffer, ReadBufferPool, ReadOutcome};
+use super::read_buffer::{ReadBuffer, ReadBufferPool, ReadOutcome, SPARSE_BUFFERS};
 use super::send_queue::{FlushResult, SHARE, SMALL_SHARE, SendQueue};
 use super::shared::SharedState;
 use crate::broker::{EventContext, Flow, Output, ReceivedFrames, Replies, Service, Slot};
@@ -64,6 +67,7 @@ impl<S: Service> ReactorContext<S> {
 pub(super) struct Connection<S: Service> {
     pub(super) stream: TcpStream,
     pub(super) address: IpAddr,
+    pub(super) listener: Arc<ListenerQuota>,
     pub(super) context: S::ConnectionContext,
     /// On a listener with TLS.
     tls: Option<Box<TlsSession>>,
@@ -78,6 +82,10 @@ pub(super) struct Connection<S: Service> {
     blocked: bool,
     held: bool,
     closing: bool,
+    /// It has sent a whole frame.
+    has_spoken: bool,
+    /// What it counts for in the memory of logins; `None`: it has logged in, or need not.
+    login_held: Option<usize>,
     /// The end of its muting.
     muted_until_ms: Option<i64>,
     /// When the thread serves it again after it was muted.
@@ -132,15 +140,16 @@ impl Read for Decrypting<'_> {
 
 impl<S: Service> Connection<S> {
     pub(super) fn new(
-        stream: TcpStream,
-        address: IpAddr,
+        accepted: AcceptedConnection,
         context: S::ConnectionContext,
         tls: Option<Box<TlsSession>>,
         now_ms: i64,
     ) -> Self {
+        let AcceptedConnection { stream, listener, remote } = accepted;
         Self {
             stream,
-            address,
+            address: remote.ip(),
+            listener,
             context,
             tls,
             replies: Replies::default(),
@@ -151,6 +160,8 @@ impl<S: Service> Connection<S> {
             blocked: false,
             held: false,
             closing: false,
+            has_spoken: false,
+            login_held: None,
             muted_until_ms: None,
             timer_ms: None,
             listed: false,
@@ -183,8 +194,64 @@ impl<S: Service> Connection<S> {
             tracing::debug!(peer = %self.address, %error, "connection lost");
             ServeOutcome::Close
         });
-        self.read_buffer.end_turn(&mut context.pool);
-        outcome
+        let sparse_buffers = if self.login_held.is_some() { 0 } else { SPARSE_BUFFERS };
+        self.read_buffer.end_turn(&mut context.pool, sparse_buffers);
+        match self.count_login_memory(&context.shared) {
+            true => outcome,
+            false => ServeOutcome::Close,
+        }
+    }
+
+    /// Counts the connection among those that have not logged in.
+    pub(super) fn begin_login(&mut self, shared: &SharedState<S>) {
+        if self.is_logging_in(shared) {
+            shared.login_memory.begin();
+            self.login_held = Some(0);
+        }
+    }
+
+    /// Whether the handshake or the login is not complete.
+    fn is_logging_in(&self, shared: &SharedState<S>) -> bool {
+        self.tls.as_ref().is_some_and(|session| session.is_handshaking())
+            || !shared.service.is_authenticated(&self.context)
+    }
+
+    /// Counts what the connection holds until it has logged in. False if it has to be closed,
+    /// because all such connections hold too much and this one more than its share.
+    fn count_login_memory(&mut self, shared: &SharedState<S>) -> bool {
+        let Some(before) = self.login_held else { return true };
+        if !self.is_logging_in(shared) {
+            self.end_login(shared);
+            return true;
+        }
+        let held = self.read_buffer.memory()
+            + self.send_queue.memory()
+            + self.replies.held()
+            + self.tls.as_ref().map_or(0, |session| session.memory());
+        shared.login_memory.change(before, held);
+        self.login_held = Some(held);
+        if held <= before || !shared.login_memory.is_exceeded() {
+            return true;
+        }
+        shared.ask_for_room();
+        held <= shared.login_memory.share()
+    }
+
+    /// What the connection counts for in the memory of logins; 0 once it has logged in.
+    pub(super) fn login_held(&self) -> usize {
+        self.login_held.unwrap_or_default()
+    }
+
+    /// It has logged in, or is closed.
+    pub(super) fn end_login(&mut self, shared: &SharedState<S>) {
+        if let Some(held) = self.login_held.take() {
+            shared.login_memory.end(held);
+        }
+    }
+
+    /// When it was last used, if it may be closed to make room for other brokers.
+    pub(super) fn last_used_ms(&self) -> Option<i64> {
+        (!self.listener.is_protected).then_some(self.active_ms)
     }
 
     fn serve_turn(&mut self, context: &mut ReactorContext<S>) -> io::Result<ServeOutcome> {
@@ -296,6 +363,7 @@ impl<S: Service> Connection<S> {
         let handled = context.frames.len().saturating_sub(self.replies.left());
         let end = handled.checked_sub(1).and_then(|last| context.frames.get(last));
         self.read_buffer.consume(end.map_or(0, |range| range.end));
+        self.has_spoken = true;
         self.frame_ms = context.now_ms;
         self.update_muted(context.now_ms);
         self.closing |= flow == Flow::Close;
@@ -362,8 +430,8 @@ impl<S: Service> Connection<S> {
         if self.has_unsent() {
             deadline = deadline.min(self.sent_ms.saturating_add(options.stalled_ms));
         }
-        let is_handshaking = self.tls.as_ref().is_some_and(|session| session.is_handshaking());
-        if is_handshaking || !shared.service.is_authenticated(&self.context) {
+        let is_unwanted = !self.has_spoken && shared.crowded.load(Ordering::Relaxed);
+        if is_unwanted || self.is_logging_in(shared) {
             deadline = deadline.min(self.opened_ms.saturating_add(options.login_ms));
         }
         deadline

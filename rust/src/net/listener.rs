@@ -1,21 +1,13 @@
-//! Binds addresses, and counts connections (Kafka's ConnectionQuotas).
+//! Binds addresses.
 //!
 //! A host name or an empty host stands for several addresses. With port 0 all of them share the
 //! port that the first address was given. If the machine lacks an address family, the server warns
 //! once and leaves it out, as long as one address is bound.
-//! Connections leave the last descriptors of the process (`sys::reserved_descriptors`) to files,
-//! modules and pipes, because the broker needs those to serve its open connections.
-//! When the process is out of other descriptors, or `max.connections` are open, accepting pauses:
-//! new connections wait in the kernel's queue until one closes or a short time has passed. No
-//! thread spins.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use rustix::net::sockopt;
 use thiserror::Error;
 
@@ -63,16 +55,6 @@ pub struct BindError {
 pub(super) struct Listener {
     pub(super) socket: TcpListener,
     pub(super) bound: BoundListener,
-}
-
-/// The open connections of one server, counted over all its threads, and their limits.
-pub(super) struct ConnectionQuotas {
-    all: AtomicUsize,
-    by_address: Mutex<HashMap<IpAddr, usize>>,
-    max: AtomicUsize,
-    max_per_address: AtomicUsize,
-    /// Whether the accepting thread waits for a connection to close.
-    pub(super) paused: AtomicBool,
 }
 
 /// Binds every address.
@@ -168,65 +150,6 @@ fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-impl ConnectionQuotas {
-    pub(super) fn new(max: usize, max_per_address: usize) -> Self {
-        Self {
-            all: AtomicUsize::new(0),
-            by_address: Mutex::default(),
-            max: AtomicUsize::new(max),
-            max_per_address: AtomicUsize::new(max_per_address),
-            paused: AtomicBool::new(false),
-        }
-    }
-
-    /// Changes the limits; open connections stay open. Returns whether the accepting thread waits
-    /// for a change.
-    pub(super) fn set_limits(&self, max: usize, max_per_address: usize) -> bool {
-        self.max.store(max, Ordering::SeqCst);
-        self.max_per_address.store(max_per_address, Ordering::Relaxed);
-        self.paused.swap(false, Ordering::SeqCst)
-    }
-
-    /// How many connections are open.
-    pub(super) fn count(&self) -> usize {
-        self.all.load(Ordering::SeqCst)
-    }
-
-    /// Whether the limit is reached. If so, accepting pauses until `paused` is false again.
-    pub(super) fn pause_if_full(&self) -> bool {
-        let is_full = || self.count() >= self.max.load(Ordering::SeqCst);
-        is_full() && {
-            self.paused.store(true, Ordering::SeqCst);
-            is_full()
-        }
-    }
-
-    /// Counts a new connection from `address`; false if that address has reached its limit.
-    pub(super) fn try_increment(&self, address: IpAddr) -> bool {
-        let mut by_address = self.by_address.lock();
-        let count = by_address.get(&address).copied().unwrap_or_default();
-        if count >= self.max_per_address.load(Ordering::Relaxed) {
-            return false;
-        }
-        by_address.insert(address, count + 1);
-        self.all.fetch_add(1, Ordering::SeqCst);
-        true
-    }
-
-    /// Counts a closed connection. Returns whether the accepting thread waits for it.
-    pub(super) fn decrement(&self, address: IpAddr) -> bool {
-        let mut by_address = self.by_address.lock();
-        if let Some(count) = by_address.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                by_address.remove(&address);
-            }
-        }
-        self.all.fetch_sub(1, Ordering::SeqCst);
-        self.paused.swap(false, Ordering::SeqCst)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,41 +178,5 @@ mod tests {
                  the port is in use by another process"
             )
         );
-    }
-
-    #[test]
-    fn each_address_has_its_own_limit_of_connections() {
-        let connection_quotas = ConnectionQuotas::new(3, 1);
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let there = IpAddr::from([127, 0, 0, 2]);
-        assert!(
-            connection_quotas.try_increment(here)
-                && !connection_quotas.try_increment(here)
-                && connection_quotas.try_increment(there)
-        );
-        assert_eq!(connection_quotas.count(), 2);
-        connection_quotas.decrement(here);
-        assert!(connection_quotas.try_increment(here));
-    }
-
-    #[test]
-    fn a_changed_limit_counts_the_connections_that_are_open() {
-        let connection_quotas = ConnectionQuotas::new(usize::MAX, usize::MAX);
-        let here = IpAddr::from([127, 0, 0, 1]);
-        assert!(
-            connection_quotas.try_increment(here)
-                && connection_quotas.try_increment(here)
-                && !connection_quotas.pause_if_full()
-        );
-        assert!(!connection_quotas.set_limits(2, 2));
-        assert!(connection_quotas.pause_if_full() && !connection_quotas.try_increment(here));
-        assert!(connection_quotas.decrement(here));
-        assert!(
-            !connection_quotas.pause_if_full()
-                && connection_quotas.try_increment(here)
-                && connection_quotas.pause_if_full()
-        );
-        assert!(connection_quotas.set_limits(3, 2));
-        assert!(!connection_quotas.pause_if_full() && !connection_quotas.try_increment(here));
     }
 }

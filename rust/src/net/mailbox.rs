@@ -14,6 +14,7 @@ use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::{Mutex, RwLock};
 
+use super::connection_quotas::ListenerQuota;
 use crate::broker::Mailbox;
 
 /// The mailboxes of all network threads of one server.
@@ -24,7 +25,7 @@ pub struct Mailboxes<W> {
 /// A connection on its way to the thread that will own it.
 pub(super) struct AcceptedConnection {
     pub(super) stream: TcpStream,
-    pub(super) listener: Arc<str>,
+    pub(super) listener: Arc<ListenerQuota>,
     pub(super) remote: std::net::SocketAddr,
 }
 

@@ -11,8 +11,11 @@
 //! connection holds no buffer.
 //! TLS is in `transport/tls`: a session stands between the socket and a connection's buffers.
 
+mod accepting;
 mod connection;
+mod connection_quotas;
 mod listener;
+mod login_memory;
 mod mailbox;
 mod options;
 mod pause_barrier;
@@ -30,10 +33,12 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use self::connection_quotas::ConnectionQuotas;
+use self::listener::Listener;
 pub use self::listener::{BindError, BoundListener, ListenAddress};
-use self::listener::{ConnectionQuotas, Listener};
+use self::login_memory::LoginMemory;
 pub use self::mailbox::Mailboxes;
-pub use self::options::NetworkOptions;
+pub use self::options::{ConnectionLimits, ListenerLimits, NetworkOptions};
 use self::pause_barrier::PauseBarrier;
 use self::reactor::Reactor;
 use self::shared::SharedState;
@@ -71,10 +76,10 @@ impl<S: Service> Server<S> {
         let bound = listeners.iter().map(|listener| listener.bound.clone()).collect();
         let count = mailboxes.threads();
         let shared = Arc::new(SharedState {
-            connection_quotas: ConnectionQuotas::new(
-                options.max_connections,
-                options.max_connections_per_ip,
-            ),
+            connection_quotas: ConnectionQuotas::new(&options),
+            login_memory: LoginMemory::new(options.login_memory),
+            crowded: AtomicBool::new(false),
+            room_wanted: (0..count).map(|_| AtomicBool::new(false)).collect(),
             load: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             pause_barrier: PauseBarrier::default(),
             stopping: AtomicBool::new(false),
@@ -102,10 +107,19 @@ impl<S: Service> Server<S> {
         self.shared.connection_quotas.count()
     }
 
-    /// Changes the connection limits. Open connections stay open.
-    pub fn set_limits(&self, max_connections: usize, max_connections_per_ip: usize) {
-        if self.shared.connection_quotas.set_limits(max_connections, max_connections_per_ip) {
+    /// The bytes that connections hold which have not logged in.
+    pub fn login_memory(&self) -> usize {
+        self.shared.login_memory.held()
+    }
+
+    /// Changes the limits of connections. If more are open than the broker's limit allows, those
+    /// that were used least recently are closed.
+    pub fn set_limits(&self, limits: &ConnectionLimits) {
+        if self.shared.connection_quotas.set_limits(limits) {
             self.shared.mailboxes.wakeup(0);
+        }
+        if self.shared.connection_quotas.is_exceeded() {
+            self.shared.ask_for_room();
         }
     }
 

@@ -9,6 +9,7 @@
 //! Threads: everything runs on the network thread itself. The first one accepts connections.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use rustix::net::sockopt;
 
 use super::connection::{Connection, ReactorContext, ServeOutcome};
+use super::connection_quotas::ListenerQuota;
 use super::listener::Listener;
 use super::mailbox::{AcceptedConnection, MailboxContents};
 use super::read_buffer::ReadBufferPool;
@@ -25,30 +27,27 @@ use super::shared::SharedState;
 use super::slab::Slab;
 use super::throttled::Throttled;
 use crate::broker::{ConnId, DelayedReply, Peer, Service};
-use crate::sys;
 use crate::transport::tls::{TlsBuffers, TlsError, TlsSession};
 
 const WAKER: Token = Token(usize::MAX);
 /// Listener i has the token `usize::MAX - 1 - i`.
 const LISTENERS: usize = usize::MAX - 1;
 const EVENTS: usize = 256;
-/// The most connections accepted in one turn.
-const ACCEPT_SHARE: usize = 256;
-/// How long accepting pauses after the system refused a connection.
-const ACCEPT_REST_MS: i64 = 200;
 /// Read buffers that were not used for this long are freed.
 const TRIM_MS: i64 = 5_000;
 /// A connection this far behind the minimum rate is closed if others wait for a read buffer.
 const STALE_MS: i64 = 3_000;
 /// How often that is checked while a connection waits.
 const EVICT_EVERY_MS: i64 = 100;
+/// The least time between two looks for overdue connections, each of which looks at all of them.
+const SWEEP_EVERY_MS: i64 = 100;
 
 pub(super) struct Reactor<S: Service> {
     index: usize,
     poll: Poll,
-    listeners: Vec<(TcpListener, Arc<str>)>,
+    pub(super) listeners: Vec<(TcpListener, Arc<ListenerQuota>)>,
     connections: Slab<Connection<S>>,
-    context: ReactorContext<S>,
+    pub(super) context: ReactorContext<S>,
     mailbox: MailboxContents<S::Wake>,
     done: Vec<DelayedReply>,
     /// Connections to serve without a new event, and whether they waited for others in the last
@@ -60,15 +59,16 @@ pub(super) struct Reactor<S: Service> {
     starved_at: usize,
     /// When to look for a connection that holds a buffer and has stopped sending.
     evict_ms: i64,
-    /// When the next connection may be overdue; when accepting is tried again; when unused buffers
-    /// are looked at.
+    /// When the next connection may be overdue, and when all were looked at; when accepting is
+    /// tried again; when unused buffers are looked at.
     sweep_ms: i64,
-    accept_ms: Option<i64>,
+    swept_ms: i64,
+    pub(super) accept_ms: Option<i64>,
     trim_ms: i64,
-    refused: bool,
+    pub(super) refused: bool,
     /// The last connection took a reserved descriptor.
-    descriptors_scarce: bool,
-    throttled: Throttled,
+    pub(super) descriptors_scarce: bool,
+    pub(super) throttled: Throttled,
 }
 
 impl<S: Service> Reactor<S> {
@@ -84,7 +84,9 @@ impl<S: Service> Reactor<S> {
             let mut socket = TcpListener::from_std(listener.socket);
             let token = Token(LISTENERS - number);
             poll.registry().register(&mut socket, token, Interest::READABLE)?;
-            listening.push((socket, listener.bound.name));
+            if let Some(quota) = shared.connection_quotas.listener(&listener.bound.name) {
+                listening.push((socket, quota));
+            }
         }
         let threads = shared.mailboxes.threads().max(1);
         let least = shared.options.request_max_bytes.saturating_mul(2);
@@ -115,6 +117,7 @@ impl<S: Service> Reactor<S> {
             starved_at: 0,
             evict_ms: i64::MAX,
             sweep_ms: i64::MAX,
+            swept_ms: i64::MIN / 2,
             accept_ms: None,
             trim_ms: i64::MAX,
             refused: false,
@@ -159,7 +162,7 @@ impl<S: Service> Reactor<S> {
         self.shut_down();
     }
 
-    fn shared(&self) -> &SharedState<S> {
+    pub(super) fn shared(&self) -> &SharedState<S> {
         &self.context.shared
     }
 
@@ -206,7 +209,8 @@ impl<S: Service> Reactor<S> {
     fn serve(&mut self, id: ConnId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let outcome = connection.serve(&mut self.context);
-        self.sweep_ms = self.sweep_ms.min(connection.deadline_ms(&self.context.shared));
+        let deadline_ms = connection.deadline_ms(&self.context.shared);
+        self.sweep_ms = self.sweep_ms.min(deadline_ms.max(self.swept_ms + SWEEP_EVERY_MS));
         match outcome {
             ServeOutcome::Wait => {}
             ServeOutcome::Muted(until_ms) => {
@@ -282,24 +286,25 @@ impl<S: Service> Reactor<S> {
         let Some(mut connection) = self.connections.remove(id) else { return };
         connection.end_session();
         connection.release(&mut self.context.pool);
+        connection.end_login(&self.context.shared);
         self.throttled.forget(id, connection.timer_ms);
-        let Connection { mut stream, context, address, .. } = connection;
+        let Connection { mut stream, context, address, listener, .. } = connection;
         if let Err(error) = self.poll.registry().deregister(&mut stream) {
             tracing::debug!(%error, "a closed connection was not registered");
         }
         drop(stream);
         let shared = Arc::clone(&self.context.shared);
         shared.service.closed(&mut self.context.thread, id, context);
-        self.release_quota(address);
+        self.release_quota(&listener, address);
     }
 
     /// Counts a closed connection, and wakes the accepting thread if it waits for that.
-    fn release_quota(&self, address: std::net::IpAddr) {
+    fn release_quota(&self, listener: &ListenerQuota, address: IpAddr) {
         let shared = self.shared();
         if let Some(load) = shared.load.get(self.index) {
             load.fetch_sub(1, Ordering::Relaxed);
         }
-        if shared.connection_quotas.decrement(address) {
+        if shared.connection_quotas.decrement(listener, address) {
             shared.mailboxes.wakeup(0);
         }
     }
@@ -357,6 +362,9 @@ impl<S: Service> Reactor<S> {
             }
         }
         self.throttled.close_due(now_ms);
+        if shared.take_room_wanted(self.index) {
+            self.make_room();
+        }
         if self.sweep_ms <= now_ms {
             self.close_overdue();
         }
@@ -366,8 +374,7 @@ impl<S: Service> Reactor<S> {
         if !self.starved.is_empty() && self.context.pool.lent() < self.starved_at {
             self.retry_starved();
         }
-        let freed = !shared.connection_quotas.paused.load(Ordering::Acquire);
-        if self.accept_ms.is_some_and(|due| freed || due <= now_ms) {
+        if self.accept_ms.is_some_and(|due| self.has_slot_again() || due <= now_ms) {
             self.accept();
         }
         if self.trim_ms <= now_ms {
@@ -381,17 +388,45 @@ impl<S: Service> Reactor<S> {
         }
     }
 
+    /// Closes connections that have to make room: for those of other brokers, the ones that were
+    /// used least recently; for logins, the ones that hold more than their share. Then looks at
+    /// all deadlines, which may have changed.
+    fn make_room(&mut self) {
+        let shared = Arc::clone(&self.context.shared);
+        if shared.connection_quotas.is_exceeded() {
+            let all = self.connections.iter_mut();
+            let mut used: Vec<(i64, ConnId)> =
+                all.filter_map(|(id, each)| Some((each.last_used_ms()?, id))).collect();
+            used.sort_unstable();
+            for (_, id) in used {
+                if !shared.connection_quotas.close_excess(|| self.close(id)) {
+                    break;
+                }
+            }
+        }
+        if shared.login_memory.is_exceeded() {
+            let share = shared.login_memory.share();
+            let all = self.connections.iter_mut();
+            let large = all.filter(|(_, each)| each.login_held() > share).map(|(id, _)| id);
+            let large: Vec<ConnId> = large.collect();
+            tracing::debug!(count = large.len(), "connections before their login hold too much");
+            large.into_iter().for_each(|id| self.close(id));
+        }
+        self.sweep_ms = i64::MIN;
+    }
+
     /// Closes the connections whose deadline has passed.
     fn close_overdue(&mut self) {
         let now_ms = self.context.now_ms;
         let mut overdue = Vec::new();
         self.sweep_ms = i64::MAX;
+        self.swept_ms = now_ms;
         for (id, connection) in self.connections.iter_mut() {
             let deadline = connection.deadline_ms(&self.context.shared);
             if deadline <= now_ms {
                 overdue.push(id);
             } else {
-                self.sweep_ms = self.sweep_ms.min(deadline);
+                self.sweep_ms = self.sweep_ms.min(deadline.max(now_ms + SWEEP_EVERY_MS));
             }
         }
         for id in overdue {
@@ -399,65 +434,8 @@ impl<S: Service> Reactor<S> {
         }
     }
 
-    /// Accepts waiting connections, within the limits.
-    fn accept(&mut self) {
-        let shared = Arc::clone(&self.context.shared);
-        self.accept_ms = None;
-        let mut number = 0;
-        let mut accepted = 0;
-        while let Some((socket, name)) = self.listeners.get(number) {
-            if accepted == ACCEPT_SHARE {
-                self.accept_ms = Some(self.context.now_ms);
-                return;
-            }
-            if shared.connection_quotas.pause_if_full() {
-                self.accept_ms = Some(i64::MAX);
-                return;
-            }
-            self.descriptors_scarce =
-                self.descriptors_scarce && sys::is_next_descriptor_reserved(socket);
-            if self.descriptors_scarce {
-                return self
-                    .pause_accepting(&"few descriptors are left to this process (ulimit -n)");
-            }
-            match socket.accept() {
-                Ok((stream, remote)) => {
-                    self.refused = false;
-                    self.descriptors_scarce = sys::is_descriptor_reserved(&stream);
-                    accepted += 1;
-                    let thread = &mut self.context.thread;
-                    if let Some(after_ms) =
-                        shared.service.connection_throttle_ms(thread, remote.ip())
-                    {
-                        let until_ms = self.context.now_ms.saturating_add(after_ms);
-                        self.throttled.close_later(stream, until_ms);
-                    } else if shared.connection_quotas.try_increment(remote.ip()) {
-                        let listener = Arc::clone(name);
-                        self.assign(AcceptedConnection { stream, listener, remote });
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => number += 1,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-                    ) => {}
-                Err(error) => return self.pause_accepting(&error),
-            }
-        }
-    }
-
-    /// Accepts nothing until a connection closes or a short time has passed.
-    fn pause_accepting(&mut self, why: &dyn std::fmt::Display) {
-        if !std::mem::replace(&mut self.refused, true) {
-            tracing::warn!("cannot accept connections, they wait until others close: {why}");
-        }
-        self.shared().connection_quotas.paused.store(true, Ordering::Release);
-        self.accept_ms = Some(self.context.now_ms.saturating_add(ACCEPT_REST_MS));
-    }
-
     /// Gives a connection to the thread with the fewest connections.
-    fn assign(&mut self, accepted: AcceptedConnection) {
+    pub(super) fn assign(&mut self, accepted: AcceptedConnection) {
         let target = self.shared().least_loaded_thread();
         if let Some(load) = self.shared().load.get(target) {
             load.fetch_add(1, Ordering::Relaxed);
@@ -471,38 +449,42 @@ impl<S: Service> Reactor<S> {
 
     /// Sets up a connection on this thread.
     fn open(&mut self, accepted: AcceptedConnection) {
-        let AcceptedConnection { mut stream, listener, remote } = accepted;
+        let mut accepted = accepted;
+        let (listener, remote) = (Arc::clone(&accepted.listener), accepted.remote);
+        let stream = &mut accepted.stream;
         let conn = self.connections.next_id();
         let send_buffer = self.shared().options.near_send_buffer;
-        let tls = match self.accept_tls(&listener) {
+        let tls = match self.accept_tls(&listener.name) {
             Ok(tls) => tls,
             Err(error) => {
-                tracing::error!(%listener, %error, "a TLS session cannot begin");
-                self.release_quota(remote.ip());
+                tracing::error!(listener = %listener.name, %error, "a TLS session cannot begin");
+                self.release_quota(&listener, remote.ip());
                 return;
             }
         };
         let prepared = stream.set_nodelay(true).and_then(|()| {
-            sockopt::set_socket_keepalive(&stream, true)?;
+            sockopt::set_socket_keepalive(&*stream, true)?;
             if is_near(remote) {
-                sockopt::set_socket_send_buffer_size(&stream, send_buffer)?;
+                sockopt::set_socket_send_buffer_size(&*stream, send_buffer)?;
             }
             let interest = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(&mut stream, Token(conn.0 as usize), interest)?;
+            self.poll.registry().register(stream, Token(conn.0 as usize), interest)?;
             stream.local_addr()
         });
         match prepared {
             Ok(local) => {
-                let peer = Peer { conn, listener, local, remote };
+                let peer = Peer { conn, listener: Arc::clone(&listener.name), local, remote };
                 let shared = Arc::clone(&self.context.shared);
                 let context = shared.service.opened(&mut self.context.thread, peer);
                 let now_ms = self.context.now_ms;
-                self.connections.insert(Connection::new(stream, remote.ip(), context, tls, now_ms));
+                let mut connection = Connection::new(accepted, context, tls, now_ms);
+                connection.begin_login(&shared);
+                self.connections.insert(connection);
                 self.serve(conn);
             }
             Err(error) => {
                 tracing::debug!(%remote, %error, "connection lost before it began");
-                self.release_quota(remote.ip());
+                self.release_quota(&listener, remote.ip());
             }
         }
     }

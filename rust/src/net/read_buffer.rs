@@ -21,7 +21,7 @@ const KEPT_BUFFER_MAX: usize = 4 << 20;
 /// How many buffers one thread keeps.
 const KEPT_BUFFERS: usize = 4;
 /// How many connections may keep a buffer that is mostly empty.
-const SPARSE_BUFFERS: usize = 8;
+pub(super) const SPARSE_BUFFERS: usize = 8;
 
 /// The free read buffers of one thread, and the sum of those in use.
 pub(super) struct ReadBufferPool {
@@ -185,6 +185,11 @@ impl ReadBuffer {
         self.filled
     }
 
+    /// The memory of the buffer.
+    pub(super) fn memory(&self) -> usize {
+        self.buf.len()
+    }
+
     /// Lists the whole frames, as ranges of [`ReadBuffer::bytes`].
     pub(super) fn frames(
         &self,
@@ -213,15 +218,15 @@ impl ReadBuffer {
     }
 
     /// At the end of a turn: returns an empty buffer and keeps one with bytes. A mostly empty
-    /// buffer is replaced by a small one if too many of those are kept already.
-    pub(super) fn end_turn(&mut self, pool: &mut ReadBufferPool) {
+    /// buffer is replaced by a small one if `most` of those are kept already.
+    pub(super) fn end_turn(&mut self, pool: &mut ReadBufferPool, most: usize) {
         if self.buf.is_empty() {
             return;
         }
         let sparse = self.filled < self.buf.len() / 2;
         if self.filled == 0 {
             self.release(pool);
-        } else if sparse && !self.sparse && pool.sparse >= SPARSE_BUFFERS {
+        } else if sparse && !self.sparse && pool.sparse >= most {
             let exact = self.bytes().to_vec();
             let filled = self.filled;
             self.release(pool);

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::listener::ConnectionQuotas;
+use super::connection_quotas::ConnectionQuotas;
+use super::login_memory::LoginMemory;
 use super::mailbox::Mailboxes;
 use super::options::NetworkOptions;
 use super::pause_barrier::PauseBarrier;
@@ -20,6 +21,12 @@ pub(crate) struct SharedState<S: Service> {
     pub(super) options: NetworkOptions,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) connection_quotas: ConnectionQuotas,
+    pub(super) login_memory: LoginMemory,
+    /// Whether new connections wait for others to close. Those that have said nothing then have
+    /// only the time of a login.
+    pub(super) crowded: AtomicBool,
+    /// By thread: whether it is to look for connections that have to make room.
+    pub(super) room_wanted: Vec<AtomicBool>,
     /// Connections by thread.
     pub(super) load: Vec<AtomicUsize>,
     pub(super) pause_barrier: PauseBarrier,
@@ -36,6 +43,29 @@ impl<S: Service> SharedState<S> {
 
     pub(super) fn wakeup(&self) {
         (0..self.mailboxes.threads()).for_each(|thread| self.mailboxes.wakeup(thread));
+    }
+
+    /// Makes every thread look for connections that have to make room.
+    pub(super) fn ask_for_room(&self) {
+        for (thread, wanted) in self.room_wanted.iter().enumerate() {
+            if !wanted.swap(true, Ordering::AcqRel) {
+                self.mailboxes.wakeup(thread);
+            }
+        }
+    }
+
+    /// Whether thread `index` was asked for room since the last call.
+    pub(super) fn take_room_wanted(&self, index: usize) -> bool {
+        self.room_wanted.get(index).is_some_and(|wanted| {
+            wanted.load(Ordering::Relaxed) && wanted.swap(false, Ordering::AcqRel)
+        })
+    }
+
+    /// Notes whether new connections wait for others to close.
+    pub(super) fn set_crowded(&self, crowded: bool) {
+        if self.crowded.swap(crowded, Ordering::Relaxed) != crowded && crowded {
+            self.ask_for_room();
+        }
     }
 
     pub(super) fn fail(&self) {

@@ -508,7 +508,7 @@ impl PyServer {
     /// Applies the network settings that can change at run time.
     fn set_limits(&self, options: net::NetworkOptions) {
         if let Some(net) = &*self.net.lock() {
-            net.set_limits(options.max_connections, options.max_connections_per_ip);
+            net.set_limits(&options.limits);
         }
         *self.options.lock() = options;
     }

@@ -4,6 +4,7 @@
 //! holds the table of settings. A value of a wrong type is a TypeError that names the key.
 //! Threads: attached.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -20,7 +21,7 @@ use crate::broker::quotas::bucket::QuotaWindows;
 use crate::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
 use crate::broker::{ReplicaSelector, SessionLimits, Settings, TransactionSettings};
 use crate::ids::{Epoch, TopicPartition};
-use crate::net::{ListenAddress, NetworkOptions};
+use crate::net::{ConnectionLimits, ListenAddress, ListenerLimits, NetworkOptions};
 use crate::record::batch::TimestampType;
 use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig};
 
@@ -226,20 +227,64 @@ pub(super) fn endpoints(listeners: Vec<(String, String, u16)>) -> Vec<ListenAddr
 /// The server's limits.
 pub(super) fn network(table: &SettingsTable<'_, '_>) -> PyResult<NetworkOptions> {
     let default = NetworkOptions::default();
-    let per_ip = default.max_connections_per_ip;
     let request_max = table.size("socket.request.max.bytes", default.request_max_bytes)?;
     let memory = table.maybe::<i64>("queued.max.request.bytes")?.filter(|bytes| *bytes > 0);
+    let mut inter_broker_listeners = also_inter_broker(table)?;
+    for key in ["inter.broker.listener.name", "krust.lone.listener"] {
+        inter_broker_listeners.extend(table.maybe::<String>(key)?.map(Into::into));
+    }
     Ok(NetworkOptions {
-        max_connections: table.size("max.connections", default.max_connections)?,
-        max_connections_per_ip: table.size("max.connections.per.ip", per_ip)?,
+        inter_broker_listeners,
+        limits: connection_limits(table)?,
+        connection_rate_windows: windows(table, ("quota.window.num", "quota.window.size.seconds"))?,
         idle_ms: table.or("connections.max.idle.ms", default.idle_ms)?,
         request_max_bytes: request_max,
         login_frame_max_bytes: table
             .size("sasl.server.max.receive.size", default.login_frame_max_bytes)?,
+        login_memory: table.size("krust.login.memory.bytes", default.login_memory)?,
         request_memory: memory.map_or(default.request_memory, |it| it.unsigned_abs() as usize),
         busy_poll_us: table.bytes("krust.busy.poll.us", default.busy_poll_us)?,
         ..default
     })
+}
+
+/// The limits of connections: the broker's, and those of listeners that have their own.
+fn connection_limits(table: &SettingsTable<'_, '_>) -> PyResult<ConnectionLimits> {
+    const MAX: &str = "max.connections";
+    const RATE: &str = "max.connection.creation.rate";
+    let default = ConnectionLimits::default();
+    let max = table.size(MAX, default.max)?;
+    let creation_rate = table.size(RATE, default.creation_rate)?;
+    let mut by_listener = HashMap::new();
+    for key in table.0.keys() {
+        let key: String = key.extract()?;
+        let Some(own) = key.strip_prefix("listener.name.") else { continue };
+        let Some((name, setting)) = own.split_once('.') else { continue };
+        if setting == MAX || setting == RATE {
+            let limits: &mut ListenerLimits = by_listener
+                .entry(name.to_uppercase().into())
+                .or_insert(ListenerLimits { max, creation_rate });
+            match setting {
+                MAX => limits.max = table.size(&key, max)?,
+                _ => limits.creation_rate = table.size(&key, creation_rate)?,
+            }
+        }
+    }
+    let overrides: String = table.or("max.connections.per.ip.overrides", String::new())?;
+    Ok(ConnectionLimits {
+        max,
+        max_per_ip: table.size("max.connections.per.ip", default.max_per_ip)?,
+        max_per_ip_overrides: overrides.split(',').filter_map(host_limit).collect(),
+        creation_rate,
+        by_listener,
+    })
+}
+
+/// A host and its limit, of `host:count`. Python has checked the text.
+fn host_limit(text: &str) -> Option<(String, usize)> {
+    let (host, count) = text.trim().rsplit_once(':')?;
+    let host = host.trim().trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), count.trim().parse().ok()?))
 }
 
 /// The memory that the indexes of sealed segments may take.

@@ -56,3 +56,19 @@ fn a_client_that_says_nothing_before_its_login_is_disconnected() {
     site.advance(11_000);
     assert!(silent.is_closed() && half.is_closed());
 }
+
+#[test]
+fn one_byte_a_second_is_no_way_beyond_the_deadline_of_a_login() {
+    let site = site();
+    let mut slow = site.connect();
+    let frame = framed(&[b'e'; 100]);
+    for byte in &frame[..9] {
+        slow.0.write_all(&[*byte]).unwrap();
+        slow.delivered();
+        site.advance(1_000);
+    }
+    assert_eq!(site.server.connections(), 1);
+    slow.0.write_all(&frame[9..10]).unwrap();
+    site.advance(2_000);
+    assert!(slow.is_closed());
+}

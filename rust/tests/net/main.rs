@@ -12,6 +12,7 @@ mod frames_may_be_split_anywhere;
 mod idle_connections_hold_little;
 mod limits_on_connections_hold;
 mod logins_are_short;
+mod logins_hold_little_together;
 mod long_replies_let_others_go_first;
 mod much_work_is_done_in_turns;
 mod muted_connections_wait;
