@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust import issuers
 from krust.errors import ConfigError, KrustError
@@ -76,13 +76,20 @@ def source(options: dict[str, object]) -> Tokens | None:
         return None if taken[ENDPOINT] is None else Tokens(_endpoint(taken))
     if isinstance(given, str):
         return Tokens(lambda: given)
-    ask = given if callable(given) else getattr(given, "token", None)
-    if not callable(ask):
+    if callable(getattr(given, "token", None)):
+        return Tokens(lambda: _provided(given))
+    if not callable(given):
         raise ConfigError(
             f"{TOKEN}: a {type(given).__name__} is neither a token nor a function",
             hint="give a function that returns (token, when it expires in seconds since 1970)",
         )
-    return Tokens((lambda: ask(config)) if _takes_config(ask) else ask)
+    return Tokens((lambda: given(config)) if _takes_config(given) else given)
+
+
+def _provided(provider: Any) -> tuple[object, ...]:
+    """What a provider returns: its token, and its extensions if it has any."""
+    extensions = getattr(provider, "extensions", None)
+    return (provider.token(), None, None, extensions() if callable(extensions) else None)
 
 
 def _takes_config(ask: Callable[..., object]) -> bool:

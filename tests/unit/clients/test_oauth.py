@@ -29,11 +29,14 @@ class Provider:
     def token(self) -> str:
         return "of a provider"
 
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "1"}
+
 
 def test_a_token_is_given_as_text_function_or_provider_under_other_clients_names() -> None:
     assert token_of(sasl_oauthbearer_token="text") == ("text", [])
     assert token_of(sasl_oauthbearer_token=lambda: ("made", 9e9)) == ("made", [])
-    assert token_of(sasl_oauth_token_provider=Provider()) == ("of a provider", [])
+    assert token_of(sasl_oauth_token_provider=Provider()) == ("of a provider", [("traceId", "1")])
     named = token_of(
         oauth_cb=lambda text: (text, 9e9, "me", {"a": "b"}), sasl_oauthbearer_config="c"
     )

@@ -328,7 +328,8 @@ mod tests {
 
     #[test]
     fn a_refused_token_is_answered_by_one_byte_and_then_the_login_has_failed() {
-        let (plain, scram, rules) = (PlainUsers::default(), ScramUsers::default(), TokenRules::default());
+        let (plain, scram, rules) =
+            (PlainUsers::default(), ScramUsers::default(), TokenRules::default());
         let known = KnownUsers { tokens: Some(&rules), ..known(&plain, &scram) };
         let (message, client) = SaslLogin::by_tokens(Arc::new(Fixed("a.b.c"))).begin().unwrap();
         let step = ServerExchange::begin(Mechanism::OauthBearer).step(&message, known).unwrap();
@@ -344,7 +345,8 @@ mod tests {
     fn a_listener_without_rules_accepts_no_token() {
         let (plain, scram) = (PlainUsers::default(), ScramUsers::default());
         let message = b"n,,\x01auth=Bearer a.b.c\x01\x01";
-        let step = ServerExchange::begin(Mechanism::OauthBearer).step(message, known(&plain, &scram));
+        let step =
+            ServerExchange::begin(Mechanism::OauthBearer).step(message, known(&plain, &scram));
         assert_eq!(step.unwrap_err(), SaslError::Credentials);
     }
 
