@@ -10,7 +10,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let (plain, scram) = (PlainUsers::default(), ScramUsers::default());
-    let known = KnownUsers { plain: &plain, scram: &scram, secret: b"secret" };
+    let (secret, tokens, now_ms) = (b"secret", None, 0);
+    let known = KnownUsers { plain: &plain, scram: &scram, secret, tokens, now_ms };
     for mechanism in Mechanism::ALL {
         let first = ServerExchange::begin(mechanism).step(bytes, known);
         assert!(!matches!(first, Ok(ServerStep::Authenticated { .. })));
@@ -18,8 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
         if let Ok(ServerStep::Challenge(_, exchange)) = begun {
             assert!(exchange.step(bytes, known).is_err());
         }
-        let (user, password) = ("alice".to_owned(), "password".to_owned().into());
-        let login = SaslLogin { mechanism, user, password };
+        let (user, password) = ("alice".to_owned(), "password".to_owned());
+        let login = SaslLogin::by_password(mechanism, user, password);
         if let Ok((_, exchange)) = login.begin() {
             let _ = exchange.step(bytes);
         }

@@ -150,13 +150,34 @@ class Server:
         """
 
     def set_logins(
-        self, listeners: Mapping[str, tuple[list[tuple[str, int]], dict[str, str]]]
+        self,
+        listeners: Mapping[
+            str,
+            tuple[
+                list[tuple[str, int]],
+                dict[str, str],
+                tuple[str | None, list[str], int, str] | None,
+            ],
+        ],
     ) -> None:
         """Ask the clients of these listeners to log in by SASL, from the next connection on.
 
         listeners   by name: (mechanism, milliseconds that a login lasts or 0) in the order in which
-                    clients see them; and users of PLAIN with their passwords
+                    clients see them; users of PLAIN with their passwords; and what OAUTHBEARER asks
+                    of tokens: issuer or None, audiences or none, clock skew in milliseconds, the
+                    claim with the user's name
         """
+
+    def set_token_keys(self, listener: str, keys: bytes) -> int:
+        """Check a listener's tokens of OAUTHBEARER with these keys, from the next login on. Returns
+        how many of them can be used. raises  ConfigError: they are no JSON web key set, or none can
+
+        keys    a set of public keys in JSON (RFC 7517)
+        """
+
+    @property
+    def missing_token_keys(self) -> int:
+        """How many tokens of OAUTHBEARER had a key that is in no set, since the start."""
 
     def set_authorizer(self, super_users: list[str], allow_everyone: bool) -> None:
         """Allow clients only what ACLs allow them. Call it once, before listeners open.

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-MODULES = (PLAIN, SCRAM)
+OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+MODULES = (PLAIN, SCRAM, OAUTHBEARER)
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s="\';]+)|([=;]))', re.DOTALL)
@@ -50,7 +51,7 @@ def parse(text: str, name: str = "sasl.jaas.config") -> JaasLogin:
     if known not in MODULES:
         raise ConfigError(
             f"{name}: there is no login module {module}",
-            hint=f"known are {' and '.join(MODULES)}",
+            hint=f"known are {', '.join(MODULES)}",
         )
     pairs = zip(rest[::_OPTION_TOKENS], rest[2::_OPTION_TOKENS], strict=True)
     return JaasLogin(known, dict(pairs))

@@ -33,13 +33,24 @@ TLS_SETTINGS = (
     "ssl.truststore.type",
 )
 """The settings of TLS that act. Each listener may have its own."""
-SASL_SETTINGS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms")
+TOKEN_SETTINGS = (
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.sub.claim.name",
+)
+"""The settings of OAUTHBEARER that act."""
+SASL_SETTINGS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms", *TOKEN_SETTINGS)
 """The same of SASL."""
 CONNECTION_SETTINGS = ("max.connection.creation.rate", "max.connections")
 """The limits that each listener may have for itself."""
 PER_IP = "max.connections.per.ip"
 PER_IP_OVERRIDES = "max.connections.per.ip.overrides"
-MECHANISM_SETTINGS = ("connections.max.reauth.ms", "sasl.jaas.config")
+MECHANISM_SETTINGS = ("connections.max.reauth.ms", "sasl.jaas.config", *TOKEN_SETTINGS)
 """Those that each mechanism of a listener may have for itself."""
 
 

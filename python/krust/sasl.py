@@ -2,12 +2,15 @@
 
 Settings of a listener are `listener.name.NAME.KEY`, those of one of its mechanisms
 `listener.name.NAME.MECHANISM.KEY`, all names in lower case (KIP-103, KIP-85).
+Settings of OAUTHBEARER have Kafka's names (KIP-768).
 Functions of text alone: `Config` uses them for its checks.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from krust import jaas
 from krust.errors import ConfigError
@@ -18,12 +21,19 @@ if TYPE_CHECKING:
 
     from krust.listeners import Listener, SettingLookup
 
-MECHANISMS = {"PLAIN": jaas.PLAIN, "SCRAM-SHA-256": jaas.SCRAM, "SCRAM-SHA-512": jaas.SCRAM}
+MECHANISMS = {
+    "PLAIN": jaas.PLAIN,
+    "SCRAM-SHA-256": jaas.SCRAM,
+    "SCRAM-SHA-512": jaas.SCRAM,
+    "OAUTHBEARER": jaas.OAUTHBEARER,
+}
 """The mechanisms that krust has, with the login module of each in JAAS strings."""
 
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
 _USER = "user_"
+_OAUTH = "sasl.oauthbearer."
+_ALLOWED_URLS = "krust.sasl.oauthbearer.allowed.urls"
 
 
 class Login(NamedTuple):
@@ -37,6 +47,28 @@ class Login(NamedTuple):
         return f"Login({self.mechanism}, {self.user})"
 
 
+class TokenRules(NamedTuple):
+    """Which tokens of OAUTHBEARER a listener accepts."""
+
+    issuer: str | None
+    """that they must name; None: any"""
+    audiences: list[str]
+    """of which they must name one; empty: none"""
+    skew_ms: int
+    """by how much the issuer's clock may differ"""
+    user_claim: str
+    """the claim that has the user's name"""
+
+
+class KeySource(NamedTuple):
+    """Where the keys are that sign a listener's tokens."""
+
+    url: str
+    refresh_s: float
+    retry_s: tuple[float, float]
+    """the first pause after a failure, and the longest"""
+
+
 class ListenerLogins(NamedTuple):
     """What a listener asks of its clients."""
 
@@ -44,6 +76,8 @@ class ListenerLogins(NamedTuple):
     """its mechanisms, each with the milliseconds that a login lasts; 0: without end"""
     plain_users: dict[str, str]
     """the passwords of those that log in by PLAIN"""
+    tokens: TokenRules | None = None
+    """what OAUTHBEARER asks of tokens; None: it is not offered"""
 
     def __repr__(self) -> str:
         return f"ListenerLogins({self.offered}, {len(self.plain_users)} users)"
@@ -56,7 +90,8 @@ def logins(text: SettingLookup, listener: str) -> ListenerLogins:
     users: dict[str, str] = {}
     if "PLAIN" in names:
         users = plain_users(text, listener)
-    return ListenerLogins(list(zip(names, lasts, strict=True)), users)
+    rules = token_rules(text, listener) if "OAUTHBEARER" in names else None
+    return ListenerLogins(list(zip(names, lasts, strict=True)), users, rules)
 
 
 def mechanisms(text: SettingLookup, listener: str) -> list[str]:
@@ -91,6 +126,48 @@ def plain_users(text: SettingLookup, listener: str) -> dict[str, str]:
     }
 
 
+def token_rules(text: SettingLookup, listener: str) -> TokenRules:
+    """Which tokens a listener accepts. ConfigError: it has no usable source of keys."""
+    key_source(text, listener)
+    audiences = _token_setting(text, listener, "expected.audience") or ""
+    return TokenRules(
+        _token_setting(text, listener, "expected.issuer") or None,
+        [name.strip() for name in audiences.split(",") if name.strip()],
+        _token_number(text, listener, "clock.skew.seconds") * 1000,
+        _token_setting(text, listener, "sub.claim.name") or "sub",
+    )
+
+
+def key_source(text: SettingLookup, listener: str) -> KeySource:
+    """Where a listener's keys are. ConfigError: nowhere, or at an address that is not allowed.
+
+    The list of allowed addresses keeps whoever may write the other settings from having the broker
+    read its files or ask its network (CVE-2025-27817).
+    """
+    key = _key(listener, "OAUTHBEARER", f"{_OAUTH}jwks.endpoint.url")
+    url = _token_setting(text, listener, "jwks.endpoint.url")
+    if not url:
+        raise ConfigError(
+            f"listener {listener} offers OAUTHBEARER and has no keys to check tokens with",
+            hint=f"{key}=https://HOST/PATH or file:///PATH names a JSON web key set, and "
+            f"{_ALLOWED_URLS} allows it; krust has no login by unsigned tokens",
+        )
+    if url not in [allowed.strip() for allowed in (text(_ALLOWED_URLS) or "").split(",")]:
+        raise ConfigError(
+            f"{key}: {_ALLOWED_URLS} does not name {url}",
+            hint=f"{_ALLOWED_URLS}={url}",
+        )
+    if not _is_address(url):
+        raise ConfigError(
+            f"{key}: {url!r} is no address of a key set",
+            hint="write https://HOST/PATH, http://HOST/PATH or file:///PATH",
+        )
+    number = partial(_token_number, text, listener)
+    retry, retry_max = "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.retry.backoff.max.ms"
+    retry_s = (number(retry) / 1000, number(retry_max) / 1000)
+    return KeySource(url, number("jwks.endpoint.refresh.ms") / 1000, retry_s)
+
+
 def inter_broker_login(text: SettingLookup) -> Login | None:
     """How this broker logs in at the others; None: their listener has no logins.
 
@@ -105,6 +182,12 @@ def inter_broker_login(text: SettingLookup) -> Login | None:
             f"sasl.mechanism.inter.broker.protocol is {name}, which listener {listener} does not "
             "offer",
             hint=f"name one of {', '.join(mechanisms(text, listener))}",
+        )
+    if name == "OAUTHBEARER":
+        raise ConfigError(
+            "sasl.mechanism.inter.broker.protocol is OAUTHBEARER, by which krust's brokers do not "
+            "log in at each other",
+            hint=f"let listener {listener} offer SCRAM-SHA-512 too, and name that",
         )
     key = _key(listener, name, _JAAS)
     given = text(key)
@@ -144,6 +227,27 @@ def _of_mechanism(text: SettingLookup, listener: str, mechanism: str, name: str)
     """A setting of a mechanism on a listener: its own, the listener's, or that of all."""
     own = text(_key(listener, mechanism, name))
     return listener_text(text, listener, name) if own is None else own
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    if parts.scheme == "file":
+        return parts.netloc in ("", "localhost") and parts.path != ""
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _token_setting(text: SettingLookup, listener: str, name: str) -> str | None:
+    return _of_mechanism(text, listener, "OAUTHBEARER", _OAUTH + name)
+
+
+def _token_number(text: SettingLookup, listener: str, name: str) -> int:
+    given = _token_setting(text, listener, name) or "0"
+    if not given.isdecimal():
+        raise ConfigError(f"{_OAUTH}{name}: {given!r} is no number from 0 up")
+    return int(given)
 
 
 def _key(listener: str, mechanism: str, name: str) -> str:

@@ -723,24 +723,24 @@ sasl.mechanism.controller.protocol  string  GSSAPI  *  ignored  fixed
     SASL mechanism to KRaft controllers.
 sasl.mechanism.inter.broker.protocol  string  GSSAPI  *  yes  fixed
     SASL mechanism between brokers.
-sasl.oauthbearer.clock.skew.seconds  int  30  *  ignored  fixed
+sasl.oauthbearer.clock.skew.seconds  int  30  0..  yes  fixed
     Clock difference an OAuth token may show.
-sasl.oauthbearer.expected.audience  list  null  *  ignored  fixed
-    Audience an OAuth token must name.
-sasl.oauthbearer.expected.issuer  string  null  *  ignored  fixed
-    Issuer an OAuth token must name.
-sasl.oauthbearer.jwks.endpoint.refresh.ms  long  3600000  *  ignored  fixed
-    Time between reads of the OAuth keys.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms  long  10000  *  ignored  fixed
+sasl.oauthbearer.expected.audience  list  null  *  yes  fixed
+    Audiences; an OAuth token must name one of them. Unset: any.
+sasl.oauthbearer.expected.issuer  string  null  *  yes  fixed
+    Issuer an OAuth token must name. Unset: any.
+sasl.oauthbearer.jwks.endpoint.refresh.ms  long  3600000  0..  yes  fixed
+    Time between reads of the OAuth keys; a file is read when it changes.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms  long  10000  0..  yes  fixed
     Longest pause between tries to read them.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms  long  100  *  ignored  fixed
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms  long  100  0..  yes  fixed
     First pause between tries to read them.
-sasl.oauthbearer.jwks.endpoint.url  string  null  *  ignored  fixed
-    Where the OAuth keys are.
+sasl.oauthbearer.jwks.endpoint.url  string  null  *  yes  fixed
+    Where the OAuth keys are: an address that krust.sasl.oauthbearer.allowed.urls names.
 sasl.oauthbearer.scope.claim.name  string  scope  *  ignored  fixed
     OAuth claim that holds the scope.
-sasl.oauthbearer.sub.claim.name  string  sub  *  ignored  fixed
-    OAuth claim that holds the subject.
+sasl.oauthbearer.sub.claim.name  string  sub  *  yes  fixed
+    OAuth claim that holds the user's name.
 sasl.oauthbearer.token.endpoint.url  string  null  *  ignored  fixed
     Where OAuth tokens are given.
 sasl.server.callback.handler.class  class  null  *  ignored  fixed
@@ -939,6 +939,8 @@ krust.retention.policy  list  ""  *  yes  fixed
     Topics whose old segments a policy deletes: PATTERN=NAME or PATTERN=module:Class, and so on.
 krust.retention.timeout.ms  int  5000  1..60000  yes  fixed
     How long a retention policy of your own may take.
+krust.sasl.oauthbearer.allowed.urls  list  ""  *  yes  fixed
+    Addresses that the broker may read OAuth keys from, each as a whole.
 krust.threads  int  0  0..  yes  fixed
     Network threads; 0 takes num.network.threads where that is set, else suits the machine.
 krust.worker.threads  int  2  1..64  yes  fixed

@@ -57,13 +57,15 @@ class Tools:
 
 
 @contextmanager
-def tools(version: str) -> Iterator[Tools]:
+def tools(version: str, *properties: str) -> Iterator[Tools]:
     """The tools of a version.
+
+    properties  of Java, as `-Dname=value`
 
     raises  AbsentError: there are no jars
     """
     with subprocess.Popen(
-        command(version, str(SOURCE)),
+        command(version, str(SOURCE), *properties),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -73,7 +75,7 @@ def tools(version: str) -> Iterator[Tools]:
         process.stdin.close()
 
 
-def command(version: str, main: str) -> list[str]:
+def command(version: str, main: str, *properties: str) -> list[str]:
     """The words that start a class, or a source file, with the jars of a version."""
     quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1"]
-    return ["java", *quick, "-cp", f"{kafka.jars(version)}/*", main]
+    return ["java", *quick, *properties, "-cp", f"{kafka.jars(version)}/*", main]

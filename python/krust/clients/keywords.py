@@ -27,6 +27,12 @@ class CommonSettings(TypedDict, total=False):
     retry_backoff_ms: int
     sasl_jaas_config: str | None
     sasl_mechanism: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_config: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_token: object
+    sasl_oauthbearer_token_endpoint_url: str | None
     sasl_password: str | None
     sasl_username: str | None
     security_protocol: str

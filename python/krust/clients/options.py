@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from krust import jaas
+from krust.clients import oauth
 from krust.clients.keywords import CommonSettings, FetchSettings, ProducerSettings, keys
 from krust.errors import ConfigError
 
@@ -27,6 +28,11 @@ _NUMBERS = count(1)
 ALIASES = {
     "auto.commit": "auto.commit.enable",
     "metadata.broker.list": BOOTSTRAP,
+    "oauth.cb": oauth.TOKEN,
+    "oauth_cb": oauth.TOKEN,
+    "sasl.oauth.token.provider": oauth.TOKEN,
+    "sasl.oauthbearer.client.credentials.client.id": oauth.CLIENT_ID,
+    "sasl.oauthbearer.client.credentials.client.secret": oauth.CLIENT_SECRET,
     "compression.codec": "compression.type",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
     "fetch.wait.max.ms": "fetch.max.wait.ms",
@@ -47,6 +53,16 @@ ALIASES = {
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
 """The names of these settings in librdkafka, in kafka-python, and in the clients of 2013."""
+
+
+_JAAS_OPTIONS = {
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "clientId": oauth.CLIENT_ID,
+    "clientSecret": oauth.CLIENT_SECRET,
+    "scope": oauth.SCOPE,
+}
+"""Options of login modules, and the settings that they stand for."""
 
 
 def read(
@@ -73,6 +89,7 @@ def read(
         if value is not None:
             options[key] = value
     _read_jaas(options)
+    _read_tokens(options)
     servers = options.get(BOOTSTRAP)
     if not isinstance(servers, str) and isinstance(servers, (list, tuple)):
         options[BOOTSTRAP] = servers = ",".join(map(str, servers))
@@ -84,20 +101,28 @@ def read(
 
 
 def _read_jaas(options: dict[str, object]) -> None:
-    """Replace a JAAS string by the user and the password in it."""
+    """Replace a JAAS string by what is in it: the user and the password, or a client of OAuth."""
     text = options.pop(JAAS, None)
     if text is None:
         return
     login = jaas.parse(str(text)).options
-    for name in ("username", "password"):
+    for name, key in _JAAS_OPTIONS.items():
         if name in login:
-            options.setdefault(f"sasl.{name}", login[name])
+            options.setdefault(key, login[name])
+
+
+def _read_tokens(options: dict[str, object]) -> None:
+    """Replace what says where tokens are from by a function that returns them."""
+    tokens = oauth.source(options)
+    if tokens is not None:
+        options[oauth.TOKEN] = tokens
 
 
 def renamed(given: Mapping[str, object]) -> dict[str, object]:
     """Settings by Kafka's keys, for the native core: other names replaced, JAAS strings read."""
     options = {ALIASES.get(name, name): value for name, value in given.items()}
     _read_jaas(options)
+    _read_tokens(options)
     return options
 
 

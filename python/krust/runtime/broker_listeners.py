@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from krust._krust import ServerTls
 from krust.authorizer import authorizer
 from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
-from krust.sasl import inter_broker_login, logins
+from krust.runtime.file_state import file_state
+from krust.runtime.token_keys import TokenKeys
+from krust.sasl import inter_broker_login, key_source, logins
 
 if TYPE_CHECKING:
     from krust._krust import Server
@@ -55,7 +56,8 @@ class BrokerListeners:
         self.authorizer = authorizer(text)
         """what it is told besides the ACLs; None: everybody may do everything"""
         self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
-
+        by_token = [name for name, asked in self._logins.items() if asked.tokens is not None]
+        self._token_keys = TokenKeys({name: key_source(text, name) for name in by_token})
         self._used = {name: _state(tls_settings(text, name)) for name in self.tls}
         """the settings and the files that each listener's TLS was made of"""
         self._due_s = 0.0
@@ -63,17 +65,19 @@ class BrokerListeners:
     def secure(self, server: Server) -> None:
         """Tell the core what its listeners ask of clients, and how it connects to other brokers."""
         server.set_logins(self._logins)
+        self._token_keys.load(server)
         if self.authorizer is not None:
             server.set_authorizer(self.authorizer.super_users, self.authorizer.allow_everyone)
         server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
 
     def follow(self, text: SettingLookup, now_s: float, server: Server) -> None:
-        """Use settings and files of TLS that have changed, for connections that begin from now on.
-        What cannot be used is logged, and changes nothing.
+        """Use settings and files of TLS that have changed, for connections that begin from now on,
+        and keys of tokens. What cannot be used is logged, and changes nothing.
 
         text    the broker's settings of now
         server  has the connections to other brokers
         """
+        self._token_keys.follow(server, now_s)
         if not self.tls or now_s < self._due_s:
             return
         self._due_s = now_s + _FOLLOW_S
@@ -111,15 +115,7 @@ class BrokerListeners:
 def _state(settings: dict[str, str]) -> tuple[object, ...]:
     """The settings, and what tells a file from the one that replaces it."""
     files = (path for name, path in sorted(settings.items()) if name.endswith(".location"))
-    return (tuple(sorted(settings.items())), *map(_file_state, files))
-
-
-def _file_state(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_ino, found.st_size)
+    return (tuple(sorted(settings.items())), *map(file_state, files))
 
 
 def _server_tls(config: Config, listener: str) -> ServerTls:

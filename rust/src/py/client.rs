@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyList};
 
 use super::convert::{from_python, to_python};
 use super::errors::{Signals, of_client};
+use super::sasl;
 use crate::client::admin::{NamedRequest, OffsetQuery};
 use crate::client::{self, Address, ClientOptions, Cluster, Error, Target};
 use crate::protocol;
@@ -85,11 +86,18 @@ impl<'py> ClientProperties<'py> {
 
     /// Takes a property's text.
     pub(super) fn take(&mut self, name: &str) -> client::Result<Option<String>> {
+        let bad = |error: PyErr| Error::Invalid(format!("{name}: {error}"));
+        let Some(value) = self.take_object(name)? else { return Ok(None) };
+        value.str().and_then(|text| text.extract()).map(Some).map_err(bad)
+    }
+
+    /// Takes a property as it is.
+    pub(super) fn take_object(&mut self, name: &str) -> client::Result<Option<Bound<'py, PyAny>>> {
         let Some(unread) = &self.unread else { return Ok(None) };
         let bad = |error: PyErr| Error::Invalid(format!("{name}: {error}"));
         let Some(value) = unread.get_item(name).map_err(bad)? else { return Ok(None) };
         unread.del_item(name).map_err(bad)?;
-        value.str().and_then(|text| text.extract()).map(Some).map_err(bad)
+        Ok(Some(value))
     }
 
     /// Takes a property and parses it.
@@ -162,6 +170,8 @@ pub(super) fn cluster_options(
     Ok(options)
 }
 
+const OAUTHBEARER: &str = "OAUTHBEARER";
+
 /// Takes the properties of TLS and SASL.
 fn client_security(properties: &mut ClientProperties<'_>) -> client::Result<ClientSecurity> {
     let mut settings = TlsSettings::new();
@@ -186,7 +196,14 @@ fn client_security(properties: &mut ClientProperties<'_>) -> client::Result<Clie
     };
     let tls = is_encrypted.then(|| ClientTls::new(&settings)).transpose();
     let tls = tls.map_err(|error| Error::Invalid(format!("security.protocol={protocol}: {error}")));
-    let login = has_login.then(|| client_login(mechanism, user, password)).transpose()?;
+    let tokens = properties.take_object("sasl.oauthbearer.token")?;
+    let login = match (has_login, mechanism.as_deref(), tokens) {
+        (false, ..) => None,
+        (true, Some(OAUTHBEARER), Some(tokens)) => {
+            Some(SaslLogin::by_tokens(sasl::token_source(tokens)?))
+        }
+        (true, ..) => Some(client_login(mechanism, user, password)?),
+    };
     Ok(ClientSecurity { tls: tls?, login })
 }
 
@@ -202,10 +219,13 @@ pub(super) fn client_login(
         Error::Invalid(format!("sasl.mechanism must be one of {known}, not {name}"))
     })?;
     let (Some(user), Some(password)) = (user, password) else {
-        let needed = "a login needs sasl.username and sasl.password, or sasl.jaas.config";
+        let needed = match mechanism {
+            Mechanism::OauthBearer => sasl::TOKEN_NEEDED,
+            _ => "a login needs sasl.username and sasl.password, or sasl.jaas.config",
+        };
         return Err(Error::Invalid(needed.to_owned()));
     };
-    Ok(SaslLogin { mechanism, user, password: password.into() })
+    Ok(SaslLogin::by_password(mechanism, user, password))
 }
 
 /// The error of a client that is used in a forked child.

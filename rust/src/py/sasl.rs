@@ -3,16 +3,23 @@
 //! Threads: attached.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 
 use super::errors::config_error;
 use crate::broker::{ListenerLogins, OfferedMechanism};
-use crate::transport::sasl::{Mechanism, ScramCredential, ScramHash, ScramUsers};
+use crate::client;
+use crate::transport::sasl::{
+    BearerToken, Mechanism, ScramCredential, ScramHash, ScramUsers, TokenRules, TokenSource,
+};
 
-/// The mechanisms of a listener, each with the milliseconds that its logins last, and the users of
-/// PLAIN with their passwords.
-pub(super) type LoginRows = (Vec<(String, i64)>, HashMap<String, String>);
+/// The mechanisms of a listener, each with the milliseconds that its logins last; the users of
+/// PLAIN with their passwords; which tokens log in.
+pub(super) type LoginRows = (Vec<(String, i64)>, HashMap<String, String>, Option<TokenRow>);
+
+/// The issuer, the audiences, the clock skew in milliseconds, and the claim with the user's name.
+type TokenRow = (Option<String>, Vec<String>, i64, String);
 
 /// A user, a mechanism, and salt, stored key, server key and iterations.
 type ScramRow = (String, String, (Vec<u8>, Vec<u8>, Vec<u8>, u32));
@@ -20,8 +27,7 @@ type ScramRow = (String, String, (Vec<u8>, Vec<u8>, Vec<u8>, u32));
 /// What a listener asks of its clients.
 pub(super) fn listener_logins(
     py: Python<'_>,
-    offered: Vec<(String, i64)>,
-    plain_users: HashMap<String, String>,
+    (offered, plain_users, tokens): LoginRows,
 ) -> PyResult<ListenerLogins> {
     let row = |(name, max_reauth_ms): (String, i64)| {
         Ok(OfferedMechanism { mechanism: mechanism(py, &name)?, max_reauth_ms })
@@ -29,8 +35,40 @@ pub(super) fn listener_logins(
     Ok(ListenerLogins {
         offered: offered.into_iter().map(row).collect::<PyResult<_>>()?,
         plain_users: plain_users.into_iter().collect(),
+        tokens: tokens.map(|row| Arc::new(token_rules(row))),
     })
 }
+
+fn token_rules((issuer, audiences, skew_ms, user_claim): TokenRow) -> TokenRules {
+    TokenRules { issuer, audiences, skew_ms, user_claim, ..Default::default() }
+}
+
+/// A Python function that returns a token and its extensions.
+#[derive(Debug)]
+struct PyTokenSource(Py<PyAny>);
+
+impl TokenSource for PyTokenSource {
+    fn token(&self) -> Result<BearerToken, String> {
+        let ask = |py: Python<'_>| -> PyResult<BearerToken> {
+            let (text, extensions) = self.0.bind(py).call0()?.extract()?;
+            Ok(BearerToken { text, extensions })
+        };
+        Python::try_attach(|py| ask(py).map_err(|error| error.value(py).to_string()))
+            .unwrap_or_else(|| Err("the interpreter has ended".to_owned()))
+    }
+}
+
+/// Where a client gets its tokens from: what Python hands the core.
+pub(super) fn token_source(function: Bound<'_, PyAny>) -> client::Result<Arc<dyn TokenSource>> {
+    if function.is_callable() {
+        return Ok(Arc::new(PyTokenSource(function.unbind())));
+    }
+    Err(client::Error::Invalid(TOKEN_NEEDED.to_owned()))
+}
+
+/// What a client by OAUTHBEARER without tokens is told.
+pub(super) const TOKEN_NEEDED: &str = "a login by OAUTHBEARER needs sasl.oauthbearer.token: a \
+    function that returns (token, when it expires in seconds since 1970), or a token";
 
 /// The SCRAM users of a delta.
 pub(super) fn scram_users(py: Python<'_>, rows: Vec<ScramRow>) -> PyResult<ScramUsers> {
@@ -49,6 +87,6 @@ fn mechanism(py: Python<'_>, name: &str) -> PyResult<Mechanism> {
 fn scram_hash(py: Python<'_>, name: &str) -> PyResult<ScramHash> {
     match mechanism(py, name)? {
         Mechanism::Scram(hash) => Ok(hash),
-        Mechanism::Plain => Err(config_error(py, &"PLAIN is no mechanism of SCRAM")),
+        other => Err(config_error(py, &format!("{} is no mechanism of SCRAM", other.name()))),
     }
 }

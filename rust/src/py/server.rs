@@ -40,6 +40,7 @@ use crate::storage::{
 };
 use crate::sys;
 use crate::transport::ClientSecurity;
+use crate::transport::sasl::KeySet;
 use crate::transport::tls::{ClientTls, TlsSettings};
 
 /// Open files that are not logs: sockets, checkpoints, the interpreter's own.
@@ -260,11 +261,24 @@ impl PyServer {
     }
 
     fn set_logins(&self, py: Python<'_>, listeners: HashMap<String, LoginRows>) -> PyResult<()> {
-        let listeners = listeners.into_iter().map(|(name, (offered, users))| {
-            Ok((Arc::from(name), Arc::new(sasl::listener_logins(py, offered, users)?)))
-        });
+        let listeners = listeners
+            .into_iter()
+            .map(|(name, rows)| Ok((Arc::from(name), Arc::new(sasl::listener_logins(py, rows)?))));
         self.broker.set_logins(listeners.collect::<PyResult<_>>()?);
         Ok(())
+    }
+
+    fn set_token_keys(&self, py: Python<'_>, listener: &str, keys: &[u8]) -> PyResult<usize> {
+        let keys = KeySet::read(keys).map_err(|error| config_error(py, &error))?;
+        let count = keys.len();
+        self.broker.set_token_keys(listener, keys);
+        Ok(count)
+    }
+
+    /// How many tokens of OAUTHBEARER had a key that is in no set, since the start.
+    #[getter]
+    fn missing_token_keys(&self) -> u64 {
+        self.broker.missing_token_keys()
     }
 
     fn set_authorizer(

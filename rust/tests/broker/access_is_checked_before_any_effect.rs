@@ -33,7 +33,11 @@ fn fixture() -> TestBroker {
     fixture.topic(TOPIC, Made::default());
     let users = ["alice", "bob", "root"].map(|user| (user.to_owned(), "secret".to_owned()));
     let plain = OfferedMechanism { mechanism: Mechanism::Plain, max_reauth_ms: 0 };
-    let logins = ListenerLogins { offered: vec![plain], plain_users: users.into_iter().collect() };
+    let logins = ListenerLogins {
+        offered: vec![plain],
+        plain_users: users.into_iter().collect(),
+        tokens: None,
+    };
     fixture.broker.set_logins([("PLAINTEXT".into(), logins.into())].into_iter().collect());
     fixture.broker.set_authorizer(["root".to_owned()].into_iter().collect(), false);
     fixture

@@ -36,6 +36,7 @@ fn fixture(max_reauth_ms: i64) -> TestBroker {
             .map(|(user, password)| (user.to_owned(), password.to_owned()))
             .into_iter()
             .collect(),
+        tokens: None,
     };
     fixture.broker.set_logins([("PLAINTEXT".into(), logins.into())].into_iter().collect());
     fixture
@@ -194,11 +195,8 @@ fn after_version_0_the_tokens_are_frames_of_their_own() {
 fn a_user_of_scram_logs_in_as_soon_as_the_image_has_it() {
     let hash = ScramHash::Sha256;
     let mut fixture = fixture(0);
-    let login = SaslLogin {
-        mechanism: Mechanism::Scram(hash),
-        user: "carl".to_owned(),
-        password: "pencil".to_owned().into(),
-    };
+    let mechanism = Mechanism::Scram(hash);
+    let login = SaslLogin::by_password(mechanism, "carl".to_owned(), "pencil".to_owned());
     // The keys of the password with this salt, as hashlib makes them.
     let credential = ScramCredential {
         salt: b"salt".to_vec(),

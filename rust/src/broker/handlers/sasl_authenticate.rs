@@ -2,7 +2,8 @@
 //! Behaviour: the broker answers with its own token until the client is known. A login that fails
 //!     is answered after `connection.failed.authentication.delay.ms` with
 //!     SASL_AUTHENTICATION_FAILED (58), then the connection is closed; after SaslHandshake v0 it is
-//!     closed without an answer. The text is the same whether the user or the password is wrong.
+//!     closed without an answer. The text is the same whether the user or the password is wrong,
+//!     and for every token that is refused.
 //!     Without a login that goes on: ILLEGAL_SASL_STATE (34).
 //! Version notes: v1 says for how long the login lasts (KIP-368). A client of v0 is disconnected
 //!     when that time is over, as by Kafka. v2 is flexible.
@@ -19,7 +20,7 @@ use crate::broker::state::logins::OfferedMechanism;
 use crate::broker::state::waking::DelayedId;
 use crate::protocol::ErrorCode;
 use crate::protocol::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
-use crate::transport::sasl::{KnownUsers, Mechanism, SaslError, ServerStep};
+use crate::transport::sasl::{KnownUsers, Mechanism, SaslError, ServerStep, TOKEN_REFUSED};
 use crate::wire::Reader;
 
 pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
@@ -42,6 +43,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
         plain: &login.listener.plain_users,
         scram: &call.thread.image.scram,
         secret: &call.broker.logins.secret,
+        tokens: login.listener.tokens.as_deref(),
+        now_ms: call.broker.clock.wall_ms(),
     };
     match exchange.step(token, users) {
         Ok(ServerStep::Challenge(token, exchange)) => {
@@ -49,10 +52,23 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
             answer(call, frames, &token, 0);
             Ok(Flow::Go)
         }
-        Ok(ServerStep::Authenticated { user, token }) => {
-            Ok(authenticated(call, (offered, frames), &user, &token))
+        Ok(ServerStep::Authenticated { user, token, ends_ms }) => {
+            let lasts_ms = lasts_ms(offered, ends_ms, users.now_ms);
+            Ok(authenticated(call, (offered, frames), (&user, lasts_ms), &token))
         }
         Err(error) => Ok(refuse_login(call, (offered, frames), &error)),
+    }
+}
+
+/// For how long a login lasts: as long as its token, at most `connections.max.reauth.ms`; 0:
+/// without end.
+fn lasts_ms(offered: OfferedMechanism, ends_ms: Option<i64>, now_ms: i64) -> i64 {
+    let most_ms = offered.max_reauth_ms.max(0);
+    // A token in the time of `clock.skew.seconds` after its end is still accepted.
+    match ends_ms.map(|ends_ms| ends_ms.saturating_sub(now_ms).max(1)) {
+        None => most_ms,
+        Some(left_ms) if most_ms > 0 => left_ms.min(most_ms),
+        Some(left_ms) => left_ms,
     }
 }
 
@@ -60,11 +76,10 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
 fn authenticated(
     call: &mut Call<'_, '_>,
     (offered, frames): (OfferedMechanism, TokenFrames),
-    user: &str,
+    (user, lasts_ms): (&str, i64),
     token: &[u8],
 ) -> Flow {
     let now_ms = call.broker.clock.monotonic_ms();
-    let lasts_ms = offered.max_reauth_ms.max(0);
     let Some(login) = call.connection.login.as_deref_mut() else { return Flow::Close };
     match &login.user {
         Some((known, _)) if **known != *user => {
@@ -148,6 +163,7 @@ fn message(mechanism: Mechanism, error: &SaslError) -> String {
         (Mechanism::Plain, SaslError::Credentials) => {
             "Authentication failed: Invalid username or password".to_owned()
         }
+        (_, SaslError::Token(_)) => TOKEN_REFUSED.to_owned(),
         (_, SaslError::AuthorizationId) => "Authentication failed: Client requested an \
              authorization id that is different from username"
             .to_owned(),

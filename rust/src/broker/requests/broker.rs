@@ -40,6 +40,7 @@ use crate::memory::MemoryPool;
 use crate::protocol::value::{Value, ValueError};
 use crate::storage::{Cleaner, FutureReplicas, LogScheduler, StartProgress, Syncer};
 use crate::transport::ClientSecurity;
+use crate::transport::sasl::KeySet;
 use crate::work::WorkMeter;
 
 /// The settings of the broker that handlers read.
@@ -310,6 +311,16 @@ impl Broker {
     /// Sets what the listeners with SASL ask of their clients, by name.
     pub fn set_logins(&self, listeners: HashMap<Arc<str>, Arc<ListenerLogins>>) {
         self.logins.set(listeners);
+    }
+
+    /// Sets the keys that sign the tokens of a listener with OAUTHBEARER.
+    pub fn set_token_keys(&self, listener: &str, keys: KeySet) {
+        self.logins.set_keys(listener, keys);
+    }
+
+    /// How many tokens had a key that is not among those, since the start.
+    pub fn missing_token_keys(&self) -> u64 {
+        self.logins.missing_keys()
     }
 
     /// Has ACLs decide what clients may do, from the connections on that begin later. Only the

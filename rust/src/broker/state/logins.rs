@@ -1,7 +1,7 @@
 //! What clients must prove on listeners with SASL, and to whom this broker proves itself.
 //!
 //! Threads: any. The listeners are swapped as a whole; a connection keeps the one it was opened
-//! with. SCRAM users are in the cluster image.
+//! with, but the keys of its tokens are always the newest. SCRAM users are in the cluster image.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ahash::HashMap;
 use arc_swap::ArcSwap;
 
-use crate::transport::sasl::{Mechanism, PlainUsers};
+use crate::transport::sasl::{KeySet, Mechanism, PlainUsers, TokenRules};
 
 /// The name of every client without a login.
 pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
@@ -30,6 +30,8 @@ pub struct ListenerLogins {
     pub offered: Vec<OfferedMechanism>,
     /// The users that log in by PLAIN.
     pub plain_users: PlainUsers,
+    /// Which tokens log in by OAUTHBEARER; `None`: none.
+    pub tokens: Option<Arc<TokenRules>>,
 }
 
 /// The logins of one broker.
@@ -56,6 +58,20 @@ impl Logins {
     /// What a listener asks; `None`: nothing.
     pub(crate) fn at(&self, listener: &str) -> Option<Arc<ListenerLogins>> {
         self.listeners.load().get(listener).cloned()
+    }
+
+    /// Sets the keys that sign a listener's tokens, for logins from now on.
+    pub(crate) fn set_keys(&self, listener: &str, keys: KeySet) {
+        if let Some(rules) = self.at(listener).and_then(|listener| listener.tokens.clone()) {
+            rules.keys.store(Arc::new(keys));
+        }
+    }
+
+    /// How many tokens had a key that their listener does not know.
+    pub(crate) fn missing_keys(&self) -> u64 {
+        let listeners = self.listeners.load();
+        let rules = listeners.values().filter_map(|listener| listener.tokens.as_ref());
+        rules.map(|rules| rules.missing_keys.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts a login that failed.

@@ -1,7 +1,11 @@
 //! A client's side of one login.
 
+use std::fmt;
+use std::sync::Arc;
+
 use subtle::ConstantTimeEq;
 
+use super::bearer;
 use super::plain::PlainMessage;
 use super::scram::{self, ClientFinal, ScramHash, ServerFirst};
 use super::{Mechanism, Password, SaslError};
@@ -9,15 +13,38 @@ use super::{Mechanism, Password, SaslError};
 /// The header of a client that binds no channel and acts for itself.
 const HEADER: &str = "n,,";
 
+/// A token of OAUTHBEARER, and what the client tells the broker beside it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerToken {
+    /// The token.
+    pub text: String,
+    /// Names and values (KIP-342).
+    pub extensions: Vec<(String, String)>,
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BearerToken([hidden])")
+    }
+}
+
+/// Where a client gets its tokens. Each login asks, on the thread of its connection.
+pub trait TokenSource: Send + Sync + fmt::Debug {
+    /// A token that is valid now, or why there is none.
+    fn token(&self) -> Result<BearerToken, String>;
+}
+
 /// How a client logs in (`sasl.mechanism`, and the name and password of `sasl.jaas.config`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SaslLogin {
     /// The mechanism.
     pub mechanism: Mechanism,
-    /// The user's name.
+    /// The user's name; OAUTHBEARER has none.
     pub user: String,
     /// The user's password.
     pub password: Password,
+    /// The tokens of OAUTHBEARER.
+    pub tokens: Option<Arc<dyn TokenSource>>,
 }
 
 /// The login of one connection, between its tokens.
@@ -29,6 +56,10 @@ pub enum ClientExchange {
     ScramFirst(ScramFirst),
     /// SCRAM: the last message was sent. The broker must answer with this signature.
     ScramLast(String),
+    /// OAUTHBEARER: the token was sent.
+    Bearer,
+    /// OAUTHBEARER: the broker has refused the token, and ends the login.
+    BearerRefused,
     /// The login is over.
     Done,
 }
@@ -43,6 +74,17 @@ pub struct ScramFirst {
 }
 
 impl SaslLogin {
+    /// A login by a name and a password.
+    pub fn by_password(mechanism: Mechanism, user: String, password: String) -> Self {
+        Self { mechanism, user, password: password.into(), tokens: None }
+    }
+
+    /// A login by tokens.
+    pub fn by_tokens(tokens: Arc<dyn TokenSource>) -> Self {
+        let (user, password) = (String::new(), String::new().into());
+        Self { mechanism: Mechanism::OauthBearer, user, password, tokens: Some(tokens) }
+    }
+
     /// Begins a login: the first token, and what comes after it.
     pub fn begin(&self) -> Result<(Vec<u8>, ClientExchange), SaslError> {
         match self.mechanism {
@@ -60,6 +102,13 @@ impl SaslLogin {
                 let token = format!("{HEADER}{}", first.bare).into_bytes();
                 Ok((token, ClientExchange::ScramFirst(first)))
             }
+            Mechanism::OauthBearer => {
+                let nothing = || SaslError::NoToken("nobody gives this client any".to_owned());
+                let source = self.tokens.as_ref().ok_or_else(nothing)?;
+                let BearerToken { text, extensions } =
+                    source.token().map_err(SaslError::NoToken)?;
+                Ok((bearer::write(&text, &extensions)?, ClientExchange::Bearer))
+            }
         }
     }
 }
@@ -70,6 +119,9 @@ impl ClientExchange {
         match self {
             Self::Plain | Self::Done => Ok((None, Self::Done)),
             Self::ScramFirst(first) => first.answer(token),
+            Self::Bearer if token.is_empty() => Ok((None, Self::Done)),
+            Self::Bearer => Ok((Some(vec![bearer::END]), Self::BearerRefused)),
+            Self::BearerRefused => Err(SaslError::Malformed("the broker refuses the token")),
             Self::ScramLast(signature) => match bool::from(token.ct_eq(signature.as_bytes())) {
                 true => Ok((None, Self::Done)),
                 false => Err(SaslError::Malformed("the broker does not know the password")),

@@ -1,23 +1,30 @@
 //! SASL: the mechanisms by which a client proves to a broker who it is. Tokens in, tokens out.
 //!
-//! `server` is a broker's side of one login, `client` the other; `plain` and `scram` hold the
-//! messages and the arithmetic of the mechanisms, `users` what a broker knows of its users.
-//! Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), KIP-12, KIP-43, KIP-84.
-//! Not done: GSSAPI (Kerberos), OAUTHBEARER, delegation tokens.
+//! `server` is a broker's side of one login, `client` the other; `plain`, `scram` and `bearer` hold
+//! the messages of the mechanisms, `users` what a broker knows of its users, `tokens` and
+//! `signatures` which tokens it accepts.
+//! Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), KIP-12, KIP-43,
+//!     KIP-84, KIP-255, KIP-768.
+//! Not done: GSSAPI (Kerberos), delegation tokens.
 
+mod bearer;
 mod client;
 mod plain;
 mod scram;
 mod server;
+mod signatures;
+mod tokens;
 mod users;
 
 use std::fmt;
 
 use thiserror::Error;
 
-pub use self::client::{ClientExchange, SaslLogin};
+pub use self::bearer::TOKEN_REFUSED;
+pub use self::client::{BearerToken, ClientExchange, SaslLogin, TokenSource};
 pub use self::scram::{MAX_ITERATIONS, MIN_ITERATIONS, ScramHash};
 pub use self::server::{KnownUsers, ServerExchange, ServerStep};
+pub use self::tokens::{KeySet, KeySetError, TokenError, TokenRules};
 pub use self::users::{PlainUsers, ScramCredential, ScramUsers};
 
 /// How a client proves who it is.
@@ -27,12 +34,18 @@ pub enum Mechanism {
     Plain,
     /// It proves that it knows the password and does not send it.
     Scram(ScramHash),
+    /// It shows a token that somebody else has signed for it.
+    OauthBearer,
 }
 
 impl Mechanism {
     /// Every mechanism, in the order in which brokers list them.
-    pub const ALL: [Self; 3] =
-        [Self::Plain, Self::Scram(ScramHash::Sha256), Self::Scram(ScramHash::Sha512)];
+    pub const ALL: [Self; 4] = [
+        Self::Plain,
+        Self::Scram(ScramHash::Sha256),
+        Self::Scram(ScramHash::Sha512),
+        Self::OauthBearer,
+    ];
 
     /// The mechanism of a registered name.
     pub fn named(name: &str) -> Option<Self> {
@@ -45,6 +58,7 @@ impl Mechanism {
             Self::Plain => "PLAIN",
             Self::Scram(ScramHash::Sha256) => "SCRAM-SHA-256",
             Self::Scram(ScramHash::Sha512) => "SCRAM-SHA-512",
+            Self::OauthBearer => "OAUTHBEARER",
         }
     }
 }
@@ -61,6 +75,12 @@ pub enum SaslError {
     /// The token is no message of the mechanism.
     #[error("{0}")]
     Malformed(&'static str),
+    /// The broker does not accept the client's OAuth token.
+    #[error("{0}")]
+    Token(TokenError),
+    /// The client has no OAuth token to show.
+    #[error("no token: {0}")]
+    NoToken(String),
 }
 
 /// A password. It is not shown.

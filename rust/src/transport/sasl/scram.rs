@@ -127,14 +127,14 @@ impl<'a> ClientFirst<'a> {
         }
         let (authorization, bare) = rest.split_once(',').ok_or(bad.clone())?;
         let authorization_id = match authorization.strip_prefix("a=") {
-            Some(name) => Some(name_of(name).ok_or(bad.clone())?),
+            Some(name) => Some(unquoted(name).ok_or(bad.clone())?),
             None if authorization.is_empty() => None,
             None => return Err(bad),
         };
         let header = text.get(..text.len() - bare.len()).ok_or(bad.clone())?;
         // A message that begins with m= needs an extension that nobody here knows.
         let mut attributes = bare.split(',');
-        let user = attributes.next().and_then(|part| name_of(part.strip_prefix("n=")?));
+        let user = attributes.next().and_then(|part| unquoted(part.strip_prefix("n=")?));
         let nonce = attributes.next().and_then(|part| part.strip_prefix("r="));
         match (user, nonce) {
             (Some(user), Some(nonce)) if is_nonce(nonce) && !user.is_empty() => Ok(Self {
@@ -231,7 +231,7 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 /// The name that is written like this; `None`: it is no name.
-fn name_of(quoted: &str) -> Option<String> {
+pub(super) fn unquoted(quoted: &str) -> Option<String> {
     let mut parts = quoted.split('=');
     let mut name = parts.next()?.to_owned();
     for part in parts {
@@ -259,10 +259,10 @@ mod tests {
     #[test]
     fn names_are_quoted_and_read_back() {
         for name in ["alice", "a,b=c", "=2C", "ünï"] {
-            assert_eq!(name_of(&quoted(name)).as_deref(), Some(name));
+            assert_eq!(unquoted(&quoted(name)).as_deref(), Some(name));
         }
         for bad in ["a=", "a=2", "a=2c", "a=zz", "a=é", "a\0"] {
-            assert_eq!(name_of(bad), None, "{bad}");
+            assert_eq!(unquoted(bad), None, "{bad}");
         }
     }
 

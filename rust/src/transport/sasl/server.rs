@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
+use super::bearer::{self, BearerMessage};
 use super::plain::PlainMessage;
 use super::scram::{self, ClientFinal, ClientFirst, ScramHash, ServerFirst};
+use super::tokens::{TokenError, TokenRules};
 use super::users::{PlainUsers, ScramCredential, ScramUsers};
 use super::{Mechanism, SaslError};
 
@@ -18,6 +20,10 @@ pub enum ServerExchange {
     Scram(ScramHash),
     /// SCRAM: the last message has not come yet.
     ScramChallenged(Box<Challenge>),
+    /// OAUTHBEARER: the token has not come yet.
+    Bearer,
+    /// OAUTHBEARER: the token is refused, and the client has to answer that.
+    BearerRefused(TokenError),
 }
 
 /// What a broker remembers between the two messages of a SCRAM client.
@@ -45,6 +51,8 @@ pub enum ServerStep {
         user: String,
         /// The last token.
         token: Vec<u8>,
+        /// When its token ends, in milliseconds since 1970; `None`: it has none that does.
+        ends_ms: Option<i64>,
     },
 }
 
@@ -57,6 +65,10 @@ pub struct KnownUsers<'a> {
     pub scram: &'a ScramUsers,
     /// Random bytes, the same as long as the broker runs.
     pub secret: &'a [u8],
+    /// Which tokens of OAUTHBEARER the listener accepts; `None`: none.
+    pub tokens: Option<&'a TokenRules>,
+    /// Milliseconds since 1970.
+    pub now_ms: i64,
 }
 
 impl ServerExchange {
@@ -65,6 +77,7 @@ impl ServerExchange {
         match mechanism {
             Mechanism::Plain => Self::Plain,
             Mechanism::Scram(hash) => Self::Scram(hash),
+            Mechanism::OauthBearer => Self::Bearer,
         }
     }
 
@@ -79,11 +92,33 @@ impl ServerExchange {
                 if !authorization_id.is_empty() && authorization_id != user {
                     return Err(SaslError::AuthorizationId);
                 }
-                Ok(ServerStep::Authenticated { user: user.to_owned(), token: Vec::new() })
+                let (user, token) = (user.to_owned(), Vec::new());
+                Ok(ServerStep::Authenticated { user, token, ends_ms: None })
             }
             Self::Scram(hash) => challenge(hash, token, users),
             Self::ScramChallenged(challenge) => challenge.check(token),
+            Self::Bearer => check_bearer(token, users),
+            Self::BearerRefused(error) => Err(SaslError::Token(error)),
         }
+    }
+}
+
+fn check_bearer(message: &[u8], users: KnownUsers<'_>) -> Result<ServerStep, SaslError> {
+    let BearerMessage { authorization_id, token } = BearerMessage::read(message)?;
+    let rules = users.tokens.ok_or(SaslError::Credentials)?;
+    match rules.check(token, users.now_ms) {
+        Ok(accepted) if authorization_id.is_some_and(|id| id != accepted.user) => {
+            Err(SaslError::AuthorizationId)
+        }
+        Ok(accepted) => Ok(ServerStep::Authenticated {
+            user: accepted.user,
+            token: Vec::new(),
+            ends_ms: Some(accepted.ends_ms),
+        }),
+        Err(error) => Ok(ServerStep::Challenge(
+            bearer::TOKEN_REFUSED.as_bytes().to_vec(),
+            ServerExchange::BearerRefused(error),
+        )),
     }
 }
 
@@ -136,14 +171,14 @@ impl Challenge {
         }
         let signature = hash.hmac(&credential.server_key, said.as_bytes());
         let token = scram::server_final(&signature).into_bytes();
-        Ok(ServerStep::Authenticated { user: self.user, token })
+        Ok(ServerStep::Authenticated { user: self.user, token, ends_ms: None })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::sasl::{ClientExchange, SaslLogin};
+    use crate::transport::sasl::{BearerToken, ClientExchange, SaslLogin, TokenSource};
 
     const HASHES: [ScramHash; 2] = [ScramHash::Sha256, ScramHash::Sha512];
 
@@ -164,12 +199,20 @@ mod tests {
         (plain, scram.into_iter().collect())
     }
 
+    fn known<'a>(plain: &'a PlainUsers, scram: &'a ScramUsers) -> KnownUsers<'a> {
+        KnownUsers { plain, scram, secret: b"s", tokens: None, now_ms: 0 }
+    }
+
+    /// The mechanisms that ask for a password.
+    fn by_password() -> impl Iterator<Item = Mechanism> {
+        Mechanism::ALL.into_iter().filter(|it| *it != Mechanism::OauthBearer)
+    }
+
     /// Both sides of a login.
     fn log_in(mechanism: Mechanism, user: &str, password: &str) -> Result<String, SaslError> {
         let (plain, scram) = users();
-        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
-        let login =
-            SaslLogin { mechanism, user: user.to_owned(), password: password.to_owned().into() };
+        let known = known(&plain, &scram);
+        let login = SaslLogin::by_password(mechanism, user.to_owned(), password.to_owned());
         let (mut token, mut client) = login.begin()?;
         let mut server = ServerExchange::begin(mechanism);
         loop {
@@ -179,7 +222,7 @@ mod tests {
                     let (next, state) = client.step(&answer)?;
                     (token, client) = (next.unwrap_or_default(), state);
                 }
-                ServerStep::Authenticated { user, token } => {
+                ServerStep::Authenticated { user, token, .. } => {
                     assert!(client.step(&token)?.1.is_done());
                     return Ok(user);
                 }
@@ -189,7 +232,7 @@ mod tests {
 
     #[test]
     fn each_mechanism_lets_in_the_right_password_alone() {
-        for mechanism in Mechanism::ALL {
+        for mechanism in by_password() {
             assert_eq!(log_in(mechanism, "alice", "secret").as_deref(), Ok("alice"));
             for (user, password) in [("alice", "Secret"), ("bob", "secret"), ("alic", "esecret")] {
                 let refused = log_in(mechanism, user, password);
@@ -201,7 +244,7 @@ mod tests {
     #[test]
     fn nobody_logs_in_for_somebody_else() {
         let (plain, scram) = users();
-        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+        let known = known(&plain, &scram);
         let refused = |mechanism, token: &[u8]| {
             ServerExchange::begin(mechanism).step(token, known).unwrap_err()
         };
@@ -215,10 +258,9 @@ mod tests {
     #[test]
     fn a_last_message_of_scram_answers_its_own_challenge_alone() {
         let (plain, scram) = users();
-        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+        let known = known(&plain, &scram);
         let mechanism = Mechanism::Scram(ScramHash::Sha256);
-        let login =
-            SaslLogin { mechanism, user: "alice".to_owned(), password: "secret".to_owned().into() };
+        let login = SaslLogin::by_password(mechanism, "alice".to_owned(), "secret".to_owned());
         let (first, client) = login.begin().unwrap();
         let challenge = |first: &[u8]| {
             let begun = ServerExchange::begin(mechanism).step(first, known).unwrap();
@@ -259,9 +301,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_refused(token in ".{0,80}", raw: Vec<u8>, nth in 0..3_usize) {
+        fn any_bytes_are_refused(token in ".{0,80}", raw: Vec<u8>, nth in 0..Mechanism::ALL.len()) {
             let (plain, scram) = users();
-            let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+            let known = known(&plain, &scram);
             let mechanism = Mechanism::ALL[nth];
             for bytes in [token.as_bytes(), &raw] {
                 let step = ServerExchange::begin(mechanism).step(bytes, known);
@@ -275,15 +317,45 @@ mod tests {
         }
     }
 
+    #[derive(Debug)]
+    struct Fixed(&'static str);
+
+    impl TokenSource for Fixed {
+        fn token(&self) -> Result<BearerToken, String> {
+            Ok(BearerToken { text: self.0.to_owned(), extensions: Vec::new() })
+        }
+    }
+
+    #[test]
+    fn a_refused_token_is_answered_by_one_byte_and_then_the_login_has_failed() {
+        let (plain, scram, rules) =
+            (PlainUsers::default(), ScramUsers::default(), TokenRules::default());
+        let known = KnownUsers { tokens: Some(&rules), ..known(&plain, &scram) };
+        let (message, client) = SaslLogin::by_tokens(Arc::new(Fixed("a.b.c"))).begin().unwrap();
+        let step = ServerExchange::begin(Mechanism::OauthBearer).step(&message, known).unwrap();
+        let ServerStep::Challenge(answer, server) = step else { panic!("no challenge") };
+        assert_eq!(answer, br#"{"status":"invalid_token"}"#);
+        let (last, client) = client.step(&answer).unwrap();
+        assert_eq!(last.as_deref(), Some(&b"\x01"[..]));
+        assert_eq!(server.step(b"\x01", known).unwrap_err(), SaslError::Token(TokenError::Form));
+        assert!(client.step(b"").is_err(), "a broker that changes its mind is not believed");
+    }
+
+    #[test]
+    fn a_listener_without_rules_accepts_no_token() {
+        let (plain, scram) = (PlainUsers::default(), ScramUsers::default());
+        let message = b"n,,\x01auth=Bearer a.b.c\x01\x01";
+        let step =
+            ServerExchange::begin(Mechanism::OauthBearer).step(message, known(&plain, &scram));
+        assert_eq!(step.unwrap_err(), SaslError::Credentials);
+    }
+
     #[test]
     fn the_example_of_rfc_7677_holds() {
         let hash = ScramHash::Sha256;
         let nonce = "rOprNGfwEbeRWgbNEkqO";
-        let login = SaslLogin {
-            mechanism: Mechanism::Scram(hash),
-            user: "user".to_owned(),
-            password: "pencil".to_owned().into(),
-        };
+        let login =
+            SaslLogin::by_password(Mechanism::Scram(hash), "user".to_owned(), "pencil".to_owned());
         let client = ClientExchange::with_nonce(&login, hash, nonce);
         let answer = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                       s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
@@ -300,11 +372,8 @@ mod tests {
     #[test]
     fn a_broker_that_does_not_know_the_password_is_found_out() {
         let hash = ScramHash::Sha512;
-        let login = SaslLogin {
-            mechanism: Mechanism::Scram(hash),
-            user: "user".to_owned(),
-            password: "pencil".to_owned().into(),
-        };
+        let login =
+            SaslLogin::by_password(Mechanism::Scram(hash), "user".to_owned(), "pencil".to_owned());
         let client = ClientExchange::with_nonce(&login, hash, "mine");
         let (_, client) = client.step(b"r=mineyours,s=AAAA,i=4096").unwrap();
         assert!(client.step(b"v=AAAA").is_err());
