@@ -35,6 +35,8 @@ TLS_SETTINGS = (
 """The settings of TLS that act. Each listener may have its own."""
 SASL_SETTINGS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms")
 """The same of SASL."""
+PRINCIPAL_RULES = "ssl.principal.mapping.rules"
+"""How a listener names the clients that show certificates."""
 MECHANISM_SETTINGS = ("connections.max.reauth.ms", "sasl.jaas.config")
 """Those that each mechanism of a listener may have for itself."""
 
@@ -65,6 +67,11 @@ class Listener(NamedTuple):
     def has_logins(self) -> bool:
         """Whether its clients log in by SASL."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
+    def names_by_certificates(self) -> bool:
+        """Whether the certificates of its clients say who they are."""
+        return self.protocol == "SSL"
 
 
 def addresses(text: str) -> list[tuple[str, str, int]]:
@@ -124,7 +131,7 @@ def base_name(name: str) -> str | None:
     if not (listener and dot):
         return None
     _, _, of_mechanism = rest.partition(".")
-    if rest in TLS_SETTINGS or rest in SASL_SETTINGS:
+    if rest in (*TLS_SETTINGS, *SASL_SETTINGS, PRINCIPAL_RULES):
         return rest
     return of_mechanism if of_mechanism in MECHANISM_SETTINGS else None
 

@@ -10,6 +10,7 @@ from krust._krust import ServerTls
 from krust.authorizer import authorizer
 from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
+from krust.principals import rules
 from krust.sasl import inter_broker_login, logins
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class BrokerListeners:
         self.authorizer = authorizer(text)
         """what it is told besides the ACLs; None: everybody may do everything"""
         self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
-
+        self._rules = {
+            each.name: rules(text, each.name) for each in named if each.names_by_certificates
+        }
         self._used = {name: _state(tls_settings(text, name)) for name in self.tls}
         """the settings and the files that each listener's TLS was made of"""
         self._due_s = 0.0
@@ -63,6 +66,7 @@ class BrokerListeners:
     def secure(self, server: Server) -> None:
         """Tell the core what its listeners ask of clients, and how it connects to other brokers."""
         server.set_logins(self._logins)
+        server.set_principal_rules(self._rules)
         if self.authorizer is not None:
             server.set_authorizer(self.authorizer.super_users, self.authorizer.allow_everyone)
         server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)

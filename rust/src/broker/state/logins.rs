@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ahash::HashMap;
 use arc_swap::ArcSwap;
 
+use crate::broker::state::principals::PrincipalRules;
 use crate::transport::sasl::{Mechanism, PlainUsers};
 
-/// The name of every client without a login.
+/// The name of every client without a login and without a certificate.
 pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
 
 /// A mechanism that a listener offers.
@@ -35,6 +36,8 @@ pub struct ListenerLogins {
 /// The logins of one broker.
 pub(crate) struct Logins {
     listeners: ArcSwap<HashMap<Arc<str>, Arc<ListenerLogins>>>,
+    /// How the subjects of certificates become names, by listener.
+    rules: ArcSwap<HashMap<Arc<str>, Arc<PrincipalRules>>>,
     /// Random bytes that hide which users there are.
     pub(crate) secret: [u8; 32],
     failed: AtomicU64,
@@ -45,7 +48,12 @@ impl Logins {
         let mut secret = [0; 32];
         // Without them unknown users could be told from known ones; nobody could log in as one.
         let _ = getrandom::fill(&mut secret);
-        Self { listeners: ArcSwap::default(), secret, failed: AtomicU64::new(0) }
+        Self {
+            listeners: ArcSwap::default(),
+            rules: ArcSwap::default(),
+            secret,
+            failed: AtomicU64::new(0),
+        }
     }
 
     /// Sets the listeners with SASL, by name, for connections that begin from now on.
@@ -56,6 +64,19 @@ impl Logins {
     /// What a listener asks; `None`: nothing.
     pub(crate) fn at(&self, listener: &str) -> Option<Arc<ListenerLogins>> {
         self.listeners.load().get(listener).cloned()
+    }
+
+    /// Sets the rules for certificates, by listener; without any, a name is the subject.
+    pub(crate) fn set_rules(&self, rules: HashMap<Arc<str>, Arc<PrincipalRules>>) {
+        self.rules.store(Arc::new(rules));
+    }
+
+    /// The name of a client whose certificate has this subject; `None`: no rule matches.
+    pub(crate) fn certified_name(&self, listener: &str, subject: String) -> Option<String> {
+        match self.rules.load().get(listener) {
+            Some(rules) => rules.name(&subject),
+            None => Some(subject),
+        }
     }
 
     /// Counts a login that failed.
