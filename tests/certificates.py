@@ -53,8 +53,9 @@ class Authority:
         strings  the types of its strings, as `string_mask` names them
         """
         hosts = hosts or ("DNS:client",)
+        critical = "critical," if subject == "/" else ""
         (self._folder / f"{name}.ext").write_text(
-            f"subjectAltName={','.join(hosts)}\nkeyUsage=digitalSignature\n"
+            f"subjectAltName={critical}{','.join(hosts)}\nkeyUsage=digitalSignature\n"
         )
         (self._folder / f"{name}.conf").write_text(
             f"oid_section=types\n[types]\nunknown={UNKNOWN}\n"

@@ -112,12 +112,8 @@ def test_brokers_that_acls_know_by_their_certificate_replicate_what_a_named_clie
     }
 
     def named(name: str) -> dict[str, object]:
-        pem = authority.certify(name)
-        return {
-            **client(cluster, authority.certificate),
-            "ssl.keystore.location": str(pem),
-            "acks": "all",
-        }
+        own = {"ssl.keystore.location": str(authority.certify(name))}
+        return client(cluster, authority.certificate) | own
 
     with Cluster(3, config=settings) as cluster:
         admin = krust.Admin(named("admin"))

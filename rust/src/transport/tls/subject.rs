@@ -8,8 +8,7 @@
 //! Limits: a name has at most 32,767 bytes, because no message could carry a longer one.
 //! Not promised: names that are not in DER, and OIDs with a number over 128 bits; Java reads some.
 
-use der::asn1::AnyRef;
-use der::{Decode, Reader, SliceReader, Tag, Tagged};
+use der::{Length, Reader, SliceReader};
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 use webpki::EndEntityCert;
@@ -29,6 +28,16 @@ const KEYWORDS: [(&str, &str); 9] = [
     ("0.9.2342.19200300.100.1.1", "UID"),
     ("0.9.2342.19200300.100.1.25", "DC"),
 ];
+
+/// The tags of OIDs, sequences and sets, and the bits that are set before a longer tag.
+const OID: u8 = 0x06;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const LONG_TAG: u8 = 0x1f;
+
+/// The tags of strings: UTF8String, PrintableString, TeletexString, IA5String, GeneralString,
+/// BMPString. The others are no strings for Java.
+const STRINGS: [u8; 6] = [0x0c, 0x13, 0x14, 0x16, 0x1b, 0x1e];
 
 /// Why a subject has no text.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -59,7 +68,7 @@ fn name_text(name: &[u8]) -> Result<String, SubjectError> {
     let mut names = Vec::new();
     let mut reader = SliceReader::new(name)?;
     while !reader.is_finished() {
-        names.push(relative_name(expect(reader.decode()?, Tag::Set)?)?);
+        names.push(relative_name(content(&mut reader, SET)?)?);
     }
     names.reverse();
     let text = names.join(",");
@@ -71,7 +80,7 @@ fn relative_name(set: &[u8]) -> Result<String, SubjectError> {
     let mut attributes = Vec::new();
     let mut reader = SliceReader::new(set)?;
     while !reader.is_finished() {
-        attributes.push(attribute(expect(reader.decode()?, Tag::Sequence)?)?);
+        attributes.push(attribute(content(&mut reader, SEQUENCE)?)?);
     }
     Ok(attributes.join("+"))
 }
@@ -79,33 +88,33 @@ fn relative_name(set: &[u8]) -> Result<String, SubjectError> {
 /// The text of an attribute: the content of its SEQUENCE.
 fn attribute(sequence: &[u8]) -> Result<String, SubjectError> {
     let mut reader = SliceReader::new(sequence)?;
-    let kind = oid_text(expect(reader.decode()?, Tag::ObjectIdentifier)?)?;
-    let encoded = reader.tlv_bytes()?;
+    let kind = oid_text(content(&mut reader, OID)?)?;
+    let encoded = sequence.get(usize::try_from(reader.position())?..).unwrap_or_default();
+    let (tag, value) = element(&mut reader)?;
     reader.finish()?;
-    let value = AnyRef::from_der(encoded)?;
     let keyword = KEYWORDS.iter().find(|(oid, _)| *oid == kind).map(|(_, keyword)| *keyword);
-    Ok(match keyword.filter(|_| is_string(value.tag())) {
-        Some(keyword) => format!("{keyword}={}", escaped(&decoded(value.value()))),
+    Ok(match keyword.filter(|_| STRINGS.contains(&tag)) {
+        Some(keyword) => format!("{keyword}={}", escaped(&decoded(value))),
         None => format!("{}=#{}", keyword.unwrap_or(&kind), hexadecimal(encoded)),
     })
 }
 
-/// The content of a value that has this tag.
-fn expect(value: AnyRef<'_>, tag: Tag) -> Result<&[u8], SubjectError> {
-    if value.tag() == tag { Ok(value.value()) } else { Err(SubjectError::Encoding) }
+/// The content of the next element, which has this tag.
+fn content<'n>(reader: &mut SliceReader<'n>, tag: u8) -> Result<&'n [u8], SubjectError> {
+    match element(reader)? {
+        (found, content) if found == tag => Ok(content),
+        _ => Err(SubjectError::Encoding),
+    }
 }
 
-/// Whether Java writes a value of this type as a string.
-fn is_string(tag: Tag) -> bool {
-    matches!(
-        tag,
-        Tag::Utf8String
-            | Tag::PrintableString
-            | Tag::TeletexString
-            | Tag::Ia5String
-            | Tag::GeneralString
-            | Tag::BmpString
-    )
+/// The tag and the content of the next element. `der` knows fewer tags than there are.
+fn element<'n>(reader: &mut SliceReader<'n>) -> Result<(u8, &'n [u8]), SubjectError> {
+    let tag = reader.read_byte()?;
+    if tag & LONG_TAG == LONG_TAG {
+        return Err(SubjectError::Encoding);
+    }
+    let length: Length = reader.decode()?;
+    Ok((tag, reader.read_slice(length)?))
 }
 
 /// `2.5.4.3`
