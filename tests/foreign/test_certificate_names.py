@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from krust import Acl, Admin
+from krust import Acl, Admin, Broker, jaas
 from krust.errors import KrustError
 from tests.certificates import UNKNOWN, Authority
 from tests.peers import kafka
@@ -51,6 +51,14 @@ RULES = r"RULE:^CN=svc-(\w+?),.*$/$1/U,RULE:^CN=(alice),OU=(\w+),.*$/$2\/$1\,$3/
 MAPPED = {"mapped": "BILLING", "plain": "dev/alice,$3"}
 """The names that these rules give; no other subject has one."""
 SEEN_BY_NOBODY = "hidden"
+CARL = "carl"
+CARLS_LOGIN = f'{jaas.PLAIN} required user_{CARL}="{CARL}";'
+LOGIN = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": CARL,
+    "sasl.password": CARL,
+}
 METADATA = 3
 
 
@@ -58,14 +66,17 @@ class Guarded(NamedTuple):
     """A broker that obeys ACLs; who comes through plain text may do everything."""
 
     open: str
-    """the addresses: of plain text, of certificates, and of certificates whose names are mapped"""
+    """the addresses: of plain text, of certificates, of certificates whose names are mapped, of
+    certificates for who has one, and of logins"""
     named: str
     mapped: str
+    asked: str
+    logins: str
     authority: Authority
     is_kafka: bool
 
     def settings(self, at: str, shown: str | None) -> dict[str, object]:
-        """Those of a client that shows a certificate."""
+        """Those of a client that shows a certificate, and of one that also logs in as Carl."""
         own = {} if shown is None else {"ssl.keystore.location": str(self.pem(shown))}
         return {
             "bootstrap.servers": at,
@@ -73,6 +84,7 @@ class Guarded(NamedTuple):
             "ssl.truststore.location": str(self.authority.certificate),
             "request.timeout.ms": 5_000,
             **own,
+            **(LOGIN if at == self.logins else {}),
         }
 
     def pem(self, shown: str) -> Path:
@@ -106,19 +118,24 @@ def guarded(
 ) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp(f"names-{request.param}")
     authority = Authority(folder / "authority")
-    named, mapped = (f"127.0.0.1:{port}" for port in free_ports(2))
+    named, mapped, asked, logins = (f"127.0.0.1:{port}" for port in free_ports(4))
+    others = named, mapped, asked, logins
     settings: dict[str, object] = {
-        "listeners": f"PLAINTEXT://{{bootstrap}},NAMED://{named},MAPPED://{mapped}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,NAMED:SSL,MAPPED:SSL",
+        "listeners": f"PLAINTEXT://{{bootstrap}},NAMED://{named},MAPPED://{mapped},"
+        f"ASKED://{asked},LOGINS://{logins}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,NAMED:SSL,MAPPED:SSL,ASKED:SSL,"
+        "LOGINS:SASL_SSL",
         "inter.broker.listener.name": "PLAINTEXT",
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": "User:ANONYMOUS",
         "ssl.client.auth": "required",
+        "listener.name.asked.ssl.client.auth": "requested",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.logins.plain.sasl.jaas.config": CARLS_LOGIN,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(authority.certify("server", "IP:127.0.0.1")),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.certificate),
-        # A backslash of a rule is one in the file of a Kafka as well.
         "listener.name.mapped.ssl.principal.mapping.rules": RULES,
     }
     for topic, (strings, subject, _) in SUBJECTS.items():
@@ -129,27 +146,28 @@ def guarded(
         settings[rules] = RULES.replace("\\", "\\\\")
         try:
             with kafka.running(request.param, folder / "kafka", settings) as place:
-                yield prepared(Guarded(place, named, mapped, authority, is_kafka))
+                yield prepared(Guarded(place, *others, authority, is_kafka))
         except AbsentError as error:
             pytest.skip(str(error))
         return
     listeners = str(settings["listeners"]).replace("{bootstrap}", "127.0.0.1:0")
     settings["listeners"] = listeners
     with ServedBroker(folder / "data", "--prod", port=None, options=settings) as broker:
-        yield prepared(Guarded(broker.bootstrap, named, mapped, authority, is_kafka))
+        yield prepared(Guarded(broker.bootstrap, *others, authority, is_kafka))
 
 
 def prepared(guarded: Guarded) -> Guarded:
     """The topics, each for one name."""
     with Admin(bootstrap_servers=guarded.open) as admin:
-        for topic in (*SUBJECTS, SEEN_BY_NOBODY):
+        for topic in (*SUBJECTS, SEEN_BY_NOBODY, CARL):
             admin.create_topic(topic)
     for topic, (_, _, name) in SUBJECTS.items():
         if name:
             guarded.allow(name, topic)
     for topic, name in MAPPED.items():
         guarded.allow(name, topic)
-    until(lambda: len(acls(guarded)) == len(SUBJECTS) - 1 + len(MAPPED))
+    guarded.allow(CARL, CARL)
+    until(lambda: len(acls(guarded)) == len(SUBJECTS) + len(MAPPED))
     return guarded
 
 
@@ -174,10 +192,47 @@ def test_the_first_rule_that_matches_names_the_client(guarded: Guarded) -> None:
         assert until(functools.partial(guarded.sees, guarded.mapped, shown)) == {shown}
 
 
+def test_a_client_that_is_asked_for_a_certificate_and_has_none_is_anonymous(
+    guarded: Guarded,
+) -> None:
+    assert guarded.sees(guarded.asked, None) == {*SUBJECTS, SEEN_BY_NOBODY, CARL}
+    assert until(lambda: guarded.sees(guarded.asked, "plain")) == {"plain"}
+
+
+def test_a_login_names_the_client_whatever_its_certificate_says(guarded: Guarded) -> None:
+    assert until(lambda: guarded.sees(guarded.logins, "plain")) == {CARL}
+
+
 @pytest.mark.parametrize("shown", ["hash", "nobody"])
 def test_a_client_that_no_rule_names_gets_no_answer(guarded: Guarded, shown: str) -> None:
     with pytest.raises(KrustError):
         guarded.sees(guarded.mapped, shown)
+
+
+def test_a_client_that_no_rule_names_is_logged_without_a_line_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.certify("server", "IP:127.0.0.1")),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.certificate),
+        "ssl.principal.mapping.rules": "RULE:^CN=known$/x/",
+    }
+    client = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(authority.certificate),
+        "ssl.keystore.location": str(authority.certify("odd", subject="/CN=a\nb")),
+        "request.timeout.ms": 1_000,
+    }
+    with Broker(config=settings) as broker:
+        with pytest.raises(KrustError):
+            Admin({"bootstrap.servers": broker.bootstrap, **client}).topics()
+        wanted = 'no rule of ssl.principal.mapping.rules matches its subject "CN=a\\nb"'
+        assert until(lambda: wanted in caplog.text)
 
 
 def test_a_session_that_is_resumed_keeps_the_name(guarded: Guarded) -> None:

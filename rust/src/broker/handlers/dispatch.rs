@@ -110,13 +110,9 @@ impl Service for Broker {
             return Flow::Go;
         }
         let listener = &connection.peer.listener;
-        let name = match subject(certificate) {
-            Ok(subject) => self
-                .logins
-                .certified_name(listener, subject.clone())
-                .ok_or_else(|| format!("no rule of ssl.principal.mapping.rules is for {subject}")),
-            Err(error) => Err(format!("of its certificate, {error}")),
-        };
+        let name = subject(certificate)
+            .map_err(|error| format!("of its certificate, {error}"))
+            .and_then(|subject| self.logins.certified_name(listener, &subject));
         match name {
             Ok(name) => {
                 connection.user = name.into();

@@ -2,7 +2,8 @@
 //!
 //! What would mean something else there is translated: `.` (no end of a line), `\w`, `\d`, `\s` and
 //! `\p{Alpha}` (ASCII), `\Q...\E`. What the engine lacks is refused: look-around, back references,
-//! possessive quantifiers. So are flags, and `--` and `~~` in brackets, which differ.
+//! possessive quantifiers. So is what differs: flags, and in brackets other brackets, `&&`, `--` and
+//! `~~`.
 //! Threads: any; pure.
 
 /// Java's names for ASCII classes, and those of krust's engine.
@@ -25,14 +26,17 @@ const POSIX: [(&str, &str); 13] = [
 /// The pattern for krust's engine, with Java's meaning.
 pub(crate) fn translated(pattern: &str) -> Result<String, String> {
     let mut made = String::with_capacity(pattern.len());
-    let mut brackets = 0_usize;
+    let mut in_brackets = false;
     let mut rest = pattern;
     while let Some(each) = rest.chars().next() {
         let after = rest.get(each.len_utf8()..).unwrap_or_default();
         rest = match each {
             '\\' => escape(after, &mut made)?,
+            '[' if in_brackets => {
+                return Err("brackets in brackets: write \\[ for the character".to_owned());
+            }
             '[' => {
-                brackets += 1;
+                in_brackets = true;
                 let begin = after.strip_prefix('^').unwrap_or(after);
                 let begin = begin.strip_prefix(']').unwrap_or(begin);
                 let begin = after.len() - begin.len();
@@ -41,23 +45,23 @@ pub(crate) fn translated(pattern: &str) -> Result<String, String> {
                 after.get(begin..).unwrap_or_default()
             }
             ']' => {
-                brackets = brackets.saturating_sub(1);
+                in_brackets = false;
                 made.push(each);
                 after
             }
-            '-' | '~' if brackets > 0 && after.starts_with(each) => {
+            '-' | '~' | '&' if in_brackets && after.starts_with(each) => {
                 return Err(format!("{each}{each} in brackets: write \\{each}"));
             }
-            '.' if brackets == 0 => {
+            '.' if !in_brackets => {
                 made.push_str("[^\\n\\r\\x{85}\\x{2028}\\x{2029}]");
                 after
             }
-            '(' if brackets == 0 && after.starts_with('?') => {
+            '(' if !in_brackets && after.starts_with('?') => {
                 plain_group(after)?;
                 made.push(each);
                 after
             }
-            '*' | '+' | '?' | '}' if brackets == 0 && after.starts_with('+') => {
+            '*' | '+' | '?' | '}' if !in_brackets && after.starts_with('+') => {
                 return Err(format!("{each}+ is a possessive quantifier, which krust lacks"));
             }
             _ => {
@@ -85,6 +89,17 @@ fn escape<'p>(after: &'p str, made: &mut String) -> Result<&'p str, String> {
         return Err("its pattern ends with a backslash".to_owned());
     };
     let rest = after.get(each.len_utf8()..).unwrap_or_default();
+    if matches!(each, 'p' | 'P' | 'x')
+        && let Some((name, rest)) = rest.strip_prefix('{').and_then(|text| text.split_once('}'))
+    {
+        let posix = POSIX.iter().find(|(java, _)| *java == name).map(|(_, posix)| posix);
+        match posix.filter(|_| each != 'x') {
+            Some(posix) if each == 'P' => made.push_str(&format!("[[:^{posix}:]]")),
+            Some(posix) => made.push_str(&format!("[[:{posix}:]]")),
+            None => made.push_str(&format!("\\{each}{{{name}}}")),
+        }
+        return Ok(rest);
+    }
     match each {
         'w' => made.push_str("[[:word:]]"),
         'W' => made.push_str("[[:^word:]]"),
@@ -97,21 +112,8 @@ fn escape<'p>(after: &'p str, made: &mut String) -> Result<&'p str, String> {
             made.push_str(&regex::escape(quoted));
             return Ok(rest);
         }
-        'p' | 'P' => {
-            let class = rest.strip_prefix('{').and_then(|class| class.split_once('}'));
-            let posix = class.and_then(|(name, rest)| {
-                let (_, posix) = POSIX.iter().find(|(java, _)| *java == name)?;
-                Some((posix, rest))
-            });
-            if let Some((posix, rest)) = posix {
-                let not = if each == 'P' { "^" } else { "" };
-                made.push_str(&format!("[[:{not}{posix}:]]"));
-                return Ok(rest);
-            }
+        'n' | 'r' | 't' | 'x' | 'u' | 'f' | 'a' | 'b' | 'B' | 'A' | 'z' | 'p' | 'P' => {
             made.extend(['\\', each]);
-        }
-        'n' | 'r' | 't' | 'x' | 'u' | 'f' | 'a' | 'b' | 'B' | 'A' | 'z' => {
-            made.extend(['\\', each])
         }
         _ if each.is_ascii_alphanumeric() => {
             return Err(format!("\\{each} in a pattern, which krust does not have"));

@@ -15,6 +15,9 @@ use crate::transport::sasl::{Mechanism, PlainUsers};
 /// The name of every client without a login and without a certificate.
 pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
 
+/// Characters of a subject in a log line.
+const SUBJECT_SHOWN: usize = 200;
+
 /// A mechanism that a listener offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferedMechanism {
@@ -71,12 +74,17 @@ impl Logins {
         self.rules.store(Arc::new(rules));
     }
 
-    /// The name of a client whose certificate has this subject; `None`: no rule matches.
-    pub(crate) fn certified_name(&self, listener: &str, subject: String) -> Option<String> {
-        match self.rules.load().get(listener) {
-            Some(rules) => rules.name(&subject),
-            None => Some(subject),
-        }
+    /// The name of a client whose certificate has this subject. Errors: no rule matches it, in words
+    /// for people.
+    pub(crate) fn certified_name(&self, listener: &str, subject: &str) -> Result<String, String> {
+        let name = match self.rules.load().get(listener) {
+            Some(rules) => rules.name(subject),
+            None => Some(subject.to_owned()),
+        };
+        name.ok_or_else(|| {
+            let shown: String = subject.chars().take(SUBJECT_SHOWN).collect();
+            format!("no rule of ssl.principal.mapping.rules matches its subject {shown:?}")
+        })
     }
 
     /// Counts a login that failed.

@@ -268,13 +268,15 @@ mod tests {
         assert_eq!(named("CN=\\Qa.(\\E\\Q.", "x", "CN=a.(."), Some("x".to_owned()));
         assert_eq!(named("CN=[]a][^]a]", "x", "CN=]b"), Some("x".to_owned()));
         assert_eq!(named("CN=a\\/b\\,\\-\\ü", "x", "CN=a/b,-ü"), Some("x".to_owned()));
+        assert_eq!(named("CN=[&~-]+\\x{41}+\\pL+", "x", "CN=&~-Aä"), Some("x".to_owned()));
+        assert_eq!(named("CN=[^\\w&]+\\[[\\[.(+]+", "x", "CN=ä[.(+"), Some("x".to_owned()));
         assert_eq!(named("CN=\\x41\\u0042\\t", "x", "CN=AB\t"), Some("x".to_owned()));
     }
 
     #[test]
     fn patterns_that_differ_from_java_are_refused() {
-        let wrong = r"( [ a)(b * \ (?=a) (?<=a)b (?<!a)b (?>a) (?i)a (?i:a) (a)\1 a++ a*+ a?+ a{2}+
-            [a--b] [a~~b] \Z \G \h \p{javaLowerCase} \k<n> \0 a{100000000}";
+        let wrong = r"( [ a)(b * \ (?=a) (?<=a)b (?<!a)b (?>a) (?i)a (?i:a) (a)\1 a++ a*+ a?+ a{2}+ [a]++
+            [a--b] [a~~b] [a&&b] [a[b]] [[:alpha:]] \p{L \x{41 \Z \G \h \p{javaLowerCase} \k<n> \0 a{100000000}";
         for wrong in wrong.split_whitespace() {
             assert!(rules(&[(wrong, "x", LetterCase::Kept)]).is_err(), "{wrong}");
         }
