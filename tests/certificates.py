@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+UNKNOWN = "1.3.6.1.4.1.99999.1"
+"""A type of attribute that only subjects here have: `/unknown=value`."""
 _EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _RSA = ("-newkey", "rsa:2048", "-nodes")
 
@@ -35,16 +37,33 @@ class Authority:
         asked = ("req", "-x509", *_EC, "-keyout", f"{name}.key", "-days", "2")
         openssl(folder, *asked, "-out", f"{name}.pem", "-subj", f"/CN={name}")
 
-    def certify(self, name: str, *hosts: str, rsa: bool = False, days: int = 2) -> Path:
+    def certify(
+        self,
+        name: str,
+        *hosts: str,
+        rsa: bool = False,
+        days: int = 2,
+        subject: str | None = None,
+        strings: str = "utf8only",
+    ) -> Path:
         """A file with a key, and a certificate for `DNS:name` or `IP:address`.
 
-        days  how long it holds; -1: it has expired
+        days     how long it holds; -1: it has expired
+        subject  as `openssl req` takes it; None: the name, in an organization
+        strings  the types of its strings, as `string_mask` names them
         """
+        hosts = hosts or ("DNS:client",)
+        critical = "critical," if subject == "/" else ""
         (self._folder / f"{name}.ext").write_text(
-            f"subjectAltName={','.join(hosts)}\nkeyUsage=digitalSignature\n"
+            f"subjectAltName={critical}{','.join(hosts)}\nkeyUsage=digitalSignature\n"
+        )
+        (self._folder / f"{name}.conf").write_text(
+            f"oid_section=types\n[types]\nunknown={UNKNOWN}\n"
+            f"[req]\ndistinguished_name=name\nstring_mask={strings}\n[name]\n"
         )
         asked = (*(_RSA if rsa else _EC), "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl(self._folder, "req", *asked, "-subj", f"/O=krust/CN={name}")
+        named = ("-utf8", "-subj", f"/O=krust/CN={name}" if subject is None else subject)
+        openssl(self._folder, "req", "-config", f"{name}.conf", *asked, *named)
         signer = ("-CA", f"{self._name}.pem", "-CAkey", f"{self._name}.key", "-CAcreateserial")
         files = ("-in", f"{name}.csr", "-out", f"{name}.crt", "-extfile", f"{name}.ext")
         openssl(self._folder, "x509", "-req", *signer, "-days", str(days), *files)

@@ -58,7 +58,7 @@ class RequestContext(TypedDict, total=False):
     """the client id"""
     host: str | None
     user: str
-    """the name of the client's principal; ANONYMOUS without a login"""
+    """the name of the client's principal; ANONYMOUS without a login and certificate"""
     listener: str
     connection: int
     """a number that is never used twice"""

@@ -72,6 +72,18 @@ class ServerTls:
         """Use other settings for connections that begin from now on. raises as above."""
 
 @final
+class PrincipalRules:
+    """The rules by which the subjects of certificates become names; the first that matches counts.
+
+    rules   (pattern, replacement, "" or "L" or "U"), or None, which is every subject itself
+    raises  ConfigError: no pattern that krust has, a group that the pattern does not have
+    """
+
+    def __new__(cls, rules: list[tuple[str, str, str] | None]) -> PrincipalRules: ...
+    def name(self, subject: str) -> str | None:
+        """The name that a subject gets; None: no rule matches."""
+
+@final
 class Server:
     """The core of one broker: log directories, image, network threads.
 
@@ -178,6 +190,11 @@ class Server:
     @property
     def missing_token_keys(self) -> int:
         """How many tokens of OAUTHBEARER had a key that is in no set, since the start."""
+
+    def set_principal_rules(self, listeners: Mapping[str, PrincipalRules]) -> None:
+        """Name the clients of these listeners by their certificates, from the next connection on.
+        Of other listeners without a login, the name is the certificate's subject.
+        """
 
     def set_authorizer(self, super_users: list[str], allow_everyone: bool) -> None:
         """Allow clients only what ACLs allow them. Call it once, before listeners open.

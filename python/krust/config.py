@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust import authorizer, foreign, listeners, sasl
+from krust import authorizer, foreign, listeners, principals, sasl
 from krust.errors import ConfigError, KrustError
 from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting, Type, Value
@@ -169,6 +169,7 @@ class Config:
         self._choose_mode()
         review.problems += listeners.problems(self.text)
         review.problems += sasl.problems(self.text)
+        review.problems += principals.problems(self.text)
         review.problems += authorizer.problems(self.text)
 
     def _choose_mode(self) -> None:

@@ -50,6 +50,8 @@ CONNECTION_SETTINGS = ("max.connection.creation.rate", "max.connections")
 """The limits that each listener may have for itself."""
 PER_IP = "max.connections.per.ip"
 PER_IP_OVERRIDES = "max.connections.per.ip.overrides"
+PRINCIPAL_RULES = "ssl.principal.mapping.rules"
+"""How a listener names the clients that show certificates."""
 MECHANISM_SETTINGS = ("connections.max.reauth.ms", "sasl.jaas.config", *TOKEN_SETTINGS)
 """Those that each mechanism of a listener may have for itself."""
 
@@ -80,6 +82,11 @@ class Listener(NamedTuple):
     def has_logins(self) -> bool:
         """Whether its clients log in by SASL."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
+    def names_by_certificates(self) -> bool:
+        """Whether the certificates of its clients say who they are."""
+        return self.protocol == "SSL"
 
 
 def addresses(text: str) -> list[tuple[str, str, int]]:
@@ -150,7 +157,7 @@ def base_name(name: str) -> str | None:
     if not (listener and dot):
         return None
     _, _, of_mechanism = rest.partition(".")
-    if rest in (*TLS_SETTINGS, *SASL_SETTINGS, *CONNECTION_SETTINGS):
+    if rest in (*TLS_SETTINGS, *SASL_SETTINGS, *CONNECTION_SETTINGS, PRINCIPAL_RULES):
         return rest
     return of_mechanism if of_mechanism in MECHANISM_SETTINGS else None
 

@@ -794,8 +794,8 @@ ssl.keystore.password  password  null  *  yes  fixed
     Password of that file.
 ssl.keystore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.
-ssl.principal.mapping.rules  string  DEFAULT  *  ignored  fixed
-    How certificate subjects become principals.
+ssl.principal.mapping.rules  string  DEFAULT  *  yes  fixed
+    How the subjects of clients' certificates become users: DEFAULT, RULE:PATTERN/REPLACEMENT/[LU].
 ssl.protocol  string  TLSv1.3  *  ignored  broker
     Newest TLS version.
 ssl.provider  string  null  *  ignored  broker

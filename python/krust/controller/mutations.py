@@ -5,7 +5,7 @@ Clients that share a quota share a token bucket. It holds the tokens of
 below zero, the controller makes a change whole. Below zero it refuses the change with
 THROTTLING_QUOTA_EXCEEDED, in versions that know that code, and makes it in older ones. The answer
 says in both cases how long the client has to wait.
-A user without a login is ANONYMOUS. Each broker counts while it is the controller.
+A user without a login or certificate is ANONYMOUS. Each broker counts while it is the controller.
 Source: KIP-599.
 """
 

@@ -9,6 +9,7 @@ from krust._krust import ServerTls
 from krust.authorizer import authorizer
 from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
+from krust.principals import rules
 from krust.runtime.file_state import file_state
 from krust.runtime.token_keys import TokenKeys
 from krust.sasl import inter_broker_login, key_source, logins
@@ -58,6 +59,9 @@ class BrokerListeners:
         self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
         by_token = [name for name, asked in self._logins.items() if asked.tokens is not None]
         self._token_keys = TokenKeys({name: key_source(text, name) for name in by_token})
+        self._rules = {
+            each.name: rules(text, each.name) for each in named if each.names_by_certificates
+        }
         self._used = {name: _state(tls_settings(text, name)) for name in self.tls}
         """the settings and the files that each listener's TLS was made of"""
         self._due_s = 0.0
@@ -66,6 +70,7 @@ class BrokerListeners:
         """Tell the core what its listeners ask of clients, and how it connects to other brokers."""
         server.set_logins(self._logins)
         self._token_keys.load(server)
+        server.set_principal_rules(self._rules)
         if self.authorizer is not None:
             server.set_authorizer(self.authorizer.super_users, self.authorizer.allow_everyone)
         server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)

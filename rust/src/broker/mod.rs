@@ -53,6 +53,7 @@ pub use state::partition::{
     Acks, AnsweredRequest, CommitCallback, FollowerStep, Partition, ReplicaRole,
 };
 pub use state::peer_reach::PeerReach;
+pub use state::principals::{LetterCase, PrincipalRules};
 pub use state::quotas;
 pub use state::read_replicas::ReplicaSelector;
 pub use state::transactions::TransactionSettings;

@@ -63,7 +63,7 @@ pub struct RequestClient {
     pub id: Option<String>,
     /// The address it came from.
     pub host: String,
-    /// The name of its principal; `ANONYMOUS` without a login.
+    /// The name of its principal; `ANONYMOUS` without a login and without a certificate.
     pub user: Arc<str>,
     /// The name of the listener it came through.
     pub listener: Arc<str>,

@@ -322,11 +322,19 @@ impl<S: Service> Connection<S> {
         let outcome = match &mut self.tls {
             None => self.read_buffer.fill(&mut self.stream, &mut context.pool, limit),
             Some(session) => {
-                let socket = &mut self.stream;
+                let (socket, was_handshaking) = (&mut self.stream, session.is_handshaking());
                 let mut records = Decrypting { session, socket, buffers: &mut context.tls_buffers };
                 let outcome = self.read_buffer.fill(&mut records, &mut context.pool, limit);
                 // An answer of the handshake, or the alert that says why it failed.
                 self.blocked = !session.send_waiting(&self.stream)?;
+                if was_handshaking
+                    && !session.is_handshaking()
+                    && let Some(certificate) = session.peer_certificates().first()
+                    && context.shared.service.certified(&mut self.context, certificate)
+                        == Flow::Close
+                {
+                    return Ok(Some(ServeOutcome::Close));
+                }
                 outcome
             }
         };

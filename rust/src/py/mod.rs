@@ -19,6 +19,7 @@ mod errors;
 mod events;
 mod logs;
 mod logtools;
+mod principals;
 mod producer;
 mod quotas;
 mod sasl;
@@ -51,6 +52,8 @@ mod _krust {
     use super::logs::{log_requests, logs};
     #[pymodule_export]
     use super::logtools::{LogDump, log_dir_verify, log_verify};
+    #[pymodule_export]
+    use super::principals::PyPrincipalRules;
     #[pymodule_export]
     use super::producer::PyProducer;
     #[pymodule_export]

@@ -22,6 +22,7 @@ use super::convert::{from_python, to_python};
 use super::decided;
 use super::errors::{config_error, of_start, of_storage, server};
 use super::events::EventQueue;
+use super::principals::PyPrincipalRules;
 use super::sasl::{self, LoginRows};
 use super::settings::{self, SettingsTable};
 use super::tls::PyServerTls;
@@ -279,6 +280,12 @@ impl PyServer {
     #[getter]
     fn missing_token_keys(&self) -> u64 {
         self.broker.missing_token_keys()
+    }
+
+    fn set_principal_rules(&self, listeners: HashMap<String, Py<PyPrincipalRules>>) {
+        let rules =
+            listeners.iter().map(|(name, rules)| (Arc::from(&**name), rules.get().shared()));
+        self.broker.set_principal_rules(rules.collect());
     }
 
     fn set_authorizer(

@@ -62,6 +62,10 @@ pub struct TestService {
     /// Connections have to log in.
     pub asks_for_logins: AtomicBool,
     logged_in: Mutex<HashSet<ConnId>>,
+    /// The certificates that clients showed, with the number of frames that came before; they are
+    /// refused.
+    pub certificates: Mutex<Vec<(Vec<u8>, usize)>>,
+    pub refuses_certificates: AtomicBool,
     /// What `r` is answered with.
     pub range: OnceLock<FileRange>,
 }
@@ -89,6 +93,12 @@ impl Service for TestService {
     fn is_authenticated(&self, connection: &ConnId) -> bool {
         !self.asks_for_logins.load(Ordering::SeqCst)
             || self.logged_in.lock().unwrap().contains(connection)
+    }
+
+    fn certified(&self, _connection: &mut ConnId, certificate: &[u8]) -> Flow {
+        let shown = (certificate.to_vec(), self.frames.load(Ordering::SeqCst));
+        self.certificates.lock().unwrap().push(shown);
+        if self.refuses_certificates.load(Ordering::SeqCst) { Flow::Close } else { Flow::Go }
     }
 
     fn event(

@@ -7,6 +7,7 @@ mod double;
 mod a_paused_server_hangs;
 mod accept_pauses_without_descriptors;
 mod any_bytes_do_not_stop_the_reactor;
+mod certificates_come_before_requests;
 mod connections_end_when_they_should;
 mod frames_may_be_split_anywhere;
 mod idle_connections_hold_little;

@@ -33,6 +33,7 @@ use crate::broker::state::groups;
 use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::header::RequestHeader;
 use crate::protocol::{api_versions, consumer_group_heartbeat, fetch};
+use crate::transport::tls::subject;
 use crate::wire::Reader;
 use crate::work;
 
@@ -100,6 +101,27 @@ impl Service for Broker {
             delayed: Vec::new(),
             fetch_sessions: ConnectionSessions::default(),
             following_frames: FollowingFrames::HandleNext,
+        }
+    }
+
+    fn certified(&self, connection: &mut ConnectionContext, certificate: &[u8]) -> Flow {
+        // A login says who the client is; its certificate does not.
+        if connection.login.is_some() {
+            return Flow::Go;
+        }
+        let listener = &connection.peer.listener;
+        let name = subject(certificate)
+            .map_err(|error| format!("of its certificate, {error}"))
+            .and_then(|subject| self.logins.certified_name(listener, &subject));
+        match name {
+            Ok(name) => {
+                connection.user = name.into();
+                Flow::Go
+            }
+            Err(reason) => {
+                self.login_failed(&connection.peer, &reason);
+                Flow::Close
+            }
         }
     }
 

@@ -177,18 +177,8 @@ fn message(mechanism: Mechanism, error: &SaslError) -> String {
 
 /// Ends a login that has failed: `output` is sent after the delay, then the connection is closed.
 pub(crate) fn fail(call: &mut Call<'_, '_>, output: Output, reason: &str) -> Flow {
-    let broker = call.broker;
-    broker.logins.count_failed();
-    let peer = &call.connection.peer;
-    broker.failed_login.warn(broker.clock.monotonic_ms(), |more| {
-        tracing::warn!(
-            peer = %peer.remote,
-            listener = %peer.listener,
-            more,
-            "a login failed ({reason})"
-        );
-    });
-    let delay_ms = broker.settings.load().failed_authentication_delay_ms;
+    call.broker.login_failed(&call.connection.peer, reason);
+    let delay_ms = call.broker.settings.load().failed_authentication_delay_ms;
     call.wait(Box::new(FailedLogin(output)), (delay_ms, None));
     Flow::Go
 }

@@ -16,7 +16,7 @@ use crate::broker::policy::{Policy, Ticket};
 use crate::broker::requests::access::Authorizer;
 use crate::broker::requests::decisions::{self, PolicyAnswer, TicketHolder, Tickets};
 use crate::broker::requests::delayed::{ThreadState, Wake};
-use crate::broker::requests::service::Mailbox;
+use crate::broker::requests::service::{Mailbox, Peer};
 use crate::broker::requests::workers::Workers;
 use crate::broker::state::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::broker::state::fetching::{FetcherSettings, ReplicaFetchers};
@@ -26,6 +26,7 @@ use crate::broker::state::inter_broker::{InterBroker, InterBrokerSettings};
 use crate::broker::state::log_manager::LogManager;
 use crate::broker::state::logins::{ANONYMOUS, ListenerLogins, Logins};
 use crate::broker::state::peer_reach::PeerReach;
+use crate::broker::state::principals::PrincipalRules;
 use crate::broker::state::producer_ids::ProducerIds;
 use crate::broker::state::proven::ProvenBounds;
 use crate::broker::state::quotas::account::Quotas;
@@ -177,7 +178,7 @@ pub struct Broker {
     inter_broker_security: ArcSwapOption<ClientSecurity>,
     /// What clients must prove on listeners with SASL.
     pub(crate) logins: Logins,
-    /// The name of clients without a login.
+    /// The name of clients without a login and without a certificate.
     pub(crate) anonymous: Arc<str>,
     /// Who may do what; unset: everybody everything.
     pub(crate) authorizer: OnceLock<Authorizer>,
@@ -323,6 +324,11 @@ impl Broker {
         self.logins.missing_keys()
     }
 
+    /// Sets how the subjects of clients' certificates become names of users, by listener.
+    pub fn set_principal_rules(&self, rules: HashMap<Arc<str>, Arc<PrincipalRules>>) {
+        self.logins.set_rules(rules);
+    }
+
     /// Has ACLs decide what clients may do, from the connections on that begin later. Only the
     /// first call counts.
     ///
@@ -451,6 +457,19 @@ impl Broker {
                 Ok(())
             }
         }
+    }
+
+    /// Counts and logs a client that did not prove who it is.
+    pub(crate) fn login_failed(&self, peer: &Peer, reason: &str) {
+        self.logins.count_failed();
+        self.failed_login.warn(self.clock.monotonic_ms(), |more| {
+            tracing::warn!(
+                peer = %peer.remote,
+                listener = %peer.listener,
+                more,
+                "a login failed ({reason})"
+            );
+        });
     }
 
     pub(crate) fn post(&self, thread: usize, wake: Wake) {

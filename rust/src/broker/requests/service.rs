@@ -87,6 +87,13 @@ pub trait Service: Send + Sync + 'static {
     /// A connection was accepted.
     fn opened(&self, thread: &mut Self::Thread, peer: Peer) -> Self::ConnectionContext;
 
+    /// The TLS handshake of a connection is complete, and the client has shown `certificate` (in
+    /// DER), which is verified. Called before its first request is handled. `Close`: it is refused.
+    fn certified(&self, connection: &mut Self::ConnectionContext, certificate: &[u8]) -> Flow {
+        let _ = (connection, certificate);
+        Flow::Go
+    }
+
     /// A connection from `address` was accepted. `Some`: it exceeds the quota, and is closed after
     /// this many milliseconds without being read. Called on the thread that accepts.
     fn connection_throttle_ms(&self, thread: &mut Self::Thread, address: IpAddr) -> Option<i64> {

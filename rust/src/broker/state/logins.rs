@@ -9,10 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ahash::HashMap;
 use arc_swap::ArcSwap;
 
+use crate::broker::state::principals::PrincipalRules;
 use crate::transport::sasl::{KeySet, Mechanism, PlainUsers, TokenRules};
 
-/// The name of every client without a login.
+/// The name of every client without a login and without a certificate.
 pub(crate) const ANONYMOUS: &str = "ANONYMOUS";
+
+/// Characters of a subject in a log line.
+const SUBJECT_SHOWN: usize = 200;
 
 /// A mechanism that a listener offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub struct ListenerLogins {
 /// The logins of one broker.
 pub(crate) struct Logins {
     listeners: ArcSwap<HashMap<Arc<str>, Arc<ListenerLogins>>>,
+    /// How the subjects of certificates become names, by listener.
+    rules: ArcSwap<HashMap<Arc<str>, Arc<PrincipalRules>>>,
     /// Random bytes that hide which users there are.
     pub(crate) secret: [u8; 32],
     failed: AtomicU64,
@@ -47,7 +53,12 @@ impl Logins {
         let mut secret = [0; 32];
         // Without them unknown users could be told from known ones; nobody could log in as one.
         let _ = getrandom::fill(&mut secret);
-        Self { listeners: ArcSwap::default(), secret, failed: AtomicU64::new(0) }
+        Self {
+            listeners: ArcSwap::default(),
+            rules: ArcSwap::default(),
+            secret,
+            failed: AtomicU64::new(0),
+        }
     }
 
     /// Sets the listeners with SASL, by name, for connections that begin from now on.
@@ -72,6 +83,24 @@ impl Logins {
         let listeners = self.listeners.load();
         let rules = listeners.values().filter_map(|listener| listener.tokens.as_ref());
         rules.map(|rules| rules.missing_keys.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Sets the rules for certificates, by listener; without any, a name is the subject.
+    pub(crate) fn set_rules(&self, rules: HashMap<Arc<str>, Arc<PrincipalRules>>) {
+        self.rules.store(Arc::new(rules));
+    }
+
+    /// The name of a client whose certificate has this subject. Errors: no rule matches it, in words
+    /// for people.
+    pub(crate) fn certified_name(&self, listener: &str, subject: &str) -> Result<String, String> {
+        let name = match self.rules.load().get(listener) {
+            Some(rules) => rules.name(subject),
+            None => Some(subject.to_owned()),
+        };
+        name.ok_or_else(|| {
+            let shown: String = subject.chars().take(SUBJECT_SHOWN).collect();
+            format!("no rule of ssl.principal.mapping.rules matches its subject {shown:?}")
+        })
     }
 
     /// Counts a login that failed.

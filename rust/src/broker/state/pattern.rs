@@ -33,18 +33,22 @@ impl ClusterImage {
 
 /// A pattern that matches whole names. Errors: what is wrong with it, in words for people.
 pub(crate) fn compile(pattern: &str) -> Result<regex::Regex, String> {
+    compile_both(&unquoted(pattern)).map(|(_, whole)| whole)
+}
+
+/// The same pattern for parts of a text, and for a whole text.
+pub(crate) fn compile_both(pattern: &str) -> Result<(regex::Regex, regex::Regex), String> {
     if pattern.len() > PATTERN_MAX {
         return Err(format!("longer than {PATTERN_MAX} bytes"));
     }
-    let pattern = unquoted(pattern);
     let build = |pattern: &str| {
         let mut builder = RegexBuilder::new(pattern);
         builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).nest_limit(NEST_MAX).build()
     };
     // The pattern is compiled alone first: `a)|(b` is no pattern, but it would be one between
     // brackets.
-    build(&pattern)
-        .and_then(|_| build(&format!(r"\A(?:{pattern})\z")))
+    build(pattern)
+        .and_then(|part| Ok((part, build(&format!(r"\A(?:{pattern})\z"))?)))
         .map_err(|error| error.to_string())
 }
 

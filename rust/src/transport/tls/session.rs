@@ -4,6 +4,7 @@
 //! where the caller wants them. It keeps only an incomplete record, bytes that the caller had no
 //! room for, and records that the socket did not take, so an idle connection holds nothing.
 //! Invariant: records leave in the order in which they were encrypted; a byte is encrypted once.
+//! The handshake of a server's session ends with `resumed`.
 //! Threads: one at a time.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
@@ -14,9 +15,11 @@ use std::sync::Arc;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{ClientConfig, ServerConfig};
 
+use super::resumed;
 use crate::sys;
 
 /// The most bytes that are encrypted for one send.
@@ -50,6 +53,8 @@ pub struct TlsSession {
     handshaking: bool,
     /// The peer sends nothing more.
     ended: bool,
+    /// Verifies certificates of clients; `None`: at a client, and where none are asked for.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 enum Side {
@@ -84,8 +89,15 @@ struct Sink<'a> {
 }
 
 impl TlsSession {
-    pub(super) fn server(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
-        Ok(Self::new(Side::Server(Box::new(UnbufferedServerConnection::new(config)?))))
+    /// A server's session.
+    ///
+    /// verifier  the one of `config`; `None`: clients show no certificates
+    pub(super) fn server(
+        config: Arc<ServerConfig>,
+        verifier: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Self, rustls::Error> {
+        let side = Side::Server(Box::new(UnbufferedServerConnection::new(config)?));
+        Ok(Self { verifier, ..Self::new(side) })
     }
 
     /// A client's session; its first message waits to be sent.
@@ -109,6 +121,7 @@ impl TlsSession {
             sent: 0,
             handshaking: true,
             ended: false,
+            verifier: None,
         }
     }
 
@@ -127,7 +140,8 @@ impl TlsSession {
         self.incomplete.capacity() + self.bytes.capacity() + self.unsent.capacity()
     }
 
-    /// The peer's certificates, its own first; empty without any.
+    /// The peer's certificates, its own first; empty without any. They are verified once the
+    /// handshake is complete.
     pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         let certificates = match &self.side {
             Side::Server(connection) => connection.peer_certificates(),
@@ -225,11 +239,26 @@ impl TlsSession {
     /// were put into `room`. After an error the alert for the peer waits to be sent. A panic inside
     /// rustls is an error of this connection alone.
     fn process(&mut self, records: &mut [u8], room: &mut [u8]) -> Result<usize, rustls::Error> {
-        let processed = catch_unwind(AssertUnwindSafe(|| self.process_records(records, room)));
+        let processed = catch_unwind(AssertUnwindSafe(|| {
+            let began = self.handshaking;
+            let filled = self.process_records(records, room)?;
+            if began && !self.handshaking {
+                self.verify_again().inspect_err(|_| self.ended = true)?;
+            }
+            Ok(filled)
+        }));
         processed.unwrap_or_else(|_| {
             self.ended = true;
             Err(rustls::Error::General("rustls panicked on a record".to_owned()))
         })
+    }
+
+    /// Verifies the certificate of a client that resumed an earlier session.
+    fn verify_again(&mut self) -> Result<(), rustls::Error> {
+        let (Some(verifier), Side::Server(connection)) = (self.verifier.take(), &self.side) else {
+            return Ok(());
+        };
+        resumed::verify_again(connection, &*verifier)
     }
 
     fn process_records(

@@ -10,6 +10,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
@@ -58,7 +59,14 @@ enum CertificateCheck {
 }
 
 /// The TLS of one listener.
-pub struct ServerTls(ArcSwap<ServerConfig>);
+pub struct ServerTls(ArcSwap<ListenerTls>);
+
+/// What the sessions of a listener are made of.
+struct ListenerTls {
+    config: Arc<ServerConfig>,
+    /// Of `config`; `None`: clients show no certificates.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
 
 /// The TLS of one client.
 #[derive(Clone)]
@@ -68,7 +76,7 @@ impl ServerTls {
     /// The configuration of a listener. Errors: no identity; the key does not fit the certificate;
     /// client certificates are asked for and nothing is trusted.
     pub fn new(settings: &TlsSettings) -> Result<Self, TlsError> {
-        Ok(Self(ArcSwap::from(server_config(settings)?)))
+        Ok(Self(ArcSwap::from_pointee(listener_tls(settings)?)))
     }
 
     /// Replaces the configuration for connections that begin from now on.
@@ -78,7 +86,8 @@ impl ServerTls {
 
     /// The session of a new connection.
     pub fn accept(&self) -> Result<TlsSession, TlsError> {
-        Ok(TlsSession::server(self.0.load_full())?)
+        let tls = self.0.load();
+        Ok(TlsSession::server(Arc::clone(&tls.config), tls.verifier.clone())?)
     }
 }
 
@@ -121,13 +130,13 @@ impl ClientTls {
     }
 }
 
-fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
+fn listener_tls(settings: &TlsSettings) -> Result<ListenerTls, TlsError> {
     let provider = provider(settings)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&versions(settings)?)?;
     let client_auth = client_auth(settings)?;
-    let builder = if client_auth == ClientAuth::None {
-        builder.with_no_client_auth()
+    let verifier = if client_auth == ClientAuth::None {
+        None
     } else {
         let trusted = stores::trusted(settings)?.ok_or_else(|| {
             TlsError::Store("ssl.client.auth needs ssl.truststore.location".to_owned())
@@ -137,12 +146,16 @@ fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> 
         if client_auth == ClientAuth::Requested {
             verifier = verifier.allow_unauthenticated();
         }
-        builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(&error))?)
+        Some(verifier.build().map_err(|error| unusable(&error))?)
+    };
+    let builder = match &verifier {
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
+        None => builder.with_no_client_auth(),
     };
     let Identity { chain, key } = stores::identity(settings)?.ok_or_else(|| {
         TlsError::Store("TLS needs a key and a certificate: set ssl.keystore.location".to_owned())
     })?;
-    Ok(Arc::new(builder.with_single_cert(chain, key)?))
+    Ok(ListenerTls { config: Arc::new(builder.with_single_cert(chain, key)?), verifier })
 }
 
 fn unusable(error: &dyn std::fmt::Display) -> TlsError {
