@@ -1,6 +1,6 @@
-//! OAUTHBEARER (RFC 7628): one message, `n,[a=authorization id],` ^A `auth=Bearer TOKEN` ^A, further
-//! `key=value` ^A (KIP-342's extensions), ^A. A broker that refuses the token says why in JSON; the
-//! client answers with one ^A, and the login has failed.
+//! OAUTHBEARER (RFC 7628): one message, `n,[a=authorization id],` ^A `auth=Bearer TOKEN` ^A,
+//! further `key=value` ^A (KIP-342's extensions), ^A. A broker that refuses the token says why in
+//! JSON; the client answers with one ^A, and the login has failed.
 
 use super::{SaslError, scram};
 

@@ -5,7 +5,7 @@
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
-use jsonwebtoken::jwk::AlgorithmParameters;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve};
 use jsonwebtoken::signature::{self, Verifier};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey};
 use ring::signature::{
@@ -31,12 +31,18 @@ pub(super) fn install() {
 pub(super) fn decoding_key(parameters: &AlgorithmParameters) -> Option<DecodingKey> {
     match parameters {
         AlgorithmParameters::RSA(it) => DecodingKey::from_rsa_components(&it.n, &it.e).ok(),
-        AlgorithmParameters::EllipticCurve(it) => {
+        AlgorithmParameters::EllipticCurve(it) if is_known(&it.curve) => {
             DecodingKey::from_ec_components(&it.x, &it.y).ok()
         }
-        AlgorithmParameters::OctetKeyPair(it) => DecodingKey::from_ed_components(&it.x).ok(),
+        AlgorithmParameters::OctetKeyPair(it) if it.curve == EllipticCurve::Ed25519 => {
+            DecodingKey::from_ed_components(&it.x).ok()
+        }
         _ => None,
     }
+}
+
+fn is_known(curve: &EllipticCurve) -> bool {
+    matches!(curve, EllipticCurve::P256 | EllipticCurve::P384)
 }
 
 fn no_signer(_: &Algorithm, _: &EncodingKey) -> Result<Box<dyn JwtSigner>, Error> {
