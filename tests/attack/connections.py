@@ -1,10 +1,11 @@
 """Attack a broker with connections, beside clients that behave well, and compare their rate.
 
-    python -m tests.attack.connections [plain] [logins] [silent] [--seconds 10] [--rounds 3]
+    python -m tests.attack.connections [KIND ...] [--seconds 10] [--rounds 3]
 
     plain    2,000 new connections a second, each closed after half a second
     logins   2,000 logins that stop in the middle of a frame; each that is closed begins anew
     silent   5,000 connections that say nothing, to a broker with 4,096 descriptors; the same
+    limited  like silent, to a broker with max.connections.per.ip=1000: 2,000 a second are closed
 
 Each attack has its own broker. Rounds alternate: some seconds without the attack, some with it.
 `known` are clients that are connected all the time (`neighbours.py`), `new` are clients that
@@ -38,7 +39,9 @@ from tests.attack.wire import Address, Connection, text
 from tests.ports import free_port
 from tests.serving import ServedBroker
 
-RATE, HALF_OPEN, SILENT, DESCRIPTORS = 2_000, 2_000, 5_000, 4_096
+RATE, HALF_OPEN, SILENT, DESCRIPTORS, PER_IP = 2_000, 2_000, 5_000, 4_096, 1_000
+SOURCE = ("127.0.0.2", 0)
+NO_PORT_YET = 24  # IP_BIND_ADDRESS_NO_PORT: connect() chooses the port
 KEPT_S, NEW_PAUSE_S, SETTLE_S = 0.5, 0.05, 3.0
 LOGIN = b"\0good\0a-secret"
 USERS = f'{jaas.PLAIN} required user_good="a-secret";'
@@ -99,6 +102,8 @@ def attack(kind: str, address: Address) -> None:
 def _connect(address: Address) -> socket.socket:
     connection = socket.socket()
     connection.setblocking(False)
+    connection.setsockopt(socket.IPPROTO_IP, NO_PORT_YET, 1)
+    connection.bind(SOURCE)
     connection.connect_ex(address)
     return connection
 
@@ -127,25 +132,29 @@ def _hold(address: Address, count: int, *, says: bool) -> None:
     words = struct.pack(">i", len(versions)) + versions
     words += struct.pack(">i", 400_000) + bytes(8_000)
     held: dict[int, socket.socket] = {}
-    poll = select.poll()
+    events = select.epoll()
     while not _is_over():
-        for _ in range(min(100, count - len(held))):
+        for _ in range(min(RATE // 50, count - len(held))):
             connection = _connect(address)
             held[connection.fileno()] = connection
-            poll.register(connection, select.POLLIN | (select.POLLOUT if says else 0))
-        for number, event in poll.poll(5):
+            wanted = select.EPOLLIN | (select.EPOLLOUT if says else 0)
+            events.register(connection, wanted | select.EPOLLET)
+        for number, event in events.poll(0):
             connection = held[number]
             try:
-                if event & select.POLLOUT:
+                if event & select.EPOLLOUT and says:
+                    events.modify(number, select.EPOLLIN)
                     connection.send(words)
-                    poll.modify(connection, select.POLLIN)
                     continue
                 if connection.recv(1 << 16):
                     continue
+            except BlockingIOError:
+                continue
             except OSError:
                 pass
-            poll.unregister(number)
+            events.unregister(number)
             held.pop(number).close()
+        time.sleep(0.02)
 
 
 class Target:
@@ -160,8 +169,10 @@ class Target:
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.login.plain.sasl.jaas.config": USERS,
         }
+        if kind == "limited":
+            options["max.connections.per.ip"] = PER_IP
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        limit = DESCRIPTORS if kind == "silent" else hard
+        limit = DESCRIPTORS if kind in ("silent", "limited") else hard
         self.broker = ServedBroker(
             directory,
             options=options,
@@ -241,7 +252,7 @@ def compare(kind: str, seconds: float, rounds: int) -> None:
 def main() -> None:
     """Compare with the attacks of the command line."""
     parser = argparse.ArgumentParser(prog="attack.connections")
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help="plain, logins, silent")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="plain, logins, silent, limited")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
@@ -250,7 +261,7 @@ def main() -> None:
         kind, host, port = options.attack
         attack(kind, (host, int(port)))
         return
-    for kind in options.kinds or ("plain", "logins", "silent"):
+    for kind in options.kinds or ("plain", "logins", "silent", "limited"):
         compare(kind, options.seconds, options.rounds)
 
 
