@@ -257,13 +257,16 @@ mod tests {
         ));
     }
 
+    /// Changes the header and the nonce of a last message.
+    type Change<'a> = &'a dyn Fn(&str, &str) -> (String, String);
+
     /// The broker's signature check alone would let these in: they are signed as they are.
     #[test]
     fn cve_2024_56128_a_nonce_or_header_that_is_signed_but_another_is_refused() {
         let (plain, scram) = users();
         let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
         for hash in HASHES {
-            let answer = |change: &dyn Fn(&str, &str) -> (String, String)| {
+            let answer = |change: Change<'_>| {
                 let first = "n=alice,r=mine";
                 let begun = ServerExchange::begin(Mechanism::Scram(hash))
                     .step(format!("n,,{first}").as_bytes(), known)
@@ -284,7 +287,7 @@ mod tests {
             };
             let own = |header: &str, nonce: &str| (header.to_owned(), nonce.to_owned());
             assert!(matches!(answer(&own), Ok(ServerStep::Authenticated { .. })));
-            let wrong: [&dyn Fn(&str, &str) -> (String, String); 6] = [
+            let wrong: [Change<'_>; 6] = [
                 &|header, _| own(header, "mine"),
                 &|header, nonce| own(header, nonce.strip_prefix("mine").unwrap()),
                 &|header, nonce| own(header, &format!("{nonce}x")),
