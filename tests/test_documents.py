@@ -24,7 +24,7 @@ import krust
 from krust.cli import root
 from krust.cli.exits import Exit
 from krust.settings import BROKER, TOPIC
-from tests import documents
+from tests import documents, named_tests
 from tests.documents import PYTHON, Block
 from tests.spark.conftest import environment, settings
 from tests.test_layers import PYTHON_LAYERS, RUST_LAYERS
@@ -227,6 +227,33 @@ def test_everything_that_the_page_of_threats_names_exists() -> None:
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
     limits = [row for row in rows if row[1].strip() != "what"]
     assert not [row[1] for row in limits if "`" not in row[4]], "a limit without a test"
+
+
+def test_the_security_record_names_a_test_for_each_id() -> None:
+    rows = named_tests.rows((ROOT / "docs/security-record.md").read_text())
+    ids = [row.id for row in rows]
+    assert len(ids) >= 27
+    assert [each for each in ids if not re.fullmatch(r"CVE-20\d\d-\d{4,}", each)] == []
+    assert len(set(ids)) == len(ids)
+    assert [wrong for row in rows for wrong in named_tests.missing(row.tests)] == []
+    elsewhere = "OAUTHBEARER: see its tests"
+    bare = [row for row in rows if not named_tests.NAME.search(row.tests)]
+    assert [row.id for row in bare if row.how != elsewhere] == [], "a row without a test"
+    of_tests = named_tests.ids_of_tests()
+    assert len(of_tests) > 10
+    assert {each: of_tests[each] for each in of_tests.keys() - set(ids)} == {}, "no row has them"
+
+
+def test_a_test_that_does_not_exist_is_found() -> None:
+    here = "`tests/test_documents.py::test_a_test_that_does_not_exist_is_found`"
+    rust = "`rust/src/wire.rs::varints_round_trip` `rust/src/wire.rs::raw`"
+    lost = "`tests/test_nothing.py::test_x` `tests/documents.py::pages` `rust/tests/net/no.rs::x`"
+    assert list(named_tests.missing(f"{here} {rust} {lost}")) == [
+        "rust/src/wire.rs has no test raw",
+        "there is no tests/test_nothing.py",
+        "tests/documents.py has no test pages",
+        "there is no rust/tests/net/no.rs",
+    ]
 
 
 def test_the_page_of_the_command_line_names_every_command_and_exit_code() -> None:

@@ -21,6 +21,7 @@ use krust::wire::Reader;
 
 use crate::double::{Conn, Frame, Made, TestBroker, frame, map, raw};
 use crate::records::{Fetch, TOPIC, batch, fetched, produce, produced, transactional};
+use crate::replicas::{FollowerFetch, PartitionAssignment, leader, marks};
 
 const UNKNOWN_TOPIC: i16 = 3;
 const TOPIC_DENIED: i16 = 29;
@@ -31,6 +32,12 @@ const TRANSACTIONAL_ID_DENIED: i16 = 53;
 fn fixture() -> TestBroker {
     let mut fixture = TestBroker::new();
     fixture.topic(TOPIC, Made::default());
+    protect(&mut fixture);
+    fixture
+}
+
+/// Gives it logins and an authorizer.
+fn protect(fixture: &mut TestBroker) {
     let users = ["alice", "bob", "root"].map(|user| (user.to_owned(), "secret".to_owned()));
     let plain = OfferedMechanism { mechanism: Mechanism::Plain, max_reauth_ms: 0 };
     let logins = ListenerLogins {
@@ -40,7 +47,6 @@ fn fixture() -> TestBroker {
     };
     fixture.broker.set_logins([("PLAINTEXT".into(), logins.into())].into_iter().collect());
     fixture.broker.set_authorizer(["root".to_owned()].into_iter().collect(), false);
-    fixture
 }
 
 fn login(fixture: &mut TestBroker, user: &str) -> Conn {
@@ -103,6 +109,27 @@ fn what_is_not_allowed_is_not_appended() {
     assert_eq!(produced(9, &fixture.ask(&mut alice, &request)), (TOPIC_DENIED, -1));
     let mut root = login(&mut fixture, "root");
     assert_eq!(produced(9, &fixture.ask(&mut root, &request)), (0, 1));
+}
+
+#[test]
+fn cve_2018_1288_a_follower_needs_cluster_action_on_the_listener_of_brokers_too() {
+    let mut fixture = leader(&PartitionAssignment::default());
+    protect(&mut fixture);
+    let (mut root, mut alice) = (login(&mut fixture, "root"), login(&mut fixture, "alice"));
+    assert_eq!(produced(9, &fixture.ask(&mut root, &produce(9, 1, &batch(&["a"])))), (0, 0));
+    allow(&mut fixture, &[(Operation::Read, TOPIC), (Operation::Describe, TOPIC)]);
+    for version in [4, 11, 14, 15, 17] {
+        for replica in [1, 2] {
+            let fetch = FollowerFetch { version, ..FollowerFetch::at(replica, 1) };
+            let answer = fetch.ask(&mut fixture, &mut alice);
+            assert_eq!((answer.error, answer.bytes), (TOPIC_DENIED, 0), "{version}");
+        }
+    }
+    assert_eq!(marks(&fixture), (1, 0), "the high watermark stays");
+    for replica in [1, 2] {
+        assert_eq!(FollowerFetch::at(replica, 1).ask(&mut fixture, &mut root).error, 0);
+    }
+    assert_eq!(marks(&fixture), (1, 1));
 }
 
 #[test]

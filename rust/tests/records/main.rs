@@ -12,3 +12,4 @@ mod foreign;
 mod malformed;
 mod round_trips;
 mod sample;
+mod security_record;

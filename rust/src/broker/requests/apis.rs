@@ -313,6 +313,28 @@ mod tests {
     }
 
     #[test]
+    fn cve_2023_50976_every_api_but_these_needs_an_acl() {
+        let free = served().iter().filter(|api| matches!(api.needs, Nothing | Each([])));
+        let names: Vec<_> = free.map(|api| api.name).collect();
+        let all = ["SaslHandshake", "ApiVersions", "SaslAuthenticate", "DescribeCluster"];
+        assert_eq!(names, all);
+        let transactional = |api: &&Api| api.asks(Write, TransactionalId);
+        let names: Vec<_> = served().iter().filter(transactional).map(|api| api.name).collect();
+        let all = [
+            "Produce",
+            "InitProducerId",
+            "AddPartitionsToTxn",
+            "AddOffsetsToTxn",
+            "EndTxn",
+            "TxnOffsetCommit",
+        ];
+        assert_eq!(names, all);
+        for api in served().iter().filter(|api| api.is_between_brokers()) {
+            assert!(api.asks(ClusterAction, Cluster), "{}", api.name);
+        }
+    }
+
+    #[test]
     fn every_throttle_time_has_a_known_place_or_a_handler_that_writes_it() {
         let reply = Value::Map(vec![("throttle_time_ms".into(), Value::Int(0x0102_0304))]);
         for api in served() {

@@ -2,8 +2,8 @@
 //!
 //! What would mean something else there is translated: `.` (no end of a line), `\w`, `\d`, `\s` and
 //! `\p{Alpha}` (ASCII), `\Q...\E`. What the engine lacks is refused: look-around, back references,
-//! possessive quantifiers. So is what differs: flags, and in brackets other brackets, `&&`, `--` and
-//! `~~`.
+//! possessive quantifiers. So is what differs: flags, and in brackets other brackets, `&&`, `--`
+//! and `~~`.
 //! Threads: any; pure.
 
 /// Java's names for ASCII classes, and those of krust's engine.

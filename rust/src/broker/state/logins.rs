@@ -90,8 +90,8 @@ impl Logins {
         self.rules.store(Arc::new(rules));
     }
 
-    /// The name of a client whose certificate has this subject. Errors: no rule matches it, in words
-    /// for people.
+    /// The name of a client whose certificate has this subject. Errors: no rule matches it, in
+    /// words for people.
     pub(crate) fn certified_name(&self, listener: &str, subject: &str) -> Result<String, String> {
         let name = match self.rules.load().get(listener) {
             Some(rules) => rules.name(subject),

@@ -275,8 +275,9 @@ mod tests {
 
     #[test]
     fn patterns_that_differ_from_java_are_refused() {
-        let wrong = r"( [ a)(b * \ (?=a) (?<=a)b (?<!a)b (?>a) (?i)a (?i:a) (a)\1 a++ a*+ a?+ a{2}+ [a]++
-            [a--b] [a~~b] [a&&b] [a[b]] [[:alpha:]] \p{L \x{41 \Z \G \h \p{javaLowerCase} \k<n> \0 a{100000000}";
+        let wrong = r"( [ a)(b * \ (?=a) (?<=a)b (?<!a)b (?>a) (?i)a (?i:a) (a)\1 a++ a*+ a?+
+            a{2}+ [a]++ [a--b] [a~~b] [a&&b] [a[b]] [[:alpha:]] \p{L \x{41 \Z \G \h
+            \p{javaLowerCase} \k<n> \0 a{100000000}";
         for wrong in wrong.split_whitespace() {
             assert!(rules(&[(wrong, "x", LetterCase::Kept)]).is_err(), "{wrong}");
         }

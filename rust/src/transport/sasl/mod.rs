@@ -18,6 +18,7 @@ mod users;
 
 use std::fmt;
 
+use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 pub use self::bearer::TOKEN_REFUSED;
@@ -83,9 +84,17 @@ pub enum SaslError {
     NoToken(String),
 }
 
-/// A password. It is not shown.
-#[derive(Clone, PartialEq, Eq)]
+/// A password. It is not shown, and how long a comparison takes depends on the lengths alone.
+#[derive(Clone)]
 pub struct Password(String);
+
+impl PartialEq for Password {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_bytes().ct_eq(other.0.as_bytes()).into()
+    }
+}
+
+impl Eq for Password {}
 
 impl Password {
     /// The password.

@@ -299,6 +299,50 @@ mod tests {
         ));
     }
 
+    /// Changes the header and the nonce of a last message.
+    type Change<'a> = &'a dyn Fn(&str, &str) -> (String, String);
+
+    /// The broker's signature check alone would let these in: they are signed as they are.
+    #[test]
+    fn cve_2024_56128_a_nonce_or_header_that_is_signed_but_another_is_refused() {
+        let (plain, scram) = users();
+        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+        for hash in HASHES {
+            let answer = |change: Change<'_>| {
+                let first = "n=alice,r=mine";
+                let begun = ServerExchange::begin(Mechanism::Scram(hash))
+                    .step(format!("n,,{first}").as_bytes(), known)
+                    .unwrap();
+                let ServerStep::Challenge(challenge, server) = begun else {
+                    panic!("no challenge")
+                };
+                let challenge = String::from_utf8(challenge).unwrap();
+                let asked = ServerFirst::read(challenge.as_bytes(), "mine").unwrap();
+                let (header, nonce) = change("n,,", asked.nonce);
+                let unsigned = ClientFinal::without_proof(&header, &nonce);
+                let salted = hash.salted_password(b"secret", &asked.salt, asked.iterations);
+                let key = hash.client_key(&salted);
+                let said = format!("{first},{challenge},{unsigned}");
+                let signature = hash.hmac(&hash.hash(&key), said.as_bytes());
+                let last = ClientFinal::write(&unsigned, &scram::xor(&key, &signature));
+                server.step(last.as_bytes(), known)
+            };
+            let own = |header: &str, nonce: &str| (header.to_owned(), nonce.to_owned());
+            assert!(matches!(answer(&own), Ok(ServerStep::Authenticated { .. })));
+            let wrong: [Change<'_>; 6] = [
+                &|header, _| own(header, "mine"),
+                &|header, nonce| own(header, nonce.strip_prefix("mine").unwrap()),
+                &|header, nonce| own(header, &format!("{nonce}x")),
+                &|header, nonce| own(header, nonce.get(..nonce.len() - 1).unwrap()),
+                &|_, nonce| own("y,,", nonce),
+                &|_, nonce| own("n,a=bob,", nonce),
+            ];
+            for (nth, change) in wrong.into_iter().enumerate() {
+                assert!(matches!(answer(change), Err(SaslError::Malformed(_))), "{nth}");
+            }
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_bytes_are_refused(token in ".{0,80}", raw: Vec<u8>, nth in 0..Mechanism::ALL.len()) {

@@ -9,27 +9,46 @@ use std::sync::Arc;
 use ahash::HashMap;
 use subtle::ConstantTimeEq;
 
-use super::Password;
 use super::scram::{MIN_ITERATIONS, ScramHash};
+
+/// The hash by which passwords are compared.
+const DIGEST: ScramHash = ScramHash::Sha256;
+const DIGEST_BYTES: usize = 32;
 
 /// The users of a listener that log in by PLAIN, by name (`user_NAME` of a JAAS string).
 #[derive(Clone, Debug, Default)]
-pub struct PlainUsers(HashMap<String, Password>);
+pub struct PlainUsers(HashMap<String, PasswordDigest>);
+
+/// The hash of a password. It is not shown.
+#[derive(Clone)]
+struct PasswordDigest(Vec<u8>);
+
+impl PasswordDigest {
+    fn of(password: &str) -> Self {
+        Self(DIGEST.hash(password.as_bytes()))
+    }
+}
+
+impl fmt::Debug for PasswordDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
 
 impl FromIterator<(String, String)> for PlainUsers {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(users: I) -> Self {
-        Self(users.into_iter().map(|(name, password)| (name, password.into())).collect())
+        let row = |(name, password): (String, String)| (name, PasswordDigest::of(&password));
+        Self(users.into_iter().map(row).collect())
     }
 }
 
 impl PlainUsers {
-    /// Whether this is the user's password. The time it takes says nothing of the password, nor
-    /// whether there is such a user.
+    /// Whether this is the user's password. The time it takes depends on the length of `password`
+    /// alone: not on the user's password, nor on whether there is such a user.
     pub fn is_password(&self, user: &str, password: &str) -> bool {
         let known = self.0.get(user);
-        let right = known.map_or(password, Password::text);
-        let digest = |text: &str| ScramHash::Sha256.hash(text.as_bytes());
-        let is_equal = bool::from(digest(right).ct_eq(&digest(password)));
+        let right = known.map_or(&[0; DIGEST_BYTES][..], |digest| &digest.0);
+        let is_equal = bool::from(PasswordDigest::of(password).0.ct_eq(right));
         is_equal & known.is_some()
     }
 }
@@ -57,6 +76,15 @@ impl fmt::Debug for ScramCredential {
 #[derive(Clone, Debug, Default)]
 pub struct ScramUsers {
     known: HashMap<(String, ScramHash), Arc<ScramCredential>>,
+    /// The form of each credential, sorted; made-up ones have one of these.
+    challenges: HashMap<ScramHash, Vec<ChallengeForm>>,
+}
+
+/// What a challenge shows of a credential besides the salt's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ChallengeForm {
+    salt_bytes: usize,
+    iterations: u32,
 }
 
 impl FromIterator<(String, ScramHash, ScramCredential)> for ScramUsers {
@@ -65,7 +93,14 @@ impl FromIterator<(String, ScramHash, ScramCredential)> for ScramUsers {
         I: IntoIterator<Item = (String, ScramHash, ScramCredential)>,
     {
         let row = |(user, hash, credential)| ((user, hash), Arc::new(credential));
-        Self { known: users.into_iter().map(row).collect() }
+        let known: HashMap<_, Arc<ScramCredential>> = users.into_iter().map(row).collect();
+        let mut challenges: HashMap<_, Vec<_>> = HashMap::default();
+        for ((_, hash), credential) in &known {
+            let (salt_bytes, iterations) = (credential.salt.len(), credential.iterations);
+            challenges.entry(*hash).or_default().push(ChallengeForm { salt_bytes, iterations });
+        }
+        challenges.values_mut().for_each(|forms| forms.sort_unstable());
+        Self { known, challenges }
     }
 }
 
@@ -76,29 +111,42 @@ impl ScramUsers {
     }
 
     /// The user's credential, and whether there is one. For an unknown user it is one that no
-    /// password fits, the same each time: made of `secret`, which nobody else knows.
+    /// password fits, made of `secret`, which nobody else knows. Its challenge has the form of some
+    /// known user's, and is the same each time until users change.
     pub(super) fn find(
         &self,
         user: &str,
         hash: ScramHash,
         secret: &[u8],
     ) -> (Arc<ScramCredential>, bool) {
-        let made_up = unfit(user, hash, secret);
+        let made_up = unfit(user, hash, (secret, self.form(user, hash, secret)));
         match self.known.get(&(user.to_owned(), hash)) {
             Some(credential) => (Arc::clone(credential), true),
             None => (Arc::new(made_up), false),
         }
     }
+
+    /// What the challenge of an unknown user looks like.
+    fn form(&self, user: &str, hash: ScramHash, secret: &[u8]) -> ChallengeForm {
+        let number = hash.hmac(secret, format!("form {user}").as_bytes());
+        let number = number.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let forms = self.challenges.get(&hash).map_or(&[][..], Vec::as_slice);
+        let nth = number.checked_rem(forms.len() as u64).and_then(|nth| usize::try_from(nth).ok());
+        nth.and_then(|nth| forms.get(nth).copied()).unwrap_or(KAFKAS)
+    }
 }
 
-/// The length of the salts that Kafka's tools make.
-const SALT_BYTES: usize = 25;
+/// A challenge of a user that Kafka's tools made.
+const KAFKAS: ChallengeForm = ChallengeForm { salt_bytes: 25, iterations: MIN_ITERATIONS };
 
-fn unfit(user: &str, hash: ScramHash, secret: &[u8]) -> ScramCredential {
-    let mut salt = hash.hmac(secret, user.as_bytes());
-    salt.truncate(SALT_BYTES);
+fn unfit(user: &str, hash: ScramHash, (secret, form): (&[u8], ChallengeForm)) -> ScramCredential {
+    let mut salt = Vec::with_capacity(form.salt_bytes + hash.bytes());
+    while salt.len() < form.salt_bytes {
+        salt.extend(hash.hmac(secret, format!("salt {} {user}", salt.len()).as_bytes()));
+    }
+    salt.truncate(form.salt_bytes);
     let key = hash.hash(secret);
-    ScramCredential { salt, stored_key: key.clone(), server_key: key, iterations: MIN_ITERATIONS }
+    ScramCredential { salt, stored_key: key.clone(), server_key: key, iterations: form.iterations }
 }
 
 #[cfg(test)]
@@ -125,6 +173,33 @@ mod tests {
         assert_eq!(salt("bob", b"1"), salt("bob", b"1"));
         assert_ne!(salt("bob", b"1"), salt("bob", b"2"));
         assert_ne!(salt("bob", b"1"), salt("eve", b"1"));
+    }
+
+    #[test]
+    fn cve_2021_38153_an_unknown_user_is_challenged_like_some_known_one() {
+        let user = |name: &str, salt_bytes, iterations| {
+            let (salt, key) = (vec![7; salt_bytes], vec![8; 64]);
+            let credential =
+                ScramCredential { salt, stored_key: key.clone(), server_key: key, iterations };
+            (name.to_owned(), ScramHash::Sha512, credential)
+        };
+        let shown = |users: &ScramUsers, name: &str, hash| {
+            let (credential, known) = users.find(name, hash, b"secret");
+            assert!(!known);
+            (credential.salt.len(), credential.iterations)
+        };
+        let users: ScramUsers = [user("alice", 200, 16_384)].into_iter().collect();
+        assert_eq!(shown(&users, "bob", ScramHash::Sha512), (200, 16_384));
+        assert_eq!(shown(&users, "bob", ScramHash::Sha256), (25, 4096));
+        let rows = [user("alice", 200, 16_384), user("anna", 16, 8192), user("ada", 16, 8192)];
+        let users: ScramUsers = rows.into_iter().collect();
+        let names: Vec<_> = (0..100).map(|nth| format!("unknown {nth}")).collect();
+        let of = |name: &String| shown(&users, name, ScramHash::Sha512);
+        let forms: Vec<_> = names.iter().map(of).collect();
+        assert_eq!(names.iter().map(of).collect::<Vec<_>>(), forms, "the same each time");
+        let rare = forms.iter().filter(|form| **form == (200, 16_384)).count();
+        assert!((10..60).contains(&rare), "{rare}");
+        assert!(forms.iter().all(|form| [(200, 16_384), (16, 8192)].contains(form)));
     }
 
     #[test]
