@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,19 @@ ALICE = "User:alice"
 READS = Acl(principal=ALICE, operation="Read", resource_type="Topic", name="orders")
 
 
+OF_KAFKA = [
+    pytest.mark.java,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1"),
+]
+
+
 @pytest.fixture(
     scope="module",
     params=[
         "krust",
-        pytest.param("kafka39", marks=[pytest.mark.java, pytest.mark.timeout(600)]),
-        pytest.param("kafka43", marks=[pytest.mark.java, pytest.mark.timeout(600)]),
+        pytest.param("kafka39", marks=OF_KAFKA),
+        pytest.param("kafka43", marks=OF_KAFKA),
     ],
 )
 def guarded(

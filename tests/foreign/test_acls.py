@@ -1,10 +1,11 @@
 """ACLs as other projects make, list and delete them, and as their clients are bound by them.
 
-Each test runs against krust and against a Kafka 3.9.1 with ZooKeeper.
+Each test runs against krust, and with KRUST_KAFKA_CLUSTER=1 against a Kafka 3.9.1 with ZooKeeper.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -116,9 +117,16 @@ def may(
     return AclBinding(kind, name, LITERAL, f"User:{user}", "*", operation, permission)
 
 
+OF_KAFKA = [
+    pytest.mark.java,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1"),
+]
+
+
 @pytest.fixture(
     scope="module",
-    params=["krust", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.timeout(600)])],
+    params=["krust", pytest.param("kafka", marks=OF_KAFKA)],
 )
 def guarded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

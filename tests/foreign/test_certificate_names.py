@@ -5,6 +5,7 @@ that Java gives to odd subjects, and for those that the rules of a listener make
 from __future__ import annotations
 
 import functools
+import os
 import socket
 import ssl
 import struct
@@ -109,9 +110,16 @@ class Guarded(NamedTuple):
             )
 
 
+OF_KAFKA = [
+    pytest.mark.java,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1"),
+]
+
+
 @pytest.fixture(
     scope="module",
-    params=["krust", pytest.param("3.9.1", marks=[pytest.mark.java, pytest.mark.timeout(600)])],
+    params=["krust", pytest.param("3.9.1", marks=OF_KAFKA)],
 )
 def guarded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
