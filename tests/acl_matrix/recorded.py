@@ -58,13 +58,6 @@ def _packed(users: list[str], cells: dict[str, str]) -> list[Any]:
     return [outcomes, "".join(letters)]
 
 
-def of(world: World, cells: Cells) -> Cells:
-    """The cells of this world's users."""
-    users = {each.user for each in world.scenarios}
-    some = {row: {u: text for u, text in each.items() if u in users} for row, each in cells.items()}
-    return {row: each for row, each in some.items() if each}
-
-
 def differences(found: Cells, wanted: Cells) -> list[str]:
     """Where two differ: row, outcomes, and some of the users."""
     users: dict[tuple[str, str, str], list[str]] = {}

@@ -37,7 +37,7 @@ def test_krust_answers_as_kafka_did(world: World, tmp_path: Path) -> None:
     if world.name == OF_BROKERS and (reason := zookeeper.missing()):
         pytest.skip(reason)
     some = world._replace(scenarios=world.scenarios[::EVERY])
-    wanted = {**recorded.of(some, recorded.load(world)), **expected(some, of_krust=True)}
+    wanted = {**expected(some), **expected(some, of_krust=True)}
     assert recorded.differences(krust_answers(tmp_path, some), wanted) == []
 
 

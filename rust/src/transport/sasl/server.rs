@@ -306,7 +306,8 @@ mod tests {
     #[test]
     fn cve_2024_56128_a_nonce_or_header_that_is_signed_but_another_is_refused() {
         let (plain, scram) = users();
-        let known = KnownUsers { plain: &plain, scram: &scram, secret: b"s" };
+        let known =
+            KnownUsers { plain: &plain, scram: &scram, secret: b"s", tokens: None, now_ms: 0 };
         for hash in HASHES {
             let answer = |change: Change<'_>| {
                 let first = "n=alice,r=mine";
