@@ -7,7 +7,7 @@
 //! modules and pipes, because the broker needs those to serve its open connections. When the
 //! process is out of other descriptors, accepting pauses as a whole. No thread spins.
 //! While connections wait for others to close, the server is *crowded*: a connection that has not
-//! sent a whole frame is closed when the time of a login is over, so that silent ones make room.
+//! sent a whole frame after three seconds is closed, so that silent ones make room.
 
 use std::io;
 use std::net::SocketAddr;

@@ -41,6 +41,9 @@ use crate::work;
 /// The most bytes that one connection reads in one turn, so that the others get their turn.
 const TURN_BYTES: usize = 4 << 20;
 
+/// How long a connection may say nothing while others wait for its place.
+const SILENT_MS: i64 = 3_000;
+
 /// For this long after a short reply a peer may be waiting for the next one.
 const SHORT_MS: i64 = 1;
 
@@ -430,8 +433,10 @@ impl<S: Service> Connection<S> {
         if self.has_unsent() {
             deadline = deadline.min(self.sent_ms.saturating_add(options.stalled_ms));
         }
-        let is_unwanted = !self.has_spoken && shared.crowded.load(Ordering::Relaxed);
-        if is_unwanted || self.is_logging_in(shared) {
+        if !self.has_spoken && shared.crowded.load(Ordering::Relaxed) {
+            deadline = deadline.min(self.opened_ms.saturating_add(SILENT_MS));
+        }
+        if self.is_logging_in(shared) {
             deadline = deadline.min(self.opened_ms.saturating_add(options.login_ms));
         }
         deadline

@@ -22,8 +22,8 @@ pub(crate) struct SharedState<S: Service> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) connection_quotas: ConnectionQuotas,
     pub(super) login_memory: LoginMemory,
-    /// Whether new connections wait for others to close. Those that have said nothing then have
-    /// only the time of a login.
+    /// Whether new connections wait for others to close. Then those that say nothing have little
+    /// time.
     pub(super) crowded: AtomicBool,
     /// By thread: whether it is to look for connections that have to make room.
     pub(super) room_wanted: Vec<AtomicBool>,

@@ -76,12 +76,12 @@ fn crowd() {
     let open = || std::fs::read_dir("/dev/fd").unwrap().count() as u64 - 1;
     let shared = limit - krust::sys::reserved_descriptors(limit);
     until(|| {
-        site.advance(1_000);
+        site.advance(250);
         open() > shared
     });
     let accepted = site.server.connections();
     for _ in 0..CALLS {
-        site.advance(200);
+        site.advance(75);
         assert_eq!(good.call(b"e"), b"e");
     }
     assert_eq!(site.server.connections(), accepted);

@@ -185,7 +185,7 @@ fn a_connection_that_says_nothing_makes_room_for_those_that_wait() {
     until(|| site.server.connections() == 2);
     let mut waiting = site.connect();
     waiting.send(b"e-late");
-    site.advance(9_000);
+    site.advance(2_000);
     assert_eq!(site.server.connections(), 2);
     site.advance(2_000);
     assert!(silent.is_closed());
