@@ -1,7 +1,7 @@
 //! The certificate of a client that resumes an earlier session.
 //!
 //! Such a client shows no certificate again. rustls keeps the one of that session, and does not ask
-//! whether it still holds. So it is verified anew: none counts that has expired since.
+//! whether it still holds. So it is verified again: none counts that has expired since.
 //! Threads: any.
 
 use rustls::HandshakeKind;
