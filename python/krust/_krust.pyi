@@ -26,6 +26,7 @@ __all__ = [
     "Consumer",
     "Delivered",
     "LogDump",
+    "PrincipalRules",
     "Producer",
     "Record",
     "Sender",

@@ -53,7 +53,7 @@ pub(super) fn target(
         let asked = SessionUse { id, epoch, by_id, connection, now_ms };
         let (session, epoch) =
             sessions.resume(&mut call.connection.fetch_sessions, asked, |session| {
-                session.context.go_on_for(access.client.clone());
+                session.context.go_on_for(access.client.as_ref());
                 update(session, request, (&thread.image, node, &access));
             })?;
         return Ok(FetchTarget::Session { session, id, full: false, epoch, forgotten: 0 });
@@ -61,7 +61,7 @@ pub(super) fn target(
     let mut context = FetchContext::new(by_id);
     context.reads_to_log_end = reader.reads_to_log_end();
     context.reads_any_replica = reader.reads_any_replica(call.version());
-    context.reader = access.client.clone();
+    context.reader = access.client.clone().map(Box::new);
     context.image_number = thread.image_number;
     let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     context.reserve(named);

@@ -32,7 +32,7 @@ pub(crate) struct FetchContext {
     /// When a follower's progress was last reported to the partitions that are not active.
     pub(crate) reported_ms: i64,
     /// What a consumer may read, if that is limited.
-    pub(crate) reader: Option<AclClient>,
+    pub(crate) reader: Option<Box<AclClient>>,
     /// The entry to begin with, so that all partitions get their turn.
     pub(crate) next: u32,
     /// The image that the entries were resolved with.
@@ -136,14 +136,16 @@ impl FetchContext {
         }
         self.image_number = number;
         if let Some(reader) = &mut self.reader {
-            *reader = reader.seen_by(&image.acls);
+            **reader = reader.seen_by(&image.acls);
         }
         for at in 0..self.entries.len() {
             let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else { continue };
             let before = entry.partition().map(Arc::as_ptr);
             let old = entry.partition().cloned();
-            entry
-                .resolve((self.by_id, self.reader.as_ref()), (image, node, self.reads_any_replica));
+            entry.resolve(
+                (self.by_id, self.reader.as_deref()),
+                (image, node, self.reads_any_replica),
+            );
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             if entry.partition().map(Arc::as_ptr) != before
                 && let Some(watch) = &self.watch
@@ -156,13 +158,13 @@ impl FetchContext {
     }
 
     /// Goes on for a client, which may be another than before.
-    pub(crate) fn go_on_for(&mut self, reader: Option<AclClient>) {
-        let is_same = match (&self.reader, &reader) {
+    pub(crate) fn go_on_for(&mut self, reader: Option<&AclClient>) {
+        let is_same = match (&self.reader, reader) {
             (Some(before), Some(now)) => before.is_like(now),
             (before, now) => before.is_none() == now.is_none(),
         };
         if !is_same {
-            self.reader = reader;
+            self.reader = reader.cloned().map(Box::new);
             self.image_number = NEVER;
         }
     }
