@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -345,6 +346,7 @@ def test_a_callback_that_fails_or_returns_nothing_is_named(served: Served) -> No
 
 
 @pytest.mark.java
+@pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1")
 @pytest.mark.parametrize("version", kafka.VERSIONS)
 def test_the_tools_of_kafka_log_in_by_a_token_in_a_file(
     served: Served, tmp_path: Path, version: str
