@@ -160,7 +160,7 @@ class Config:
                     self._setups.setdefault(other, setup)
             else:
                 del self._setups[name]
-        for name, check in _CHECKS.items():
+        for name, check in VALUE_CHECKS.items():
             try:
                 check(self.text(name) or "")
             except ConfigError as error:
@@ -473,7 +473,7 @@ def _replica_selector(name: str) -> None:
         raise ConfigError(f"{SELECTOR} = {name!r} is a class that krust does not have", hint=hint)
 
 
-_CHECKS: dict[str, Callable[[str], object]] = {
+VALUE_CHECKS: dict[str, Callable[[str], object]] = {
     "listeners": listeners.addresses,
     "advertised.listeners": lambda text: listeners.addresses(text) if text else None,
     listeners.PER_IP_OVERRIDES: listeners.check_overrides,

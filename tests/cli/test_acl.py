@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from krust import Acl, Admin, AsyncAdmin
 from krust.errors import ConfigError, KafkaError
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
+from tests.peers.on_demand import OF_KAFKA
 from tests.serving import ServedBroker
 from tests.three_brokers import Command
 from tests.waiting import until
@@ -27,13 +27,6 @@ AUTHORIZERS = {
 VERSIONS = {"kafka39": "3.9.1", "kafka43": "4.3.0"}
 ALICE = "User:alice"
 READS = Acl(principal=ALICE, operation="Read", resource_type="Topic", name="orders")
-
-
-OF_KAFKA = [
-    pytest.mark.java,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1"),
-]
 
 
 @pytest.fixture(

@@ -5,7 +5,6 @@ Each test runs against krust, and with KRUST_KAFKA_CLUSTER=1 against a Kafka 3.9
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -37,6 +36,7 @@ from krust import jaas
 from tests.acl_matrix.connection import Connection
 from tests.peers import kafka, tools
 from tests.peers.absent import AbsentError
+from tests.peers.on_demand import OF_KAFKA
 from tests.ports import free_ports
 from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until
@@ -115,13 +115,6 @@ def may(
 ) -> AclBinding:
     """An ACL of a user on one resource."""
     return AclBinding(kind, name, LITERAL, f"User:{user}", "*", operation, permission)
-
-
-OF_KAFKA = [
-    pytest.mark.java,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1"),
-]
 
 
 @pytest.fixture(

@@ -5,7 +5,6 @@ that Java gives to odd subjects, and for those that the rules of a listener make
 from __future__ import annotations
 
 import functools
-import os
 import socket
 import ssl
 import struct
@@ -20,6 +19,7 @@ from krust.errors import KrustError
 from tests.certificates import UNKNOWN, Authority
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
+from tests.peers.on_demand import OF_KAFKA
 from tests.ports import free_ports
 from tests.serving import ServedBroker
 from tests.three_brokers import Command
@@ -108,13 +108,6 @@ class Guarded(NamedTuple):
                     )
                 ]
             )
-
-
-OF_KAFKA = [
-    pytest.mark.java,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif("KRUST_KAFKA_CLUSTER" not in os.environ, reason="KRUST_KAFKA_CLUSTER=1"),
-]
 
 
 @pytest.fixture(

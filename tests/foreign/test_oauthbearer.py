@@ -3,7 +3,6 @@ projects, and krust's."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import os
@@ -18,10 +17,9 @@ import krust
 from krust import Broker
 from krust.errors import ConfigError, KafkaError, KrustError
 from tests import tokens, waiting
+from tests.foreign import copying
+from tests.foreign.copying import RECORDS, WAIT_MS
 from tests.peers import kafka, tools
-
-WAIT_S, WAIT_MS = 60, 60_000
-RECORDS = [b"small", b"x" * 300_000]
 
 
 class Served(NamedTuple):
@@ -48,116 +46,52 @@ Client = Callable[[str, str, str], list[bytes]]
 
 
 def confluent(at: str, token: str, topic: str) -> list[bytes]:
-    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-
-    refused: list[object] = []
-    common = {
-        "bootstrap.servers": at,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "oauth_cb": lambda _: (token, time.time() + 300),
-    }
-    watched = {"error_cb": refused.append, "message.timeout.ms": WAIT_MS}
-    producer = Producer({**common, **watched})
-    for value in RECORDS:
-        producer.produce(topic, value, partition=0)
-    while producer.flush(0.1):
-        if refused:
-            raise KafkaException(refused[0])
-    consumer = Consumer({**common, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-    while len(found) < len(RECORDS):
-        message = consumer.poll(WAIT_S)
-        assert message is not None
-        assert message.error() is None
-        found.append(message.value())
-    consumer.close()
-    return found
+    told = {"oauth_cb": lambda _: (token, time.time() + 300)}
+    return copying.confluent({**dotted(at), **told}, topic)
 
 
 def kafka_python(at: str, token: str, topic: str) -> list[bytes]:
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
             return token
 
-    settings = {
-        "bootstrap_servers": at,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Provider(),
-        "retry_backoff_ms": 10,
-        "bootstrap_timeout_ms": 30_000 if topic != "never" else 2_000,
-    }
-    producer = KafkaProducer(**settings, enable_idempotence=False, max_block_ms=5_000)
-    try:
-        for one in [producer.send(topic, value, partition=0) for value in RECORDS]:
-            one.get(WAIT_S)
-    finally:
-        producer.close(0)
-    consumer = KafkaConsumer(**settings, group_id=None, consumer_timeout_ms=WAIT_MS)
-    consumer.assign([TopicPartition(topic, 0)])
-    consumer.seek(TopicPartition(topic, 0), 0)
-    found = [message.value for _, message in zip(RECORDS, consumer, strict=False)]
-    consumer.close()
-    return found
+    told = {"bootstrap_timeout_ms": 30_000 if topic != "never" else 2_000}
+    return copying.kafka_python(keywords(at, Provider()) | told, topic)
 
 
 def aiokafka(at: str, token: str, topic: str) -> list[bytes]:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
     from aiokafka.abc import AbstractTokenProvider
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return token
 
-    settings: dict[str, object] = {
-        "bootstrap_servers": at,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Provider(),
-    }
-
-    async def run() -> list[bytes]:
-        producer = AIOKafkaProducer(**settings)
-        try:
-            await producer.start()
-            for value in RECORDS:
-                await producer.send_and_wait(topic, value, partition=0)
-        finally:
-            await producer.stop()
-        async with AIOKafkaConsumer(**settings, group_id=None) as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            consumer.seek(TopicPartition(topic, 0), 0)
-            return [(await consumer.getone()).value for _ in RECORDS]
-
-    return asyncio.run(asyncio.wait_for(run(), WAIT_S))
+    return copying.aiokafka(keywords(at, Provider()), topic)
 
 
-def own_settings(at: str, token: object) -> dict[str, object]:
+def dotted(at: str) -> dict[str, object]:
     return {
         "bootstrap.servers": at,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.token": token,
-        "request.timeout.ms": 5_000,
     }
 
 
+def keywords(at: str, provider: object) -> dict[str, object]:
+    return {
+        **{name.replace(".", "_"): value for name, value in dotted(at).items()},
+        "sasl_oauth_token_provider": provider,
+    }
+
+
+def own_settings(at: str, token: object) -> dict[str, object]:
+    return {**dotted(at), "sasl.oauthbearer.token": token, "request.timeout.ms": 5_000}
+
+
 def own(at: str, token: str, topic: str) -> list[bytes]:
-    settings = own_settings(at, lambda: (token, time.time() + 300))
-    with krust.Producer(settings, delivery_timeout_ms=5_000) as producer:
-        for value in RECORDS:
-            producer.send(topic, value, partition=0).result(WAIT_MS)
-    with krust.Consumer(settings) as consumer:
-        consumer.assign([(topic, 0, 0)])
-        found: list[bytes] = []
-        while len(found) < len(RECORDS):
-            found += [record.value or b"" for record in consumer.poll(WAIT_MS)]
-    return found
+    return copying.own(own_settings(at, lambda: (token, time.time() + 300)), topic)
 
 
 CLIENTS: dict[str, Client] = {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import re
 import shutil
 import ssl
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,10 +26,10 @@ from krust import Broker, jaas
 from krust.cli import main
 from krust.errors import ConfigError, KafkaError, KrustError
 from tests.certificates import Authority
+from tests.foreign import copying
+from tests.foreign.copying import RECORDS, WAIT_MS, WAIT_S
 from tests.peers import kafka, tools
 
-WAIT_S, WAIT_MS = 60, 60_000
-RECORDS = [b"small", b"x" * 300_000]
 PASSWORD = 'open; "sésame"= ,'
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -116,31 +114,10 @@ Client = Callable[[Login, str], list[bytes]]
 
 
 def confluent(login: Login, topic: str) -> list[bytes]:
-    from confluent_kafka import Consumer, Producer, TopicPartition
-
-    refused: list[object] = []
-    watched = {"error_cb": refused.append, "message.timeout.ms": WAIT_S * 1000}
-    producer = Producer({**login.librdkafka, **watched})
-    for value in RECORDS:
-        producer.produce(topic, value, partition=0)
-    while producer.flush(0.1):
-        if refused:
-            raise KafkaException(refused[0])
-    consumer = Consumer({**login.librdkafka, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-    while len(found) < len(RECORDS):
-        message = consumer.poll(WAIT_S)
-        assert message is not None
-        assert message.error() is None
-        found.append(message.value())
-    consumer.close()
-    return found
+    return copying.confluent(login.librdkafka, topic)
 
 
 def kafka_python(login: Login, topic: str) -> list[bytes]:
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-
     settings = {
         "bootstrap_servers": login.at,
         "security_protocol": login.protocol,
@@ -148,26 +125,12 @@ def kafka_python(login: Login, topic: str) -> list[bytes]:
         "sasl_plain_username": login.user,
         "sasl_plain_password": login.password,
         "ssl_cafile": str(login.authority),
-        "retry_backoff_ms": 10,
         "bootstrap_timeout_ms": 2_000 if login.password != PASSWORD else 30_000,
     }
-    producer = KafkaProducer(**settings, enable_idempotence=False, max_block_ms=5_000)
-    try:
-        for one in [producer.send(topic, value, partition=0) for value in RECORDS]:
-            one.get(WAIT_S)
-    finally:
-        producer.close(0)
-    consumer = KafkaConsumer(**settings, group_id=None, consumer_timeout_ms=WAIT_S * 1000)
-    consumer.assign([TopicPartition(topic, 0)])
-    consumer.seek(TopicPartition(topic, 0), 0)
-    found = [message.value for _, message in zip(RECORDS, consumer, strict=False)]
-    consumer.close()
-    return found
+    return copying.kafka_python(settings, topic)
 
 
 def aiokafka(login: Login, topic: str) -> list[bytes]:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-
     settings: dict[str, object] = {
         "bootstrap_servers": login.at,
         "security_protocol": login.protocol,
@@ -177,62 +140,24 @@ def aiokafka(login: Login, topic: str) -> list[bytes]:
     }
     if login.protocol == "SASL_SSL":
         settings["ssl_context"] = ssl.create_default_context(cafile=str(login.authority))
-
-    async def run() -> list[bytes]:
-        producer = AIOKafkaProducer(**settings)
-        try:
-            await producer.start()
-            for value in RECORDS:
-                await producer.send_and_wait(topic, value, partition=0)
-        finally:
-            await producer.stop()
-        async with AIOKafkaConsumer(**settings, group_id=None) as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            consumer.seek(TopicPartition(topic, 0), 0)
-            return [(await consumer.getone()).value for _ in RECORDS]
-
-    return asyncio.run(asyncio.wait_for(run(), WAIT_S))
+    return copying.aiokafka(settings, topic)
 
 
 def kcat(login: Login, topic: str) -> list[bytes]:
-    if shutil.which("kcat") is None:
-        pytest.skip("kcat is not installed (Debian: apt install kcat)")
-    settings = {key: value for key, value in login.librdkafka.items() if key[0] != "b"}
-    common = ["kcat", "-b", login.at, "-t", topic, "-p", "0"]
-    common += [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
-    for value in RECORDS:
-        kcat_ran([*common, "-P", "-X", "message.timeout.ms=5000"], value)
-    out = kcat_ran([*common, "-C", "-o", "0", "-c", str(len(RECORDS)), "-q", "-f", "%s\n"], b"")
-    return out.split(b"\n")[:-1]
-
-
-def kcat_ran(command: list[str], stdin: bytes) -> bytes:
-    run = subprocess.run(command, input=stdin, capture_output=True, timeout=WAIT_S, check=False)
-    if run.returncode:
-        raise ConnectionError(run.stderr.decode())
-    return run.stdout
+    return copying.kcat(login.librdkafka, topic)
 
 
 def repeats_its_nonce() -> bool:
     """Whether kcat's librdkafka is older than 2.2."""
     if shutil.which("kcat") is None:
         return False
-    said = kcat_ran(["kcat", "-V"], b"").decode()
+    said = copying.ran(["kcat", "-V"], b"").decode()
     version = re.search(r"librdkafka (\d+)\.(\d+)", said)
     return version is not None and (int(version[1]), int(version[2])) < (2, 2)
 
 
 def own(login: Login, topic: str) -> list[bytes]:
-    settings: dict[str, object] = {**login.librdkafka, "request.timeout.ms": 5_000}
-    with krust.Producer(settings, delivery_timeout_ms=5_000) as producer:
-        for value in RECORDS:
-            producer.send(topic, value, partition=0).result(WAIT_MS)
-    with krust.Consumer(settings) as consumer:
-        consumer.assign([(topic, 0, 0)])
-        found: list[bytes] = []
-        while len(found) < len(RECORDS):
-            found += [record.value or b"" for record in consumer.poll(WAIT_MS)]
-    return found
+    return copying.own(login.librdkafka, topic)
 
 
 CLIENTS: dict[str, Client] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 import socket
 import ssl
 import subprocess
@@ -18,11 +16,10 @@ import krust
 from krust import Broker
 from krust.errors import ConfigError, UnreachableError
 from tests.certificates import Authority
+from tests.foreign import copying
+from tests.foreign.copying import RECORDS, WAIT_MS, WAIT_S
 from tests.peers import kafka, tools
 from tests.waiting import until
-
-WAIT_S, WAIT_MS = 60, 60_000
-RECORDS = [b"small", b"x" * 300_000]
 
 
 class Secured(NamedTuple):
@@ -95,9 +92,7 @@ Client = Callable[[str, Identity, str], list[bytes]]
 """Writes RECORDS to a topic of a broker and returns what it reads of it; raises if it cannot"""
 
 
-def confluent(at: str, identity: Identity, topic: str) -> list[bytes]:
-    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-
+def librdkafka(at: str, identity: Identity) -> dict[str, object]:
     settings: dict[str, object] = {
         "bootstrap.servers": at,
         "security.protocol": "SSL",
@@ -106,91 +101,34 @@ def confluent(at: str, identity: Identity, topic: str) -> list[bytes]:
     if identity.key is not None:
         settings |= {"ssl.key.location": str(identity.key)}
         settings |= {"ssl.certificate.location": str(identity.chain)}
-    refused: list[object] = []
-    watched = {"error_cb": refused.append, "message.timeout.ms": WAIT_S * 1000}
-    producer = Producer({**settings, **watched})
-    for value in RECORDS:
-        producer.produce(topic, value, partition=0)
-    while producer.flush(0.1):
-        if refused:
-            raise KafkaException(refused[0])
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-    while len(found) < len(RECORDS):
-        message = consumer.poll(WAIT_S)
-        assert message is not None
-        assert message.error() is None
-        found.append(message.value())
-    consumer.close()
-    return found
+    return settings
+
+
+def confluent(at: str, identity: Identity, topic: str) -> list[bytes]:
+    return copying.confluent(librdkafka(at, identity), topic)
 
 
 def kafka_python(at: str, identity: Identity, topic: str) -> list[bytes]:
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-
     settings = {
         "bootstrap_servers": at,
         "security_protocol": "SSL",
         "ssl_cafile": str(identity.trusted),
         "ssl_keyfile": identity.key and str(identity.key),
         "ssl_certfile": identity.chain and str(identity.chain),
-        "retry_backoff_ms": 10,
     }
-    producer = KafkaProducer(**settings, enable_idempotence=False, max_block_ms=5_000)
-    try:
-        for one in [producer.send(topic, value, partition=0) for value in RECORDS]:
-            one.get(WAIT_S)
-    finally:
-        producer.close(0)
-    consumer = KafkaConsumer(**settings, group_id=None, consumer_timeout_ms=WAIT_S * 1000)
-    consumer.assign([TopicPartition(topic, 0)])
-    consumer.seek(TopicPartition(topic, 0), 0)
-    found = [message.value for _, message in zip(RECORDS, consumer, strict=False)]
-    consumer.close()
-    return found
+    return copying.kafka_python(settings, topic)
 
 
 def aiokafka(at: str, identity: Identity, topic: str) -> list[bytes]:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-
     context = ssl.create_default_context(cafile=str(identity.trusted))
     if identity.key is not None and identity.chain is not None:
         context.load_cert_chain(identity.chain, identity.key)
     settings = {"bootstrap_servers": at, "security_protocol": "SSL", "ssl_context": context}
-
-    async def run() -> list[bytes]:
-        async with AIOKafkaProducer(**settings) as producer:
-            for value in RECORDS:
-                await producer.send_and_wait(topic, value, partition=0)
-        async with AIOKafkaConsumer(**settings, group_id=None) as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            consumer.seek(TopicPartition(topic, 0), 0)
-            return [(await consumer.getone()).value for _ in RECORDS]
-
-    return asyncio.run(asyncio.wait_for(run(), WAIT_S))
+    return copying.aiokafka(settings, topic)
 
 
 def kcat(at: str, identity: Identity, topic: str) -> list[bytes]:
-    if shutil.which("kcat") is None:
-        pytest.skip("kcat is not installed (Debian: apt install kcat)")
-    settings = ["security.protocol=SSL", f"ssl.ca.location={identity.trusted}"]
-    if identity.key is not None:
-        settings += [f"ssl.key.location={identity.key}"]
-        settings += [f"ssl.certificate.location={identity.chain}"]
-    common = ["kcat", "-b", at, "-t", topic, "-p", "0"]
-    common += [word for each in settings for word in ("-X", each)]
-    for value in RECORDS:
-        kcat_ran([*common, "-P", "-X", "message.timeout.ms=5000"], value)
-    out = kcat_ran([*common, "-C", "-o", "0", "-c", str(len(RECORDS)), "-q", "-f", "%s\n"], b"")
-    return out.split(b"\n")[:-1]
-
-
-def kcat_ran(command: list[str], stdin: bytes) -> bytes:
-    run = subprocess.run(command, input=stdin, capture_output=True, timeout=WAIT_S, check=False)
-    if run.returncode:
-        raise ConnectionError(run.stderr.decode())
-    return run.stdout
+    return copying.kcat(librdkafka(at, identity), topic)
 
 
 def own(at: str, identity: Identity, topic: str) -> list[bytes]:
@@ -198,23 +136,13 @@ def own(at: str, identity: Identity, topic: str) -> list[bytes]:
         "bootstrap.servers": at,
         "security.protocol": "SSL",
         "ssl.truststore.location": str(identity.trusted),
-        "request.timeout.ms": 5_000,
     }
     if identity.pem is not None:
         settings["ssl.keystore.location"] = str(identity.pem)
     elif identity.key is not None:
         settings |= {"ssl.key.location": str(identity.key)}
         settings |= {"ssl.certificate.location": str(identity.chain)}
-    with krust.Producer(settings, delivery_timeout_ms=5_000) as producer:
-        for value in RECORDS:
-            producer.send(topic, value, partition=0)
-        producer.flush()
-    with krust.Consumer(settings) as consumer:
-        consumer.assign([(topic, 0, 0)])
-        found: list[bytes] = []
-        while len(found) < len(RECORDS):
-            found += [record.value or b"" for record in consumer.poll(WAIT_MS)]
-    return found
+    return copying.own(settings, topic)
 
 
 CLIENTS: dict[str, Client] = {

@@ -22,7 +22,6 @@ from krust.controller.acls import (
     LITERAL,
     OPERATIONS,
     PREFIXED,
-    RESOURCE_TYPES,
     SUPPORTED_OPERATIONS,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -49,8 +48,6 @@ _OPTIONS = {
 }
 _FLAGS = {TOPIC: "--topic", GROUP: "--group", TRANSACTIONAL_ID: "--transactional-id"}
 _FLAGS |= {CLUSTER: "--cluster", DELEGATION_TOKEN: "--delegation-token", USER: "--user-principal"}
-_TYPE_NAMES = {number: name for name, number in RESOURCE_TYPES.items()}
-_OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
 
 
 class Resource(NamedTuple):
@@ -181,9 +178,10 @@ def must_be_supported(found: Iterable[Right]) -> None:
     for (kind, _), operation in found:
         if operation not in SUPPORTED_OPERATIONS[kind]:
             known = sorted(SUPPORTED_OPERATIONS[kind])
-            names = ", ".join(_OPERATION_NAMES[each] for each in known)
-            given = _OPERATION_NAMES[operation]
-            raise click.UsageError(f"{_TYPE_NAMES[kind]} has no operation {given}; it has {names}")
+            names = ", ".join(named_acls.name_of("operation", each) for each in known)
+            given = named_acls.name_of("operation", operation)
+            type_name = named_acls.name_of("resource_type", kind)
+            raise click.UsageError(f"{type_name} has no operation {given}; it has {names}")
 
 
 def must_hold(found: Iterable[Right], *, prefixed: bool) -> None:

@@ -20,6 +20,7 @@ from krust.controller.acls import (
     WILDCARD,
     AclBinding,
     AclFilter,
+    creation,
 )
 from krust.errors import ConfigError
 
@@ -150,18 +151,7 @@ def describe(asked: Answers, chosen: AclFilter) -> list[AclBinding]:
 def create(asked: Answers, bindings: Iterable[AclBinding]) -> list[KafkaError | None]:
     """Create bindings; those that exist stay. Returns the refusal of each, None: it is there."""
     given = list(bindings)
-    creations = [
-        {
-            "resource_type": each.resource_type,
-            "resource_name": each.name,
-            "resource_pattern_type": each.pattern_type,
-            "principal": each.principal,
-            "host": each.host,
-            "operation": each.operation,
-            "permission_type": each.permission,
-        }
-        for each in given
-    ]
+    creations = [creation(each) for each in given]
     answer = asked.request("CreateAcls", {"creations": creations})
     return [
         _refusal(result, described(each))

@@ -16,6 +16,8 @@ from krust.metadata.store import is_path
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from krust.messages.create_acls import AclCreation
+
 ANY = 1
 """in a filter: every type, pattern type, operation or permission"""
 MATCH = 2
@@ -173,6 +175,19 @@ def validate(binding: AclBinding) -> str | None:
 def is_name(name: str) -> bool:
     """Whether ACLs of a resource with this name can be stored: a node of the tree has the name."""
     return "/" not in name and bool(name) and is_path(f"/{name}")
+
+
+def creation(binding: AclBinding) -> AclCreation:
+    """A binding as CreateAcls asks for it."""
+    return {
+        "resource_type": binding.resource_type,
+        "resource_name": binding.name,
+        "resource_pattern_type": binding.pattern_type,
+        "principal": binding.principal,
+        "host": binding.host,
+        "operation": binding.operation,
+        "permission_type": binding.permission,
+    }
 
 
 def rows(bindings: Iterable[AclBinding]) -> list[tuple[int, int, str, str, str, int, int]]:

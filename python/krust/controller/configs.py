@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from krust.config import RETENTION, parse_topic, rules
+from krust.config import RETENTION, VALUE_CHECKS, parse_topic, rules
 from krust.controller import group_configs
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
@@ -29,7 +29,7 @@ from krust.controller.state import (
     refused_code,
 )
 from krust.errors import Code, ConfigError
-from krust.listeners import PER_IP_OVERRIDES, base_name, check_overrides
+from krust.listeners import base_name
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Operation, Refusal, SetData
@@ -377,8 +377,8 @@ def _check(
             )
         try:
             setting.parse(text)
-            if name == PER_IP_OVERRIDES:
-                check_overrides(text)
+            if name in VALUE_CHECKS:
+                VALUE_CHECKS[name](text)
         except (ConfigError, ValueError) as error:
             raise RefusedError(
                 Code.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"

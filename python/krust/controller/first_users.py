@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.controller import acl_requests, scram_credentials
+from krust.controller.acls import creation
 from krust.controller.state import ControllerState, Request
 from krust.errors import Code, ServerError
 
@@ -48,20 +49,7 @@ def write(state: ControllerState, wanted: FirstUsers, now_ms: int) -> Steps:
         _check(f"user {each['user']}", each["error_code"], each["error_message"])
     if not wanted.acls:
         return
-    acls: CreateAclsRequest = {
-        "creations": [
-            {
-                "resource_type": each.resource_type,
-                "resource_name": each.name,
-                "resource_pattern_type": each.pattern_type,
-                "principal": each.principal,
-                "host": each.host,
-                "operation": each.operation,
-                "permission_type": each.permission,
-            }
-            for each in wanted.acls
-        ]
-    }
+    acls: CreateAclsRequest = {"creations": [creation(each) for each in wanted.acls]}
     granted = yield from acl_requests.create(
         state, Request("CreateAcls", _ACLS_VERSION, acls, {}, now_ms)
     )

@@ -22,7 +22,7 @@ import secrets
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from krust import properties
+from krust import authorizer, properties
 from krust.controller import acls, scram
 from krust.controller.first_users import FirstUsers
 from krust.errors import ConfigError, ServerError
@@ -50,7 +50,6 @@ _LISTENERS = (
     *("listener.security.protocol.map", "security.inter.broker.protocol"),
 )
 """Settings that only this module makes."""
-_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 _GRANTED = {
     acls.TOPIC: ("*", ("All",)),
     acls.GROUP: ("*", ("All",)),
@@ -151,7 +150,7 @@ class OpenSecurity:
             "ssl.keystore.location": str(self._brokers),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self._authority),
-            "authorizer.class.name": _AUTHORIZER,
+            authorizer.CLASS: authorizer.CLASSES[0],
         }
         super_users = [f"User:{ADMIN}", f"User:{BROKERS_USER}", str(given.get("super.users", ""))]
         if has_peers:

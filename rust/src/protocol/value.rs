@@ -114,6 +114,36 @@ impl Value {
         }
     }
 
+    /// The text of a struct's field; empty if it has none.
+    pub fn text(&self, name: &str) -> &str {
+        match self.field(name) {
+            Some(Self::Str(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// The elements of a struct's list; none if it has no such list.
+    pub fn items(&self, name: &str) -> &[Self] {
+        match self.field(name) {
+            Some(Self::List(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// The value of a struct's field, to change it.
+    pub fn field_mut(&mut self, name: &str) -> Option<&mut Self> {
+        let Self::Map(fields) = self else { return None };
+        fields.iter_mut().find(|(field, _)| field == name).map(|(_, value)| value)
+    }
+
+    /// The elements of a struct's list, to change them.
+    pub fn items_mut(&mut self, name: &str) -> Option<&mut Vec<Self>> {
+        match self.field_mut(name) {
+            Some(Self::List(items)) => Some(items),
+            _ => None,
+        }
+    }
+
     /// Feeds the whole value to a hasher; equal values give equal hashes.
     pub fn hash_into(&self, state: &mut impl Hasher) {
         std::mem::discriminant(self).hash(state);

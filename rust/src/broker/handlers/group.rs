@@ -10,7 +10,7 @@
 //! Version notes: OffsetCommit and OffsetFetch v0 are passed on, because their offsets are in
 //!     ZooKeeper.
 
-use crate::broker::handlers::permission::Admission;
+use crate::broker::handlers::permission::{Admission, group_refusal, member_refusal, of_list};
 use crate::broker::requests::call::Call;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::published::MemberIdentity;
@@ -47,11 +47,7 @@ pub(crate) fn coordinates(call: &Call<'_, '_>, group_id: &str) -> Result<(), Err
 }
 
 fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admission {
-    let text = |name| match request.field(name) {
-        Some(Value::Str(text)) => text.as_str(),
-        _ => "",
-    };
-    let (group_id, member_id) = (text("group_id"), text("member_id"));
+    let (group_id, member_id) = (request.text("group_id"), request.text("member_id"));
     let key = call.request.head.api.key;
     let refused = match group_id {
         "" if key == consumer_group_heartbeat::KEY => Err(ErrorCode::InvalidRequest),
@@ -59,14 +55,7 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admission {
         _ => coordinates(call, group_id),
     };
     if let Err(error) = refused {
-        let mut response = refusal(error);
-        if let (join_group::KEY, Value::Map(fields)) = (key, &mut response) {
-            fields.push(("member_id".into(), Value::Str(member_id.into())));
-            if call.version() < 7 {
-                fields.push(("protocol_name".into(), Value::Str(String::new())));
-            }
-        }
-        return Admission::Answer(response);
+        return Admission::Answer(member_refusal((key, error), call.version(), &request));
     }
     if key != leave_group::KEY {
         call.note_group_member();
@@ -79,29 +68,15 @@ fn of_member(call: &mut Call<'_, '_>, request: Value) -> Admission {
 
 fn of_many(
     call: &Call<'_, '_>,
-    mut request: Value,
+    request: Value,
     (asked, answered): (&'static str, &'static str),
-    mut settled: Vec<Value>,
+    settled: Vec<Value>,
 ) -> Admission {
-    let mut all = false;
-    if let Value::Map(fields) = &mut request
-        && let Some((_, Value::List(groups))) = fields.iter_mut().find(|(name, _)| name == asked)
-    {
-        groups.retain(|group| {
-            let Value::Str(group_id) = group else { return true };
-            let Err(error) = coordinates(call, group_id) else { return true };
-            settled.push(Value::Map(vec![
-                ("group_id".into(), group.clone()),
-                ("error_code".into(), Value::Int(error.code().into())),
-            ]));
-            false
-        });
-        all = groups.is_empty() && !settled.is_empty();
-    }
-    match all {
-        true => Admission::Answer(Value::Map(vec![(answered.into(), Value::List(settled))])),
-        false => Admission::Ask { request, settled },
-    }
+    of_list(request, (&[asked], answered), settled, |group| {
+        let Value::Str(group_id) = group else { return None };
+        let error = coordinates(call, group_id).err()?;
+        Some(group_refusal(group_id, error))
+    })
 }
 
 fn refusal(error: ErrorCode) -> Value {

@@ -15,23 +15,25 @@ use crate::broker::requests::apis::Needs;
 use crate::broker::requests::call::Call;
 use crate::broker::requests::decisions::AnswerFilter;
 use crate::broker::state::acls::Operation::{
-    AlterConfigs, Delete, Describe, DescribeConfigs, Read,
+    Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read,
 };
 use crate::broker::state::acls::{Operation, ResourceType};
 use crate::broker::state::image::ClusterImage;
 use crate::protocol::value::Value;
 use crate::protocol::{
     ErrorCode, alter_client_quotas, alter_configs, alter_replica_log_dirs,
-    alter_user_scram_credentials, consumer_group_describe, create_acls, create_partitions,
-    create_topics, delete_acls, delete_groups, delete_topics, describe_configs, describe_groups,
-    elect_leaders, incremental_alter_configs, join_group, leave_group, list_groups, offset_commit,
-    offset_fetch, sync_group,
+    alter_user_scram_credentials, consumer_group_describe, consumer_group_heartbeat, create_acls,
+    create_partitions, create_topics, delete_acls, delete_groups, delete_topics, describe_configs,
+    describe_groups, elect_leaders, incremental_alter_configs, join_group, leave_group,
+    list_groups, offset_commit, offset_fetch, sync_group,
 };
 
 use ResourceType::{Cluster, Group, Topic};
 
 const TOPIC: i64 = 2;
 const GROUP: i64 = 32;
+/// The first version in which a refused JoinGroup names no protocol.
+const NO_PROTOCOL_FROM: i16 = 7;
 
 /// What of a request the policy decides.
 pub(crate) enum Admission {
@@ -57,52 +59,46 @@ pub(crate) fn admit(call: &Call<'_, '_>, request: Value) -> Admission {
             false => Admission::Answer(whole_refusal(key, &request)),
         };
     }
-    let group =
-        |operation| move |access: &Access, item: &Value| group_entry(access, operation, item);
+    let list = |request, asked: &[&str], answered, refuse: &dyn Fn(&Value) -> Option<Value>| {
+        of_list(request, (asked, answered), Vec::new(), refuse)
+    };
+    let group = |operation| {
+        let access = &access;
+        move |item: &Value| group_entry(access, operation, item)
+    };
+    let config = |operation| {
+        let access = &access;
+        move |item: &Value| config_entry(access, operation, item)
+    };
     match key {
-        join_group::KEY | leave_group::KEY | sync_group::KEY => of_member(&access, request),
-        describe_groups::KEY => of_list(&access, request, (&["groups"], "groups"), group(Describe)),
-        consumer_group_describe::KEY => {
-            of_list(&access, request, (&["group_ids"], "groups"), group(Describe))
+        join_group::KEY | leave_group::KEY | sync_group::KEY => {
+            of_member(&access, call.version(), request)
         }
-        delete_groups::KEY => {
-            of_list(&access, request, (&["groups_names"], "results"), group(Delete))
+        describe_groups::KEY => list(request, &["groups"], "groups", &group(Describe)),
+        consumer_group_describe::KEY => list(request, &["group_ids"], "groups", &group(Describe)),
+        delete_groups::KEY => list(request, &["groups_names"], "results", &group(Delete)),
+        create_topics::KEY => {
+            list(request, &["topics"], "topics", &|item| creation_entry(&access, item))
         }
-        create_topics::KEY => of_list(&access, request, (&["topics"], "topics"), |access, item| {
-            let name = text(item, "name");
-            let mut fields = vec![("name".into(), name.into())];
-            if !access.sees(DescribeConfigs, Topic, name) {
-                fields.push(no_configs());
-            }
-            refused(access.may_create(name), Topic, fields)
-        }),
         create_partitions::KEY => {
-            of_list(&access, request, (&["topics"], "results"), |access, item| {
-                let name = text(item, "name");
-                let is_allowed = access.check(Operation::Alter, Topic, name);
-                refused(is_allowed, Topic, vec![("name".into(), name.into())])
-            })
+            list(request, &["topics"], "results", &|item| growth_entry(&access, item))
         }
         delete_topics::KEY => {
             let image = call.image();
-            let lists: &[_] = &["topic_names", "topics"];
-            of_list(&access, request, (lists, "responses"), |access, item| {
-                deletion_entry(access, &image, item)
-            })
+            let refuse = |item: &Value| deletion_entry(&access, &image, item);
+            list(request, &["topic_names", "topics"], "responses", &refuse)
         }
-        describe_configs::KEY => {
-            of_list(&access, request, (&["resources"], "results"), |access, item| {
-                config_entry(access, DescribeConfigs, item)
-            })
-        }
+        describe_configs::KEY => list(request, &["resources"], "results", &config(DescribeConfigs)),
         alter_configs::KEY | incremental_alter_configs::KEY => {
-            of_list(&access, request, (&["resources"], "responses"), |access, item| {
-                config_entry(access, AlterConfigs, item)
-            })
+            list(request, &["resources"], "responses", &config(AlterConfigs))
         }
         offset_commit::KEY => of_old_offsets(&access, request, Read),
         offset_fetch::KEY => of_old_offsets(&access, request, Describe),
-        _ => Admission::Ask { request, settled: Vec::new() },
+        // The answer is filtered; the handler has checked.
+        list_groups::KEY | consumer_group_heartbeat::KEY => {
+            Admission::Ask { request, settled: Vec::new() }
+        }
+        _ => Admission::Answer(whole_refusal(key, &request)),
     }
 }
 
@@ -122,42 +118,49 @@ pub(crate) fn answer_filter(call: &Call<'_, '_>) -> Option<AnswerFilter> {
 }
 
 /// A member's request about its group.
-fn of_member(access: &Access, request: Value) -> Admission {
-    if access.check(Read, Group, text(&request, "group_id")) {
+fn of_member(access: &Access, version: i16, request: Value) -> Admission {
+    if access.check(Read, Group, request.text("group_id")) {
         return Admission::Ask { request, settled: Vec::new() };
     }
-    let mut fields = vec![code(ErrorCode::GroupAuthorizationFailed)];
-    if access.api.key == join_group::KEY {
-        fields.push(("member_id".into(), text(&request, "member_id").into()));
-        fields.push(("protocol_name".into(), "".into()));
+    let refused = (access.api.key, ErrorCode::GroupAuthorizationFailed);
+    Admission::Answer(member_refusal(refused, version, &request))
+}
+
+/// The answer that refuses a member's request.
+pub(crate) fn member_refusal(
+    (key, error): (i16, ErrorCode),
+    version: i16,
+    request: &Value,
+) -> Value {
+    let mut fields = vec![code(error)];
+    if key == join_group::KEY {
+        fields.push(("member_id".into(), request.text("member_id").into()));
+        if version < NO_PROTOCOL_FROM {
+            fields.push(("protocol_name".into(), "".into()));
+        }
     }
-    Admission::Answer(Value::Map(fields))
+    Value::Map(fields)
 }
 
 /// A request for lists of independent items. `refuse` returns the answer to an item that is not
-/// allowed.
-fn of_list(
-    access: &Access,
+/// passed on; `settled` has those to items that were decided before.
+pub(crate) fn of_list(
     mut request: Value,
     (asked, answered): (&[&str], &'static str),
-    refuse: impl Fn(&Access, &Value) -> Option<Value>,
+    mut settled: Vec<Value>,
+    refuse: impl Fn(&Value) -> Option<Value>,
 ) -> Admission {
-    let mut settled = Vec::new();
     let mut is_left = false;
-    if let Value::Map(fields) = &mut request {
-        for (name, value) in fields {
-            let Value::List(items) = value else { continue };
-            if asked.contains(&&**name) {
-                items.retain(|item| match refuse(access, item) {
-                    None => true,
-                    Some(entry) => {
-                        settled.push(entry);
-                        false
-                    }
-                });
-                is_left |= !items.is_empty();
+    for name in asked {
+        let Some(items) = request.items_mut(name) else { continue };
+        items.retain(|item| match refuse(item) {
+            None => true,
+            Some(entry) => {
+                settled.push(entry);
+                false
             }
-        }
+        });
+        is_left |= !items.is_empty();
     }
     match is_left || settled.is_empty() {
         true => Admission::Ask { request, settled },
@@ -168,8 +171,28 @@ fn of_list(
 fn group_entry(access: &Access, operation: Operation, item: &Value) -> Option<Value> {
     let Value::Str(group_id) = item else { return None };
     let is_allowed = access.check(operation, Group, group_id);
-    let fields = vec![("group_id".into(), item.clone()), code(ErrorCode::GroupAuthorizationFailed)];
-    (!is_allowed).then_some(Value::Map(fields))
+    (!is_allowed).then(|| group_refusal(group_id, ErrorCode::GroupAuthorizationFailed))
+}
+
+/// The answer to one of many groups.
+pub(crate) fn group_refusal(group_id: &str, error: ErrorCode) -> Value {
+    Value::Map(vec![("group_id".into(), group_id.into()), code(error)])
+}
+
+/// A topic to create.
+fn creation_entry(access: &Access, item: &Value) -> Option<Value> {
+    let name = item.text("name");
+    let mut fields = vec![("name".into(), name.into())];
+    if !access.sees(DescribeConfigs, Topic, name) {
+        fields.push(no_configs());
+    }
+    refused(access.may_create(name), Topic, fields)
+}
+
+/// A topic that is to have more partitions.
+fn growth_entry(access: &Access, item: &Value) -> Option<Value> {
+    let name = item.text("name");
+    refused(access.check(Alter, Topic, name), Topic, vec![("name".into(), name.into())])
 }
 
 /// A topic to delete, by name or id. An id whose topic the client may not describe stays without a
@@ -182,7 +205,7 @@ fn deletion_entry(access: &Access, image: &ClusterImage, item: &Value) -> Option
     let name = match (item, id) {
         (_, Some(id)) => image.topic_by_id(id)?.name.to_string(),
         (Value::Str(name), _) => name.clone(),
-        _ => text(item, "name").to_owned(),
+        _ => item.text("name").to_owned(),
     };
     let is_known = id.is_none() || access.check(Describe, Topic, &name);
     if is_known && access.check(Delete, Topic, &name) {
@@ -194,7 +217,7 @@ fn deletion_entry(access: &Access, image: &ClusterImage, item: &Value) -> Option
 }
 
 fn config_entry(access: &Access, operation: Operation, item: &Value) -> Option<Value> {
-    let (kind, name) = (item.field("resource_type")?, text(item, "resource_name"));
+    let (kind, name) = (item.field("resource_type")?, item.text("resource_name"));
     let (of, is_allowed) = match kind {
         Value::Int(TOPIC) => (Topic, access.check(operation, Topic, name)),
         Value::Int(GROUP) => (Group, access.check(operation, Group, name)),
@@ -207,16 +230,16 @@ fn config_entry(access: &Access, operation: Operation, item: &Value) -> Option<V
 
 /// OffsetCommit 0 and OffsetFetch 0, whose offsets are in ZooKeeper.
 fn of_old_offsets(access: &Access, request: Value, of_group: Operation) -> Admission {
-    let group = access.check(of_group, Group, text(&request, "group_id"));
-    of_list(access, request, (&["topics"], "topics"), |access, topic| {
-        let name = text(topic, "name");
+    let group = access.check(of_group, Group, request.text("group_id"));
+    of_list(request, (&["topics"], "topics"), Vec::new(), |topic| {
+        let name = topic.text("name");
         let error = match group {
             false => ErrorCode::GroupAuthorizationFailed,
             true if access.check(of_group, Topic, name) => return None,
             true => ErrorCode::TopicAuthorizationFailed,
         };
-        let indexes = items(topic, "partition_indexes").to_vec();
-        let committed = items(topic, "partitions").iter();
+        let indexes = topic.items("partition_indexes").to_vec();
+        let committed = topic.items("partitions").iter();
         let committed = committed.filter_map(|each| each.field("partition_index").cloned());
         let partition = |index| {
             let mut fields = vec![("partition_index".into(), index), code(error)];
@@ -249,7 +272,7 @@ fn refused(is_allowed: bool, of: ResourceType, mut item: Vec<Field>) -> Option<V
 fn whole_refusal(key: i16, request: &Value) -> Value {
     let error = || code(ErrorCode::ClusterAuthorizationFailed);
     let each = |list, copied: &dyn Fn(&Value) -> Vec<Field>| {
-        let entries = items(request, list).iter().map(|item| {
+        let entries = request.items(list).iter().map(|item| {
             let mut fields = copied(item);
             fields.push(error());
             Value::Map(fields)
@@ -260,14 +283,15 @@ fn whole_refusal(key: i16, request: &Value) -> Value {
         create_acls::KEY => vec![("results".into(), each("creations", &|_| Vec::new()))],
         delete_acls::KEY => vec![("filter_results".into(), each("filters", &|_| Vec::new()))],
         alter_client_quotas::KEY => {
-            let entity = |item: &Value| vec![("entity".into(), list(item, "entity"))];
+            let entity =
+                |item: &Value| vec![("entity".into(), Value::List(item.items("entity").to_vec()))];
             vec![("entries".into(), each("entries", &entity))]
         }
         alter_user_scram_credentials::KEY => {
             let (mut users, mut seen) = (Vec::new(), HashSet::new());
-            let deleted = items(request, "deletions").iter();
-            for change in deleted.chain(items(request, "upsertions")) {
-                let user = text(change, "name");
+            let deleted = request.items("deletions").iter();
+            for change in deleted.chain(request.items("upsertions")) {
+                let user = change.text("name");
                 if seen.insert(user) {
                     users.push(Value::Map(vec![("user".into(), user.into()), error()]));
                 }
@@ -275,53 +299,59 @@ fn whole_refusal(key: i16, request: &Value) -> Value {
             vec![("results".into(), Value::List(users))]
         }
         alter_replica_log_dirs::KEY => {
-            let topics = items(request, "dirs").iter().flat_map(|dir| items(dir, "topics"));
-            let topic = |topic| {
-                let name = ("topic_name".into(), text(topic, "name").into());
-                let indexes = items(topic, "partitions").iter().cloned();
-                let partition =
-                    |index| Value::Map(vec![("partition_index".into(), index), error()]);
-                let partitions = Value::List(indexes.map(partition).collect());
-                Value::Map(vec![name, ("partitions".into(), partitions)])
-            };
-            vec![("results".into(), Value::List(topics.map(topic).collect()))]
+            let topics = request.items("dirs").iter().flat_map(|dir| dir.items("topics"));
+            let results = topics.map(|topic| {
+                let partitions = by_partition(topic, ("partition_index", error()));
+                topic_result(("topic_name", topic.text("name")), ("partitions", partitions))
+            });
+            vec![("results".into(), Value::List(results.collect()))]
         }
         elect_leaders::KEY => {
-            let topic = |topic| {
-                let name = ("topic".into(), text(topic, "topic").into());
-                let indexes = items(topic, "partitions").iter().cloned();
-                let partition = |index| Value::Map(vec![("partition_id".into(), index), error()]);
-                let partitions = Value::List(indexes.map(partition).collect());
-                Value::Map(vec![name, ("partition_result".into(), partitions)])
-            };
-            let topics = items(request, "topic_partitions").iter().map(topic).collect();
-            vec![error(), ("replica_election_results".into(), Value::List(topics))]
+            let results = request.items("topic_partitions").iter().map(|topic| {
+                let partitions = by_partition(topic, ("partition_id", error()));
+                topic_result(("topic", topic.text("topic")), ("partition_result", partitions))
+            });
+            vec![error(), ("replica_election_results".into(), Value::List(results.collect()))]
         }
         _ => vec![error()],
     };
     Value::Map(fields)
 }
 
+/// An error for each partition that a topic of a request lists.
+fn by_partition(topic: &Value, (index, error): (&'static str, Field)) -> Value {
+    let indexes = topic.items("partitions").iter().cloned();
+    let partition = |each| Value::Map(vec![(index.into(), each), error.clone()]);
+    Value::List(indexes.map(partition).collect())
+}
+
+fn topic_result(
+    (key, name): (&'static str, &str),
+    (list, partitions): (&'static str, Value),
+) -> Value {
+    Value::Map(vec![(key.into(), name.into()), (list.into(), partitions)])
+}
+
 /// Hides the groups of ListGroups that the client may not describe.
 fn hide_groups(access: &Access, answer: &mut Value) {
     if !access.sees_cluster(Describe)
-        && let Some(groups) = items_mut(answer, "groups")
+        && let Some(groups) = answer.items_mut("groups")
     {
-        groups.retain(|group| access.sees(Describe, Group, text(group, "group_id")));
+        groups.retain(|group| access.sees(Describe, Group, group.text("group_id")));
     }
 }
 
 /// Tells the operations on groups that the client may do, and of no topic that it may not describe.
 fn hide_of_groups(access: &Access, answer: &mut Value) {
-    for group in items_mut(answer, "groups").into_iter().flatten() {
-        let group_id = text(group, "group_id").to_owned();
-        if !items(group, "members").iter().all(|member| sees_topics_of(access, member)) {
+    for group in answer.items_mut("groups").into_iter().flatten() {
+        let group_id = group.text("group_id").to_owned();
+        if !group.items("members").iter().all(|member| sees_topics_of(access, member)) {
             *group = Value::Map(vec![
                 ("group_id".into(), Value::Str(group_id)),
                 code(ErrorCode::TopicAuthorizationFailed),
                 ("error_message".into(), "a member reads topics that you may not describe".into()),
             ]);
-        } else if let Some(Value::Int(operations)) = field_mut(group, "authorized_operations")
+        } else if let Some(Value::Int(operations)) = group.field_mut("authorized_operations")
             && *operations >= 0
         {
             *operations &= i64::from(access.group_operations(&group_id));
@@ -333,10 +363,10 @@ fn hide_of_groups(access: &Access, answer: &mut Value) {
 fn sees_topics_of(access: &Access, member: &Value) -> bool {
     let assigned = ["assignment", "target_assignment"].into_iter().flat_map(|assignment| {
         let found = member.field(assignment);
-        found.map_or(&[][..], |found| items(found, "topic_partitions"))
+        found.map_or(&[][..], |found| found.items("topic_partitions"))
     });
-    let mut assigned = assigned.map(|topic| text(topic, "topic_name"));
-    let mut subscribed = items(member, "subscribed_topic_names").iter().map(|topic| match topic {
+    let mut assigned = assigned.map(|topic| topic.text("topic_name"));
+    let mut subscribed = member.items("subscribed_topic_names").iter().map(|topic| match topic {
         Value::Str(name) => name,
         _ => "",
     });
@@ -346,8 +376,8 @@ fn sees_topics_of(access: &Access, member: &Value) -> bool {
 
 /// Hides the settings of topics that were created, if the client may not describe them.
 fn hide_configs(access: &Access, answer: &mut Value) {
-    for topic in items_mut(answer, "topics").into_iter().flatten() {
-        let is_seen = access.sees(DescribeConfigs, Topic, text(topic, "name"));
+    for topic in answer.items_mut("topics").into_iter().flatten() {
+        let is_seen = access.sees(DescribeConfigs, Topic, topic.text("name"));
         if let Value::Map(fields) = topic
             && !is_seen
         {
@@ -365,34 +395,4 @@ fn no_configs() -> Field {
 
 fn code(error: ErrorCode) -> Field {
     ("error_code".into(), Value::Int(error.code().into()))
-}
-
-fn text<'v>(value: &'v Value, name: &str) -> &'v str {
-    match value.field(name) {
-        Some(Value::Str(text)) => text,
-        _ => "",
-    }
-}
-
-fn items<'v>(value: &'v Value, name: &str) -> &'v [Value] {
-    match value.field(name) {
-        Some(Value::List(items)) => items,
-        _ => &[],
-    }
-}
-
-fn list(value: &Value, name: &str) -> Value {
-    Value::List(items(value, name).to_vec())
-}
-
-fn field_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
-    let Value::Map(fields) = value else { return None };
-    fields.iter_mut().find(|(field, _)| field == name).map(|(_, value)| value)
-}
-
-fn items_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
-    match field_mut(value, name) {
-        Some(Value::List(items)) => Some(items),
-        _ => None,
-    }
 }

@@ -138,8 +138,8 @@ fn result_of<'r>(response: &'r Value, proposal: &IsrProposal) -> Option<&'r Valu
         _ => false,
     };
     let partition = i64::from(proposal.partition.partition);
-    let topic = list(response, "topics").find(is_topic)?;
-    list(topic, "partitions").find(|it| number(it, "partition_index") == partition)
+    let topic = response.items("topics").iter().find(is_topic)?;
+    topic.items("partitions").iter().find(|it| number(it, "partition_index") == partition)
 }
 
 fn answer_of(result: &Value, node: i32) -> ProposalAnswer {
@@ -150,7 +150,7 @@ fn answer_of(result: &Value, node: i32) -> ProposalAnswer {
     } else if int("leader_id") != node {
         ProposalAnswer::Refused(ErrorCode::NewLeaderElected)
     } else {
-        let isr = list(result, "isr").filter_map(|id| match id {
+        let isr = result.items("isr").iter().filter_map(|id| match id {
             Value::Int(id) => i32::try_from(*id).ok(),
             _ => None,
         });
@@ -167,12 +167,4 @@ fn number(value: &Value, name: &str) -> i64 {
         Some(Value::Int(number)) => *number,
         _ => 0,
     }
-}
-
-fn list<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
-    let list = match value.field(name) {
-        Some(Value::List(list)) => list.as_slice(),
-        _ => &[],
-    };
-    list.iter()
 }

@@ -144,7 +144,7 @@ pub(crate) enum PolicyAnswer {
 /// Removes repeated items from a request's list and keeps its order.
 pub(crate) fn deduplicate(key: i16, request: &mut Value) {
     let Some(list) = LISTS.iter().find(|list| list.key == key) else { return };
-    let Some(entries) = entries_mut(request, list.fields.0) else { return };
+    let Some(entries) = request.items_mut(list.fields.0) else { return };
     let keys = RandomState::new();
     let mut seen = HashSet::new();
     entries.retain(|entry| {
@@ -152,14 +152,6 @@ pub(crate) fn deduplicate(key: i16, request: &mut Value) {
         entry.hash_into(&mut hasher);
         seen.insert(std::hash::Hasher::finish(&hasher))
     });
-}
-
-fn entries_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
-    let Value::Map(fields) = value else { return None };
-    match fields.iter_mut().find(|(field, _)| field == name) {
-        Some((_, Value::List(entries))) => Some(entries),
-        _ => None,
-    }
 }
 
 impl RequestSlices {
@@ -173,7 +165,7 @@ impl RequestSlices {
     ) -> Result<(Value, Self), (Value, Lease)> {
         let list = LISTS.iter().find(|list| list.key == head.api.key);
         let Some(list) = list else { return Err((request, lease)) };
-        let entries = entries_mut(&mut request, list.fields.0).map(std::mem::take);
+        let entries = request.items_mut(list.fields.0).map(std::mem::take);
         let entries = entries.unwrap_or_default();
         let most = list.slice.min(entries.len()) * list.entry_bytes;
         if !lease.grow(most) {
@@ -189,7 +181,7 @@ impl RequestSlices {
     fn next(&mut self) -> Value {
         let count = self.list.slice.min(self.rest.len());
         let mut request = self.frame.clone();
-        if let Some(entries) = entries_mut(&mut request, self.list.fields.0) {
+        if let Some(entries) = request.items_mut(self.list.fields.0) {
             entries.extend(self.rest.drain(..count));
         }
         request

@@ -30,10 +30,7 @@ impl Broker {
 
     /// The policy answered.
     pub(crate) fn replicas_selected(&self, ticket: Ticket, response: &Value) {
-        let selections = match response.field("selections") {
-            Some(Value::List(selections)) => selections.as_slice(),
-            _ => &[],
-        };
+        let selections = response.items("selections");
         let replica = |value: &Value| match value {
             Value::Int(id) => i32::try_from(*id).ok().filter(|id| *id >= 0),
             _ => None,
