@@ -165,10 +165,8 @@ def varint(number: int) -> bytes:
     return out + bytes([number])
 
 
-def test_cve_2026_10142_metadata_that_names_new_brokers_each_time_is_not_kept(
-    broker: krust.Broker,
-) -> None:
-    numbers = itertools.count()
+def new_brokers(numbers: Iterator[int]) -> Answer:
+    """Answers each Metadata with a thousand brokers that nobody has named before."""
 
     def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
         if api != METADATA:
@@ -177,8 +175,14 @@ def test_cve_2026_10142_metadata_that_names_new_brokers_each_time_is_not_kept(
         connection.sendall(framed(metadata(frame[:4], range(first, first + 1000), 1)))
         return True
 
+    return answer
+
+
+def test_cve_2026_10142_metadata_that_names_new_brokers_each_time_is_not_kept(
+    broker: krust.Broker,
+) -> None:
     with (
-        peer(hostile(broker, "PLAINTEXT", answer).serve) as address,
+        peer(hostile(broker, "PLAINTEXT", new_brokers(itertools.count())).serve) as address,
         Admin({"bootstrap.servers": address}) as admin,
     ):
         for _ in range(20):
@@ -193,16 +197,8 @@ def test_cve_2026_10142_metadata_without_a_leader_ends_at_the_time_out(
     broker: krust.Broker,
 ) -> None:
     asked = itertools.count()
-
-    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
-        if api != METADATA:
-            return False
-        first = 1000 * next(asked)
-        connection.sendall(framed(metadata(frame[:4], range(first, first + 1000), 1)))
-        return True
-
     before = resident_bytes()
-    with peer(hostile(broker, "PLAINTEXT", answer).serve) as address:
+    with peer(hostile(broker, "PLAINTEXT", new_brokers(asked)).serve) as address:
         settings: dict[str, object] = {"bootstrap.servers": address, "retry.backoff.ms": 1}
         with (
             krust.Producer(settings, delivery_timeout_ms=1500) as producer,
