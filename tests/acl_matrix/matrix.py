@@ -16,7 +16,7 @@ from tests.acl_matrix.connection import Connection
 from tests.acl_matrix.outcomes import asked
 from tests.acl_matrix.reference import Reference
 from tests.acl_matrix.rows import Names, Row
-from tests.acl_matrix.rules import Rule
+from tests.acl_matrix.rules import BITS, Rule
 from tests.acl_matrix.scenarios import HERE, SUPER, Scenario, few, scenarios
 from tests.waiting import until
 
@@ -40,8 +40,7 @@ OF_BROKERS = [
     *cluster_rows.OF_BROKERS,
 ]
 RESOURCES = {"Topic": 2, "Group": 3, "Cluster": 4, "TransactionalId": 5}
-OPERATIONS = {"All": 2, "Read": 3, "Write": 4, "Create": 5, "Delete": 6, "Alter": 7, "Describe": 8}
-OPERATIONS |= {"ClusterAction": 9, "DescribeConfigs": 10, "AlterConfigs": 11, "IdempotentWrite": 12}
+OPERATIONS = {"All": 2, **BITS}
 EVERYTHING = {
     "resource_type_filter": 1,
     "pattern_type_filter": 1,

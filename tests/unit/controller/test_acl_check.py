@@ -14,9 +14,13 @@ from krust.controller.acls import (
     LITERAL,
     OPERATIONS,
     PREFIXED,
+    RESOURCE_TYPES,
     TOPIC,
     AclBinding,
 )
+from tests.acl_matrix.reference import Reference
+from tests.acl_matrix.rules import CLUSTER, SUPPORTED, Rule
+from tests.acl_matrix.scenarios import HERE, scenarios
 
 ALICE, HOST = "User:alice", "10.0.0.7"
 
@@ -98,3 +102,32 @@ def test_without_a_host_the_acls_of_certain_hosts_are_told_apart() -> None:
     everywhere = acl("Read", DENY)
     assert decide([here, everywhere], access(host=None)) == (False, everywhere, True, ())
     assert decide([here], access(host=HOST)).otherwise == ()
+
+
+def test_it_decides_as_the_reference_of_the_matrix() -> None:
+    """So it decides as the core and as Kafka, which the matrix compares with that reference."""
+    compared = 0
+    for each in scenarios():
+        reference = Reference(each.rules, each.user, HERE, set(), is_open=False)
+        bindings = [binding(rule) for rule in each.rules]
+        for resource, operations in SUPPORTED.items():
+            for operation in operations:
+                for name in (each.names.there, each.names.group, each.names.txn, CLUSTER):
+                    numbers = OPERATIONS[operation], RESOURCE_TYPES[resource]
+                    asked = Access(f"User:{each.user}", HERE, *numbers, name)
+                    allowed = reference.allows(resource, operation, name)
+                    assert decide(bindings, asked).allowed == allowed, (each.user, asked)
+                    compared += 1
+    assert compared > 20_000
+
+
+def binding(rule: Rule) -> AclBinding:
+    return AclBinding(
+        RESOURCE_TYPES[rule.resource],
+        PREFIXED if rule.pattern == "prefixed" else LITERAL,
+        rule.name,
+        rule.principal,
+        rule.host,
+        OPERATIONS[rule.operation],
+        DENY if rule.permission == "Deny" else ALLOW,
+    )
