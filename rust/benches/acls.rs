@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use krust::broker::acls::{AclBinding, AclClient, AclTable, Operation, ResourceType, Unlisted};
+use krust::broker::acls::{AclBinding, AclClient, AclTable, BesideAcls, Operation, ResourceType};
 
 /// ACLs of 100 users: each has 50 topics by name and 50 by prefix, of 20 lengths.
 fn table() -> Arc<AclTable> {
@@ -41,7 +41,7 @@ fn check(c: &mut Criterion) {
     ] {
         group.bench_function(BenchmarkId::new("client and check", what), |b| {
             b.iter(|| {
-                let client = AclClient::new(black_box(&table), (&user, &host), Unlisted::Nothing);
+                let client = AclClient::new(black_box(&table), (&user, &host), BesideAcls::Nothing);
                 let allowed = client.allows(Operation::Write, ResourceType::Topic, black_box(name));
                 assert_eq!(allowed, expected);
             });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::broker::requests::apis::Api;
 use crate::broker::state::acls::{
-    AclClient, AclTable, CLUSTER_NAME, Operation, ResourceType, Unlisted,
+    AclClient, AclTable, BesideAcls, CLUSTER_NAME, Operation, ResourceType,
 };
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::{NamedTopic, allowed};
@@ -56,19 +56,19 @@ impl Authorizer {
         acls: &Arc<AclTable>,
         (user, host): (&Arc<str>, &Arc<str>),
     ) -> AclClient {
-        let unlisted = match () {
-            () if self.super_users.contains(&**user) => Unlisted::Everything,
-            () if self.allow_everyone => Unlisted::Unnamed,
-            () => Unlisted::Nothing,
+        let beside_acls = match () {
+            () if self.super_users.contains(&**user) => BesideAcls::Everything,
+            () if self.allow_everyone => BesideAcls::ResourcesWithoutAcl,
+            () => BesideAcls::Nothing,
         };
-        AclClient::new(acls, (user, host), unlisted)
+        AclClient::new(acls, (user, host), beside_acls)
     }
 }
 
 impl Access {
     /// Whether everything is allowed.
     pub(crate) fn is_unlimited(&self) -> bool {
-        self.client.as_ref().is_none_or(|client| client.unlisted == Unlisted::Everything)
+        self.client.as_ref().is_none_or(|client| client.beside_acls == BesideAcls::Everything)
     }
 
     /// Whether an operation is allowed that the client has asked for by name.

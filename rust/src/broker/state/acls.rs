@@ -4,7 +4,7 @@
 //! AlterConfigs also allows DescribeConfigs; DENY implies nothing. An ACL is for a resource's name,
 //! for every name (`*`), or for names that begin with its own; for one principal or all (`User:*`),
 //! from one host or all (`*`). Without a matching ACL nothing is allowed, except what the settings
-//! say ([`Unlisted`]).
+//! say ([`BesideAcls`]).
 //! Format: by user, then by type of resource, then by name; of prefixes also which lengths there
 //!     are. So a check looks up one name and its prefixes, however many ACLs there are.
 //! Threads: immutable; a part of the cluster image.
@@ -124,18 +124,18 @@ pub struct AclClient {
     pub user: Arc<str>,
     /// The address it comes from, as Java writes it.
     pub host: Arc<str>,
-    /// What the settings allow it besides.
-    pub unlisted: Unlisted,
+    /// What the settings allow it.
+    pub beside_acls: BesideAcls,
 }
 
-/// What a client is allowed without an ACL.
+/// What the settings allow a client beside its ACLs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unlisted {
+pub enum BesideAcls {
     /// Nothing.
     #[default]
     Nothing,
     /// Resources that no ACL is for (`allow.everyone.if.no.acl.found`).
-    Unnamed,
+    ResourcesWithoutAcl,
     /// Everything, whatever ACLs say (`super.users`).
     Everything,
 }
@@ -326,21 +326,21 @@ impl AclClient {
     pub fn new(
         table: &Arc<AclTable>,
         (user, host): (&Arc<str>, &Arc<str>),
-        unlisted: Unlisted,
+        beside_acls: BesideAcls,
     ) -> Self {
         let own = table.users.get(&**user).cloned();
         let (table, user, host) = (Arc::clone(table), Arc::clone(user), Arc::clone(host));
-        Self { table, own, user, host, unlisted }
+        Self { table, own, user, host, beside_acls }
     }
 
     /// The same client as another table sees it.
     pub fn seen_by(&self, table: &Arc<AclTable>) -> Self {
-        Self::new(table, (&self.user, &self.host), self.unlisted)
+        Self::new(table, (&self.user, &self.host), self.beside_acls)
     }
 
     /// Whether both are the same client of the broker.
     pub fn is_like(&self, other: &Self) -> bool {
-        (&self.user, &self.host, self.unlisted) == (&other.user, &other.host, other.unlisted)
+        (&self.user, &self.host, self.beside_acls) == (&other.user, &other.host, other.beside_acls)
     }
 
     fn acls(&self, resource_type: ResourceType) -> impl Iterator<Item = &NamedAcls> {
@@ -350,7 +350,7 @@ impl AclClient {
 
     /// Whether the client may do something with a resource.
     pub fn allows(&self, operation: Operation, resource_type: ResourceType, name: &str) -> bool {
-        if self.unlisted == Unlisted::Everything {
+        if self.beside_acls == BesideAcls::Everything {
             return true;
         }
         let mut found = Rules::default();
@@ -361,17 +361,22 @@ impl AclClient {
             return false;
         }
         found.allowed & operation.allowed_by() != 0
-            || self.unlisted == Unlisted::Unnamed && !self.is_named(resource_type, name)
+            || self.may_use_others() && !self.is_named(resource_type, name)
+    }
+
+    /// Whether resources that no ACL is for are the client's too.
+    fn may_use_others(&self) -> bool {
+        self.beside_acls == BesideAcls::ResourcesWithoutAcl && self.table.is_read
     }
 
     fn is_named(&self, resource_type: ResourceType, name: &str) -> bool {
         let acls = self.table.resources.of(resource_type);
-        !self.table.is_read || acls.is_some_and(|acls| acls.has(name.as_bytes()))
+        acls.is_some_and(|acls| acls.has(name.as_bytes()))
     }
 
     /// Whether there may be a resource of a type with which the client may do something (KIP-679).
     pub fn allows_some(&self, operation: Operation, resource_type: ResourceType) -> bool {
-        if self.unlisted == Unlisted::Everything {
+        if self.beside_acls == BesideAcls::Everything {
             return true;
         }
         let (allowing, denying) = (operation.bit() | Operation::All.bit(), operation.denied_by());
@@ -382,8 +387,7 @@ impl AclClient {
         if on_any.denied & denying != 0 {
             return false;
         }
-        let may_use_unnamed = self.unlisted == Unlisted::Unnamed && self.table.is_read;
-        if may_use_unnamed || on_any.allowed & allowing != 0 {
+        if self.may_use_others() || on_any.allowed & allowing != 0 {
             return true;
         }
         let is_denied = |name: (&[u8], bool)| {
@@ -430,7 +434,7 @@ mod tests {
 
     fn client(bindings: &[AclBinding]) -> AclClient {
         let table = Arc::new(AclTable::new(bindings));
-        AclClient::new(&table, (&"alice".into(), &"10.0.0.1".into()), Unlisted::Nothing)
+        AclClient::new(&table, (&"alice".into(), &"10.0.0.1".into()), BesideAcls::Nothing)
     }
 
     #[test]
@@ -499,9 +503,18 @@ mod tests {
     #[test]
     fn a_resource_without_acls_may_be_everybodys() {
         let bindings = [acl("orders-", "User:bob", "*", Read), acl("t", "Group:x", "*", Read)];
-        let alice = AclClient { unlisted: Unlisted::Unnamed, ..client(&bindings) };
+        let alice = AclClient { beside_acls: BesideAcls::ResourcesWithoutAcl, ..client(&bindings) };
         assert!(alice.allows(Write, Topic, "other") && alice.allows(Write, Group, "t"));
         assert!(!alice.allows(Write, Topic, "orders-eu") && !alice.allows(Read, Topic, "t"));
+    }
+
+    #[test]
+    fn before_the_acls_are_read_no_resource_is_everybodys() {
+        let (unread, user) = (Arc::<AclTable>::default(), (&"alice".into(), &"10.0.0.1".into()));
+        let alice = AclClient::new(&unread, user, BesideAcls::ResourcesWithoutAcl);
+        assert!(!alice.allows(Write, Topic, "t") && !alice.allows_some(Write, Topic));
+        let alice = alice.seen_by(&Arc::new(AclTable::new(&[])));
+        assert!(alice.allows(Write, Topic, "t") && alice.allows_some(Write, Topic));
     }
 
     #[test]
