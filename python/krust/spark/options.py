@@ -449,8 +449,9 @@ def _client(texts: OptionTexts, known: frozenset[str]) -> dict[str, str]:
         elif SECRET.match(key):
             raise OptionError(
                 "KRUST_UNSUPPORTED_OPTION",
-                f"Option '{name}' is not supported: krust's client has TLS, and logins by PLAIN "
-                "and SCRAM with 'kafka.sasl.jaas.config' or 'kafka.sasl.username'. Leave it out.",
+                f"Option '{name}' is not supported: krust's client has TLS, and logins by PLAIN, "
+                "SCRAM and OAUTHBEARER with 'kafka.sasl.jaas.config', 'kafka.sasl.username' or "
+                "'kafka.sasl.oauthbearer.token.endpoint.url'. Leave it out.",
             )
         else:
             LOG.warning("Option '%s' has no effect: krust's client has no '%s'.", name, key)
