@@ -232,7 +232,9 @@ def krust(folder: Path, *settings: str) -> Iterator[Running]:
     if importlib.util.find_spec("krust") is None:
         raise AbsentError("krust is not installed in this interpreter")
     ready = folder / "ready.json"
-    command = [sys.executable, "-m", "krust", "serve", "--prod", "--port", "0"]
+    command = [sys.executable, "-m", "krust", "serve", "--prod"]
+    if not any(setting.startswith("listeners=") for setting in settings):
+        command += ["--port", "0"]
     command += ["--data-dir", str(folder / "data"), "--ready-file", str(ready)]
     command += [part for setting in settings for part in ("-o", setting)]
     log = folder / "stderr"

@@ -4,10 +4,13 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, recv};
+use rustls::ClientConfig;
 
+use crate::tls::{self, TlsStream};
 use crate::usage::Usage;
 
 const READ: usize = 256 << 10;
@@ -20,13 +23,18 @@ const DROP: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Link {
-    stream: TcpStream,
+    stream: Stream,
     buf: Vec<u8>,
     /// The bytes of the reply at hand that came so far, as far as they are kept.
     head: Vec<u8>,
     /// Bytes of the reply at hand still to come; `None` before its length is known.
     left: Option<usize>,
     keeps_all: bool,
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
 }
 
 /// What to send, how often, and how many at a time.
@@ -58,7 +66,15 @@ impl Link {
     pub fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).expect("connect to --bootstrap");
         stream.set_nodelay(true).expect("nodelay");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Self::of(Stream::Plain(stream))
+    }
+
+    pub fn secured(address: &str, config: &Arc<ClientConfig>) -> Self {
+        Self::of(Stream::Tls(Box::new(tls::connect(address, config))))
+    }
+
+    fn of(stream: Stream) -> Self {
+        stream.socket().set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Self { stream, buf: vec![0; READ], head: Vec::new(), left: None, keeps_all: false }
     }
 
@@ -68,16 +84,16 @@ impl Link {
     }
 
     pub fn send(&mut self, frame: &[u8]) {
-        self.stream.write_all(frame).expect("send");
+        self.stream.write(frame);
     }
 
     /// Waits for one reply and returns it without its length.
     pub fn reply(&mut self) -> Vec<u8> {
         assert!(self.left.is_none() && self.head.is_empty(), "a reply is half read");
         let mut prefix = [0; 4];
-        self.stream.read_exact(&mut prefix).expect("a reply");
+        self.stream.read_exact(&mut prefix);
         let mut body = vec![0; u32::from_be_bytes(prefix) as usize];
-        self.stream.read_exact(&mut body).expect("a whole reply");
+        self.stream.read_exact(&mut body);
         body
     }
 
@@ -130,14 +146,14 @@ impl Link {
 
     fn flush(&mut self, burst: &mut Vec<u8>) {
         if !burst.is_empty() {
-            self.stream.write_all(burst).expect("send");
+            self.stream.write(burst);
             burst.clear();
         }
     }
 
     /// What a system call can wait for.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.socket()
     }
 
     /// Reads once and returns how many replies ended with that; `each` sees those that are kept.
@@ -145,17 +161,18 @@ impl Link {
         if let Some(left) = self.left
             && left > DROP
             && !self.keeps_all
+            && let Stream::Plain(stream) = &self.stream
         {
             let wanted = left.min(1 << 20);
             self.buf.resize(self.buf.len().max(wanted), 0);
             let (_, count) =
-                recv(&self.stream, &mut self.buf[..wanted], RecvFlags::TRUNC).expect("a reply");
+                recv(stream, &mut self.buf[..wanted], RecvFlags::TRUNC).expect("a reply");
             assert!(count > 0, "the server closed the connection");
             run.received += count;
             self.left = Some(left - count);
             return if left == count { self.finish(run) } else { 0 };
         }
-        let count = self.stream.read(&mut self.buf[..READ]).expect("a reply");
+        let count = self.stream.read(&mut self.buf[..READ]);
         assert!(count > 0, "the server closed the connection");
         run.received += count;
         let mut done = 0;
@@ -191,5 +208,38 @@ impl Link {
         self.head.clear();
         self.left = None;
         1
+    }
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref(),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Plain(stream) => stream.write_all(bytes),
+            Self::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        }
+        .expect("send");
+    }
+
+    fn read(&mut self, to: &mut [u8]) -> usize {
+        match self {
+            Self::Plain(stream) => stream.read(to),
+            Self::Tls(stream) => stream.read(to),
+        }
+        .expect("a reply")
+    }
+
+    fn read_exact(&mut self, to: &mut [u8]) {
+        match self {
+            Self::Plain(stream) => stream.read_exact(to),
+            Self::Tls(stream) => stream.read_exact(to),
+        }
+        .expect("a whole reply");
     }
 }

@@ -36,6 +36,8 @@
 //!     open           --requests transactional ids over --connections, each with an open
 //!                    transaction, or with a committed one: --commits
 //!     listed         when all --requests transactional ids are listed
+//!     handshakes     --requests connections that end with the handshake of TLS
+//! `--tls AUTHORITY.pem` encrypts the connection to --bootstrap, for the modes that need no other.
 //! `--raw` sends the frames of produce, produce-small or fetch without asking for versions or
 //! topics: for the floor programs. `--topic NAME` is made for the run and deleted after it, unless
 //! `--keep` is given.
@@ -56,6 +58,7 @@ mod groups;
 mod link;
 mod replicas;
 mod requests;
+mod tls;
 mod transaction_requests;
 mod transactional;
 mod transactions;
@@ -82,6 +85,8 @@ struct Arguments {
     keep: bool,
     shape: Shape,
     acks: i16,
+    /// The file with the authority of the server's certificate; `None`: plain text.
+    tls: Option<String>,
     window: usize,
     bytes: usize,
     requests: usize,
@@ -130,6 +135,7 @@ fn main() {
         "visible" => bench.visible(),
         "open" => bench.open(),
         "listed" => bench.listed(),
+        "handshakes" => bench.handshakes(),
         other => panic!("unknown mode {other}"),
     };
     report(&arguments.mode, run, &bench.usage);
@@ -147,6 +153,7 @@ fn parse() -> Arguments {
         keep: false,
         shape: Shape { batch_bytes: 1 << 20, record_bytes: 100, codec: Codec::None },
         acks: 1,
+        tls: None,
         window: 5,
         bytes: 256 << 20,
         requests: 10_000,
@@ -179,6 +186,7 @@ impl Arguments {
         let number = || value.parse::<usize>().expect("a number");
         match flag {
             "--bootstrap" => self.bootstrap = value.to_owned(),
+            "--tls" => self.tls = Some(value.to_owned()),
             "--topic" => self.topic = value.to_owned(),
             "--pid" => {
                 self.pids = value.split(',').map(|pid| pid.parse().expect("a pid")).collect();
@@ -224,7 +232,10 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(arguments: &'a Arguments, usage: Usage) -> Self {
         let first = arguments.bootstrap.split(',').next().expect("an address");
-        let mut link = Link::connect(first);
+        let mut link = match &arguments.tls {
+            Some(authority) => Link::secured(first, &tls::client(authority)),
+            None => Link::connect(first),
+        };
         let dialect = (!arguments.raw).then(|| Dialect::ask(&mut link));
         Self { arguments, usage, link, dialect }
     }
@@ -277,6 +288,12 @@ impl<'a> Bench<'a> {
             let reply = self.link.call(frame);
             self.check_produced(&reply);
         }
+    }
+
+    fn handshakes(&self) -> Run {
+        let authority = self.arguments.tls.as_ref().expect("--tls");
+        let (address, requests) = (&self.arguments.bootstrap, self.arguments.requests);
+        tls::handshakes(address, &tls::client(authority), requests, &self.usage)
     }
 
     fn produce(&mut self) -> Run {
