@@ -20,8 +20,7 @@ pub fn client(authority: &str) -> Arc<ClientConfig> {
     for certificate in CertificateDer::pem_file_iter(authority).expect("--tls AUTHORITY.pem") {
         roots.add(certificate.expect("a certificate")).expect("an authority");
     }
-    let mut config =
-        ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     config.resumption = Resumption::disabled();
     Arc::new(config)
 }

@@ -2,10 +2,12 @@
 
     python -m tests.attack.connections [KIND ...] [--seconds 10] [--rounds 3]
 
-    plain    2,000 new connections a second, each closed after half a second
-    logins   2,000 logins that stop in the middle of a frame; each that is closed begins anew
-    silent   5,000 connections that say nothing, to a broker with 4,096 descriptors; the same
-    limited  like silent, to a broker with max.connections.per.ip=1000: 2,000 a second are closed
+    plain       2,000 new connections a second, each closed after half a second
+    handshakes  300 TLS handshakes a second, none resumed, each closed after half a second
+    logins      2,000 logins that stop in the middle of a frame; each that is closed begins anew
+    silent      5,000 connections that say nothing; the same
+    crowded     like silent, to a broker with 4,096 descriptors
+    limited     like crowded, with max.connections.per.ip=1000: 2,000 a second are closed
 
 Each attack has its own broker. Rounds alternate: some seconds without the attack, some with it.
 `known` are clients that are connected all the time (`neighbours.py`), `new` are clients that
@@ -22,6 +24,7 @@ import os
 import resource
 import select
 import socket
+import ssl
 import statistics
 import struct
 import subprocess
@@ -30,16 +33,20 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from krust import jaas
 from tests.attack.__main__ import Neighbours, quantile
 from tests.attack.wire import Address, Connection, text
-from tests.ports import free_port
+from tests.certificates import Authority
+from tests.ports import free_ports
 from tests.serving import ServedBroker
 
+KINDS = ("plain", "handshakes", "logins", "silent", "crowded", "limited")
 RATE, HALF_OPEN, SILENT, DESCRIPTORS, PER_IP = 2_000, 2_000, 5_000, 4_096, 1_000
+HANDSHAKES = 300
 SOURCE = ("127.0.0.2", 0)
 NO_PORT_YET = 24  # IP_BIND_ADDRESS_NO_PORT: connect() chooses the port
 KEPT_S, NEW_PAUSE_S, SETTLE_S = 0.5, 0.05, 3.0
@@ -94,7 +101,11 @@ def attack(kind: str, address: Address) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if kind == "plain":
-        _connect_at_rate(address)
+        _at_rate(RATE, lambda: _connect(address))
+    elif kind == "handshakes":
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        _at_rate(HANDSHAKES, lambda: context.wrap_socket(socket.create_connection(address, 30)))
     else:
         _hold(address, HALF_OPEN if kind == "logins" else SILENT, says=kind == "logins")
 
@@ -112,14 +123,14 @@ def _is_over() -> bool:
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
-def _connect_at_rate(address: Address) -> None:
-    """RATE connections a second, each kept for KEPT_S."""
+def _at_rate(rate: int, connect: Callable[[], socket.socket]) -> None:
+    """So many connections a second, each kept for KEPT_S."""
     kept: deque[tuple[float, socket.socket]] = deque()
     began, made = time.monotonic(), 0
     while not _is_over():
         now = time.monotonic()
-        while made < RATE * (now - began):
-            kept.append((now + KEPT_S, _connect(address)))
+        while made < rate * (now - began):
+            kept.append((now + KEPT_S, connect()))
             made += 1
         while kept and kept[0][0] < now:
             kept.popleft()[1].close()
@@ -161,10 +172,14 @@ class Target:
     """A broker, the good clients and the attacker's address."""
 
     def __init__(self, kind: str, directory: Path) -> None:
-        plain, secured = free_port(), free_port()
+        plain, login, tls = free_ports(3)
+        places = {"OPEN": plain, "LOGIN": login, "TLS": tls}
+        certificate = Authority(directory.with_name("authority")).certify("server")
         options: dict[str, object] = {
-            "listeners": f"OPEN://127.0.0.1:{plain},LOGIN://127.0.0.1:{secured}",
-            "listener.security.protocol.map": "OPEN:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in places.items()),
+            "listener.security.protocol.map": "OPEN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": certificate,
             "inter.broker.listener.name": "OPEN",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.login.plain.sasl.jaas.config": USERS,
@@ -172,17 +187,18 @@ class Target:
         if kind == "limited":
             options["max.connections.per.ip"] = PER_IP
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        limit = DESCRIPTORS if kind in ("silent", "limited") else hard
+        limit = DESCRIPTORS if kind in ("crowded", "limited") else hard
         self.broker = ServedBroker(
             directory,
             options=options,
             port=None,
             limit=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
         )
-        self.address = ("127.0.0.1", secured if kind == "logins" else plain)
-        self.kind = kind
+        attacked = {"logins": login, "handshakes": tls}.get(kind, plain)
+        self.address, self.kind = ("127.0.0.1", attacked), kind
         self.neighbours = Neighbours(("127.0.0.1", plain))
-        self.newcomers = Newcomers(self.address, logs_in=kind == "logins")
+        logs_in = kind == "logins"
+        self.newcomers = Newcomers(("127.0.0.1", login if logs_in else plain), logs_in=logs_in)
 
     def measure(self, seconds: float) -> Period:
         self.neighbours.period()
@@ -252,7 +268,7 @@ def compare(kind: str, seconds: float, rounds: int) -> None:
 def main() -> None:
     """Compare with the attacks of the command line."""
     parser = argparse.ArgumentParser(prog="attack.connections")
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help="plain, logins, silent, limited")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
@@ -261,7 +277,7 @@ def main() -> None:
         kind, host, port = options.attack
         attack(kind, (host, int(port)))
         return
-    for kind in options.kinds or ("plain", "logins", "silent", "limited"):
+    for kind in options.kinds or KINDS:
         compare(kind, options.seconds, options.rounds)
 
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ahash::HashMap;
+use ahash::{HashMap, RandomState};
 use subtle::ConstantTimeEq;
 
 use super::scram::{MIN_ITERATIONS, ScramHash};
@@ -75,9 +75,20 @@ impl fmt::Debug for ScramCredential {
 /// The SCRAM credentials of all users.
 #[derive(Clone, Debug, Default)]
 pub struct ScramUsers {
-    known: HashMap<(String, ScramHash), Arc<ScramCredential>>,
+    /// In the order of their places. A lookup reads one credential, whether or not it is that of
+    /// the user: the time to fetch it from memory would tell.
+    known: HashMap<ScramHash, Vec<ScramUser>>,
+    places: RandomState,
     /// The form of each credential, sorted; made-up ones have one of these.
     challenges: HashMap<ScramHash, Vec<ChallengeForm>>,
+}
+
+#[derive(Clone, Debug)]
+struct ScramUser {
+    /// The hash of the name.
+    place: u64,
+    name: String,
+    credential: ScramCredential,
 }
 
 /// What a challenge shows of a credential besides the salt's bytes.
@@ -92,15 +103,17 @@ impl FromIterator<(String, ScramHash, ScramCredential)> for ScramUsers {
     where
         I: IntoIterator<Item = (String, ScramHash, ScramCredential)>,
     {
-        let row = |(user, hash, credential)| ((user, hash), Arc::new(credential));
-        let known: HashMap<_, Arc<ScramCredential>> = users.into_iter().map(row).collect();
-        let mut challenges: HashMap<_, Vec<_>> = HashMap::default();
-        for ((_, hash), credential) in &known {
+        let mut found = Self::default();
+        for (name, hash, credential) in users {
             let (salt_bytes, iterations) = (credential.salt.len(), credential.iterations);
-            challenges.entry(*hash).or_default().push(ChallengeForm { salt_bytes, iterations });
+            let form = ChallengeForm { salt_bytes, iterations };
+            found.challenges.entry(hash).or_default().push(form);
+            let place = found.places.hash_one(&*name);
+            found.known.entry(hash).or_default().push(ScramUser { place, name, credential });
         }
-        challenges.values_mut().for_each(|forms| forms.sort_unstable());
-        Self { known, challenges }
+        found.known.values_mut().for_each(|users| users.sort_unstable_by_key(|user| user.place));
+        found.challenges.values_mut().for_each(|forms| forms.sort_unstable());
+        found
     }
 }
 
@@ -120,10 +133,15 @@ impl ScramUsers {
         secret: &[u8],
     ) -> (Arc<ScramCredential>, bool) {
         let made_up = unfit(user, hash, (secret, self.form(user, hash, secret)));
-        match self.known.get(&(user.to_owned(), hash)) {
-            Some(credential) => (Arc::clone(credential), true),
-            None => (Arc::new(made_up), false),
-        }
+        let place = self.places.hash_one(user);
+        let users = self.known.get(&hash).map_or(&[][..], Vec::as_slice);
+        let at = users.partition_point(|known| known.place < place);
+        let Some(nearest) = users.get(at).or(users.last()) else {
+            return (Arc::new(made_up), false);
+        };
+        let is_known = nearest.place == place && is_same(&nearest.name, user);
+        let known = nearest.credential.clone();
+        (Arc::new(if is_known { known } else { made_up }), is_known)
     }
 
     /// What the challenge of an unknown user looks like.
@@ -134,6 +152,12 @@ impl ScramUsers {
         let nth = number.checked_rem(forms.len() as u64).and_then(|nth| usize::try_from(nth).ok());
         nth.and_then(|nth| forms.get(nth).copied()).unwrap_or(KAFKAS)
     }
+}
+
+/// Whether two texts are the same; reads both to the end of the shorter one.
+fn is_same(one: &str, other: &str) -> bool {
+    let pairs = one.bytes().zip(other.bytes());
+    pairs.fold(one.len() == other.len(), |same, (one, other)| same & (one == other))
 }
 
 /// A challenge of a user that Kafka's tools made.
@@ -173,6 +197,25 @@ mod tests {
         assert_eq!(salt("bob", b"1"), salt("bob", b"1"));
         assert_ne!(salt("bob", b"1"), salt("bob", b"2"));
         assert_ne!(salt("bob", b"1"), salt("eve", b"1"));
+    }
+
+    #[test]
+    fn each_of_many_users_is_found_by_name() {
+        let name = |nth: u32| format!("user-{nth}");
+        let credential = |nth: u32| ScramCredential {
+            salt: nth.to_be_bytes().to_vec(),
+            stored_key: Vec::new(),
+            server_key: Vec::new(),
+            iterations: 4096,
+        };
+        let row = |nth| (name(nth), ScramHash::Sha256, credential(nth));
+        let users: ScramUsers = (0..500).map(row).collect();
+        let find = |nth, hash| users.find(&name(nth), hash, b"secret");
+        for nth in 0..1_000 {
+            let (found, is_known) = find(nth, ScramHash::Sha256);
+            assert_eq!((is_known, *found == credential(nth)), (nth < 500, nth < 500), "{nth}");
+            assert!(!find(nth, ScramHash::Sha512).1);
+        }
     }
 
     #[test]
