@@ -22,7 +22,7 @@ CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev serve test test-quick test-rust test-python lint format layers messages stubtest wheel bench \
+.PHONY: help dev serve test test-kafkas test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation simulation-transactions interleavings planted planted-replication planted-transactions \
 	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions chaos-spark acl-matrix replication-cases spark demo demo-pipeline conformance clean
@@ -70,6 +70,9 @@ test-rust: ## the core, without Python
 # would wait for its tests for ever.
 test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark ## layers, units, foreign clients, faults
 	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --max-worker-restart 0)
+
+test-kafkas: $(DEV) ## commands and clients beside both Kafkas (`make test`: each test beside one), and what starts whole ones
+	KRUST_KAFKA_CLUSTER=1 $(BIN)/python -m pytest -n $(WORKERS) tests/cli tests/clients tests/cluster $(ARGS)
 
 # The inner loop: no JVM, short simulations, krust alone where other brokers have the same tests.
 QUICK := tests/test_layers.py tests/test_start.py tests/unit tests/faults/test_any_bytes.py \

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import zlib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,12 @@ APART = (
     "tests/cluster/test_chaos.py",
     "tests/cluster/test_mixed_replicas.py",
     "tests/cluster/test_replicated_chaos.py",
+    "tests/spark/test_pipeline.py",
 )
 """files of TOGETHER with a set-up of their own"""
 LONGEST = (  # the first to begin
     "tests/spark",
+    "tests/spark/test_pipeline.py",
     "tests/foreign/test_every_client_and_codec.py",
     "commands and clients of kafka43",
     "commands and clients of kafka39",
@@ -83,9 +86,24 @@ def part(nodeid: str) -> str:
     return name
 
 
+def meets_another_kafka(name: str) -> bool:
+    """Whether a test of a command or client runs beside the other one of two Kafkas.
+
+    Each test has one of them, always the same; `make test-kafkas` runs it beside both.
+    """
+    test, _, parameters = name.partition("[")
+    met = ("kafka39", "kafka43")[zlib.crc32(test.encode()) % 2]
+    kafka = re.search(r"\bkafka(39|43)\b", parameters)
+    return kafka is not None and kafka[0] != met
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where workers share the tests, the longest parts come first."""
+    """Where workers share the tests, each has one Kafka, and the longest parts come first."""
+    if hasattr(config, "workerinput") and "KRUST_KAFKA_CLUSTER" not in os.environ:
+        left = [item for item in items if meets_another_kafka(item.name)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _ORDER.get(part(item.nodeid), len(_ORDER)))
 

@@ -1,6 +1,6 @@
 """Simulation runs of three real controllers from a seed: each check holds at every step.
 
-KRUST_CLUSTER_SEEDS: how many seeds (2000); KRUST_CLUSTER_SEED: this one alone, as a failure prints
+KRUST_CLUSTER_SEEDS: how many seeds (500); KRUST_CLUSTER_SEED: this one alone, as a failure prints
 it. `simulator/checks.py` explains each check.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from tests.unit.controller.simulator.planted_bugs import PLANTED_BUGS
 from tests.unit.controller.simulator.simulation import caching_decodes, simulate
 
-SEEDS = int(os.environ.get("KRUST_CLUSTER_SEEDS", "2000"))
+SEEDS = int(os.environ.get("KRUST_CLUSTER_SEEDS", "500"))
 ONE = os.environ.get("KRUST_CLUSTER_SEED")
 COMMAND = "KRUST_CLUSTER_SEED={} python -m pytest tests/unit/controller/test_cluster_simulator.py"
 CHUNKS = 10

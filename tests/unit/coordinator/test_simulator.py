@@ -1,7 +1,7 @@
 """Simulation runs of the real coordinator from a seed: G1-G4 hold at every step.
 
 Of ten seeds three are worlds of classic groups, seven of both protocols in one group.
-KRUST_SIM_SEEDS: how many seeds (2000); KRUST_SIM_SEED: this one alone, as a failure prints it.
+KRUST_SIM_SEEDS: how many seeds (500); KRUST_SIM_SEED: this one alone, as a failure prints it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.coordinator.simulator import mixed, simulation
 
-SEEDS = int(os.environ.get("KRUST_SIM_SEEDS", "2000"))
+SEEDS = int(os.environ.get("KRUST_SIM_SEEDS", "500"))
 ONE = os.environ.get("KRUST_SIM_SEED")
 COMMAND = "KRUST_SIM_SEED={} python -m pytest tests/unit/coordinator/test_simulator.py"
 CHUNKS = 10
