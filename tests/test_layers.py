@@ -35,7 +35,7 @@ PYTHON_LAYERS = {
     **dict.fromkeys(("jaas", "listeners"), 1),
     **dict.fromkeys(("authorizer", "principals", "sasl"), 2),
     **dict.fromkeys(("config", "plugins"), 3),
-    **dict.fromkeys(("metadata", "plugin_process"), 4),
+    **dict.fromkeys(("metadata", "plugin_process", "plugin_worker"), 4),
     **dict.fromkeys(("controller", "coordinator", "decode"), 5),
     **dict.fromkeys(("replica_selectors", "retention"), 5),
     **dict.fromkeys(("clients", "runtime"), 6),
