@@ -108,8 +108,7 @@ impl Service for TestService {
         received: ReceivedFrames<'_>,
         replies: &mut Replies,
     ) -> Flow {
-        let mut flow = Flow::Go;
-        let before = work::done();
+        let (mut flow, before) = (Flow::Go, work::done());
         for (done, frame) in received.iter().enumerate() {
             let had_its_share = work::since(before) >= work::SHARE;
             if replies.is_full() || replies.is_muted() || had_its_share {
@@ -135,8 +134,8 @@ impl Service for TestService {
                     put(replies.ready(), frame);
                 }
                 [b'b', size @ ..] => {
-                    let size = u32::from_be_bytes(size.try_into().unwrap()) as usize;
-                    put(replies.ready(), &vec![b'b'; size]);
+                    let size = u32::from_be_bytes(size.try_into().unwrap());
+                    put(replies.ready(), &vec![b'b'; size as usize]);
                 }
                 [b'l', ..] if !self.has_left.swap(true, Ordering::SeqCst) => {
                     replies.leave(received.frames.len() - done);

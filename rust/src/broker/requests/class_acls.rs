@@ -2,8 +2,8 @@
 //!
 //! The gate stands before every handler. A request that cannot pass is left in the connection's
 //! buffer, and a slot without a reply holds the connection. When the slot is filled, the request is
-//! handled as if it had just come, so a client's requests keep their order. Requests of a login pass,
-//! and those of super users, for whom the class is never asked.
+//! handled as if it had just come, so a client's requests keep their order. Requests of a login
+//! pass, and those of super users, for whom the class is never asked.
 //! Threads: the gate is on network threads; answers come from any.
 //! Limits: a request waits for [`ClassAcls::wait_ms`]; then nothing is allowed to its client.
 
@@ -88,8 +88,8 @@ impl Call<'_, '_> {
 }
 
 impl Broker {
-    /// Has a user's class say which ACLs each client has. Only the first call counts, and none after
-    /// [`Broker::set_authorizer`], whose arguments these are too.
+    /// Has a user's class say which ACLs each client has. Only the first call counts, and none
+    /// after [`Broker::set_authorizer`], whose arguments these are too.
     pub fn set_authorizer_class(
         &self,
         super_users: HashSet<String>,

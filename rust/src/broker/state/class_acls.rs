@@ -13,8 +13,8 @@
 //! - due: it has an answer. Its time has come, and it is connected -> asked; it is not -> idle
 //! - idle: connected again -> queued; others need its place -> forgotten
 //!
-//! Invariant: a client is in `queue`, `due` or `idle` exactly while its state says so. Requests wait
-//!     only for clients that are queued or asked.
+//! Invariant: a client is in `queue`, `due` or `idle` exactly while its state says so. Requests
+//!     wait only for clients that are queued or asked.
 //! Threads: any. One thread takes the questions and brings the answers.
 //! Limits: [`CLIENTS_MAX`] clients; those that are idle for longest are forgotten first, then those
 //!     whose answers are oldest. One that finds no place is refused for `cache_ms`.
