@@ -163,7 +163,9 @@ def test_requests_about_acls_say_that_the_class_decides(
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code != 0
-    assert "a class of the user's decides" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "a class of the user's decides" in said
+    assert "look into that class" in said
 
 
 @pytest.mark.parametrize(
