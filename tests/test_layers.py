@@ -36,7 +36,7 @@ PYTHON_LAYERS = {
     **dict.fromkeys(("authorizer", "principals", "sasl"), 2),
     **dict.fromkeys(("config", "plugins"), 3),
     **dict.fromkeys(("metadata", "plugin_process"), 4),
-    **dict.fromkeys(("controller", "coordinator", "decode"), 5),
+    **dict.fromkeys(("controller", "coordinator", "decode", "plugin_worker"), 5),
     **dict.fromkeys(("replica_selectors", "retention"), 5),
     **dict.fromkeys(("clients", "runtime"), 6),
     **dict.fromkeys(("frames", "security", "spark"), 7),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from krust.clients.coordinator_client import GroupMetadata
     from krust.clients.producer import Producer
     from krust.cluster import Cluster
+    from krust.controller.authorizers import AclClient, Authorizer, ClientAcl
     from krust.coordinator.assignors.assignor import Assignor, GroupSpec
     from krust.coordinator.assignors.simulation import simulate
     from krust.coordinator.consumer_protocol import TopicPartition
@@ -50,12 +51,15 @@ __version__ = "0.1.0"
 __all__ = [
     "AbortableTransactionError",
     "Acl",
+    "AclClient",
     "Admin",
     "Assignor",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "Authorizer",
     "Broker",
+    "ClientAcl",
     "Cluster",
     "ConfigError",
     "Consumer",
@@ -85,12 +89,15 @@ __all__ = [
 _HOME = {
     "AbortableTransactionError": "krust.errors",
     "Acl": "krust.clients.acls",
+    "AclClient": "krust.controller.authorizers",
     "Admin": "krust.clients.admin",
     "Assignor": "krust.coordinator.assignors.assignor",
     "AsyncAdmin": "krust.clients.aio_admin",
     "AsyncConsumer": "krust.clients.aio",
     "AsyncProducer": "krust.clients.aio",
+    "Authorizer": "krust.controller.authorizers",
     "Broker": "krust.server",
+    "ClientAcl": "krust.controller.authorizers",
     "Cluster": "krust.cluster",
     "ConfigError": "krust.errors",
     "Consumer": "krust.clients.consumer",

@@ -20,6 +20,7 @@ __all__ = [
     "COLUMNS",
     "EARLIEST",
     "LATEST",
+    "AclQuestions",
     "ArrowBatch",
     "ArrowStream",
     "Client",
@@ -71,6 +72,25 @@ class ServerTls:
 
     def replace(self, settings: Mapping[str, str]) -> None:
         """Use other settings for connections that begin from now on. raises as above."""
+
+@final
+class AclQuestions:
+    """For which clients a user's class is asked for ACLs. One thread takes and answers them."""
+
+    def take(self, timeout_ms: int) -> list[tuple[int, str, str, str]] | None:
+        """The clients to ask for now; waits for the first. None: `close` was called.
+
+        returns  (number of the question, user, address, listener)
+        """
+
+    def answer(self, number: int, rows: list[tuple[int, int, str, str, str, int, int]]) -> None:
+        """A client's ACLs, as in a delta. raises  ConfigError: a number that ACLs do not have"""
+
+    def refuse(self, number: int, retry_ms: int) -> None:
+        """The class gave none: nothing is allowed. It is asked again after this time."""
+
+    def close(self) -> None:
+        """End the questions; `take` returns. Any thread may call it."""
 
 @final
 class PrincipalRules:
@@ -203,6 +223,14 @@ class Server:
         super_users     principals that may do everything, such as `User:admin`
         allow_everyone  whether everyone may use a resource that no ACL is for
         raises          ConfigError: a principal is no user
+        """
+
+    def set_authorizer_class(
+        self, super_users: list[str], allow_everyone: bool, times: tuple[int, int]
+    ) -> AclQuestions:
+        """The same, but a user's class gives the ACLs of each client, when it is asked.
+
+        times  for how long an answer counts, and how long a call may take, in milliseconds
         """
 
     @property

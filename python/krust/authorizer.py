@@ -1,7 +1,8 @@
 """The settings of the authorizer: whether ACLs are obeyed, and whom they do not bind.
 
 Kafka names a Java class. krust has one authorizer, with the semantics of Kafka's AclAuthorizer, for
-every class of Kafka's own; it loads no other class.
+every class of Kafka's own; it loads no Java class. A Python class (`module:Class`, or the name of a
+package's entry point) gives the ACLs of each client itself (`krust.controller.authorizers`).
 Functions of text alone: `Config` uses them for its checks.
 """
 
@@ -40,8 +41,14 @@ class Authorizer(NamedTuple):
 
 
 def is_configured(text: SettingLookup) -> bool:
-    """Whether ACLs are obeyed."""
-    return bool(_class(text))
+    """Whether the cluster's ACLs are obeyed."""
+    return bool(_class(text)) and not plug_in(text)
+
+
+def plug_in(text: SettingLookup) -> str:
+    """The Python class that gives clients their ACLs, or its name; empty: there is none."""
+    name = _class(text)
+    return name if ":" in name or "." not in name else ""
 
 
 def authorizer(text: SettingLookup) -> Authorizer | None:
@@ -49,10 +56,11 @@ def authorizer(text: SettingLookup) -> Authorizer | None:
     name = _class(text)
     if not name:
         return None
-    if name not in CLASSES:
+    if name not in CLASSES and not plug_in(text):
         raise ConfigError(
             f"{CLASS} is {name}, which krust does not have: it loads no Java class",
-            hint=f"set {CLASS}={CLASSES[0]}, or leave it out: then everybody may do everything",
+            hint=f"set {CLASS}={CLASSES[0]}, or module:Class for one in Python, or leave it out: "
+            "then everybody may do everything",
         )
     everyone = (text(ALLOW_EVERYONE) or "").strip().lower() == "true"
     return Authorizer(super_users(text(SUPER_USERS) or ""), everyone)

@@ -46,6 +46,8 @@ KAFKA_SELECTORS = (
     "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 )
 """Kafka's replica selectors, which krust's core has."""
+_PARAMETERS = (ASSIGNORS, RETENTION, SELECTOR, authorizer.CLASS)
+"""Settings that name plug-ins, which may have parameters."""
 MOST_PLUG_INS = 16
 """The most plug-ins of a setting; each may need a process."""
 
@@ -296,7 +298,7 @@ def _row(name: str) -> Setting | None:
     of_listeners = BROKER.get(listeners.base_name(name) or "")
     if of_listeners is not None:
         return of_listeners._replace(name=name, default=None)
-    if setting is None and any(_is_parameter(name, of) for of in (ASSIGNORS, RETENTION, SELECTOR)):
+    if setting is None and any(_is_parameter(name, of) for of in _PARAMETERS):
         doc = "A parameter of a plug-in, given to its configure()."
         return Setting(name, Type.STRING, None, "*", "yes", "fixed", doc)
     return setting

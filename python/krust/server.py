@@ -23,9 +23,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
-from krust.errors import Code, ConfigError, ForkedError, KafkaError, KrustError, ServerError
+from krust.errors import Code, ForkedError, KafkaError, KrustError, ServerError
 from krust.runtime.broker import Runtime
-from krust.runtime.broker_settings import with_defaults, with_ports
+from krust.runtime.broker_settings import (
+    assignor_of,
+    authorizer_of,
+    with_authorizer,
+    with_defaults,
+    with_ports,
+)
 from krust.runtime.temporary import remove_when_dead, temporary_dir
 from krust.security.reachable import Reachable, beside, opened, secured
 
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from krust._krust import Record, Server
     from krust.clients.keywords import ScanSettings
     from krust.config import Config
+    from krust.controller.authorizers import Authorizer
     from krust.controller.entities import Partition
     from krust.coordinator.assignors.assignor import Assignor
     from krust.frames import Scan
@@ -72,9 +79,10 @@ class Broker(Reachable):
     config     Kafka's settings by name, `{"num.partitions": 3}`, or a Config, whose directories and
                listeners are then used
     assignors  pattern of group names -> an assignor or its class. It assigns the partitions of
-    these
-               groups, on a thread of this process. It comes before the setting
+               these groups, on a thread of this process. It comes before the setting
                krust.group.server.assignor
+    authorizer an authorizer or its class: it says what clients may do, on a thread of this
+               process, in place of the one that the setting authorizer.class.name names
     shared     the metadata of a cluster in this process; `krust.Cluster` sets it
     cut_off    brokers of its cluster that it cannot connect to; `krust.Cluster` sets them
     watch      called with the progress of the start, ten times a second and once at the end. If it
@@ -95,6 +103,7 @@ class Broker(Reachable):
         port: int = 0,
         config: Mapping[str, object] | Config | None = None,
         assignors: Mapping[str, Assignor | type[Assignor]] | None = None,
+        authorizer: Authorizer | type[Authorizer] | None = None,
         shared: SharedTree | None = None,
         cut_off: Collection[int] = (),
         watch: Callable[[Recovery], object] | None = None,
@@ -105,12 +114,16 @@ class Broker(Reachable):
         self._shared = shared
         self._cut_off = frozenset(cut_off)
         self._adopt = adopt
-        self._assignors = {name: _made(name, kind) for name, kind in (assignors or {}).items()}
+        self._assignors = {
+            name: assignor_of(name, kind) for name, kind in (assignors or {}).items()
+        }
+        self._authorizer = authorizer_of(authorizer)
         self.security = opened(secure, beside(data_dir))
         self._owns_security = self.security is not secure
         if self._owns_security:
             config = secured(self.security, config, port)
-        self._config, dirs = with_defaults(data_dir, port, config)
+        config, dirs = with_defaults(data_dir, port, config)
+        self._config = with_authorizer(config, self._authorizer)
         self._temporary = not dirs
         self._dirs = dirs or [temporary_dir()]
         self._memory: Tree | None = None
@@ -501,6 +514,7 @@ class Broker(Reachable):
                 self._dirs,
                 temporary=self._temporary or (shared is not None and not shared.lasting),
                 assignors=self._assignors,
+                authorizer=self._authorizer,
                 shared=shared,
                 cut_off=self._cut_off,
                 adopt=self._adopt,
@@ -566,17 +580,6 @@ class _BrokerCall:
         self.message = message
         self.done = threading.Event()
         self.response: Message | None = None
-
-
-def _made(pattern: str, kind: Assignor | type[Assignor]) -> Assignor:
-    """The assignor. ConfigError: the object is none."""
-    assignor = kind() if isinstance(kind, type) else kind
-    if not callable(getattr(assignor, "assign", None)) or not getattr(assignor, "name", None):
-        raise ConfigError(
-            f"assignors[{pattern!r}] is {assignor!r}, no assignor",
-            hint="it needs `name` and `assign(group, topics)`",
-        )
-    return assignor
 
 
 def _check(result: Message) -> None:

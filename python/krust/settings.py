@@ -226,7 +226,7 @@ alter.log.dirs.replication.quota.window.num  int  11  1..  ignored  fixed
 alter.log.dirs.replication.quota.window.size.seconds  int  1  1..  ignored  fixed
     Length of each such sample.
 authorizer.class.name  string  ""  *  yes  fixed
-    Kafka's class that obeys ACLs; all three names mean krust's own authorizer. Empty: none does.
+    Who obeys ACLs: Kafka's three classes mean krust itself; module:Class gives ACLs. Empty: no one.
 auto.create.topics.enable  boolean  true  *  yes  fixed
     Whether asking for the metadata of a missing topic creates it.
 auto.include.jmx.reporter  boolean  true  *  ignored  fixed
@@ -889,6 +889,10 @@ zookeeper.ssl.truststore.type  string  null  *  yes  fixed
 """
 
 _KRUST = """\
+krust.authorizer.cache.ms  int  500  50..60000  yes  fixed
+    How long after its last call an authorizer in Python is asked again for a connected client.
+krust.authorizer.timeout.ms  int  1000  1..60000  yes  fixed
+    How long an authorizer in Python may take for a client; then nothing is allowed to it.
 krust.boot.id.path  string  /proc/sys/kernel/random/boot_id  *  yes  fixed
     A file that is another when the machine may have lost what was not synced.
 krust.disk.reserve.bytes  long  268435456  0..  yes  fixed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from krust.authorizer import CLASSES, authorizer, is_configured, problems
+from krust.authorizer import CLASSES, authorizer, is_configured, plug_in, problems
 from krust.config import Config, load
 from krust.errors import ConfigError
 
@@ -28,7 +28,16 @@ def test_each_class_of_kafkas_is_krusts_authorizer(name: str) -> None:
     assert made.notices == []
 
 
-@pytest.mark.parametrize("name", ["Acl", "kafka.security.authorizer.aclauthorizer", "my:Own"])
+@pytest.mark.parametrize("name", ["teams:Teams", "a.b:C.D", "teams"])
+def test_a_python_class_gives_acls_and_those_of_the_cluster_are_not_obeyed(name: str) -> None:
+    parameter = {"authorizer.class.name.teams.blocked": "file"}
+    made = load(options={CLASS: name, SUPER_USERS: "User:a", **parameter})
+    assert (plug_in(made.text), authorizer(made.text)) == (name, (["User:a"], False))
+    assert not is_configured(made.text)
+    assert all(not plug_in(load(options={CLASS: each}).text) for each in ("", *CLASSES))
+
+
+@pytest.mark.parametrize("name", ["my.Acl", "kafka.security.authorizer.aclauthorizer"])
 def test_another_class_refuses_the_start_and_names_one_that_works(name: str) -> None:
     with pytest.raises(ConfigError, match="loads no Java class") as caught:
         load(options={CLASS: name})

@@ -115,7 +115,7 @@ def test_variables_are_spelled_as_in_apaches_image(variable: str, name: str) -> 
         ("compression.type", "lzma", "one of"),
         ("log.cleanup.policy", "compact,erase", "one of"),
         ("process.roles", "broker", "cannot be set"),
-        ("authorizer.class.name", "Acl", "loads no Java class"),
+        ("authorizer.class.name", "my.Acl", "loads no Java class"),
         ("super.users", "admin", "is no user"),
         ("listeners", "PLAINTEXT//:9092", "no listener"),
         ("listeners", "SASL_SSL://:9093", "offers GSSAPI, which krust does not have"),

@@ -47,7 +47,7 @@ ALLOWED = {
     ("spark/recipe.py", "module_from_spec"),
     # In the process of a plug-in: what the broker that started it made. The answer is JSON.
     ("plugin_process.py", "load"),
-    ("runtime/worker.py", "loads"),
+    ("plugin_worker.py", "loads"),
 }
 
 
@@ -119,6 +119,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 NAMES = ("canary_code", "canary_code.Canary", "canary_code:Canary")
 PLUG_INS = {
+    "authorizer.class.name",
     "group.consumer.assignors",
     "krust.group.server.assignor",
     "krust.retention.policy",

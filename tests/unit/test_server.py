@@ -415,6 +415,33 @@ def test_a_program_that_never_stops_its_broker_still_exits_cleanly(tmp_path: Pat
         assert broker.topics() == ["a"]
 
 
+class OnlyA:
+    """Everybody may do everything with topics that begin with `a`."""
+
+    name = "only_a"
+
+    def __init__(self) -> None:
+        self.seen: set[krust.AclClient] = set()
+
+    def acls(self, client: krust.AclClient) -> list[krust.ClientAcl]:
+        self.seen.add(client)
+        return [krust.ClientAcl.allow("topic", "a*", "all")]
+
+
+def test_an_authorizer_object_says_what_clients_may_do() -> None:
+    own = OnlyA()
+    with krust.Broker(authorizer=own) as broker:
+        with krust.Producer(bootstrap_servers=broker.bootstrap) as producer:
+            producer.send("apples", b"x").result()
+            with pytest.raises(KafkaError) as caught:
+                producer.send("pears", b"x").result()
+            assert caught.value.name == "TOPIC_AUTHORIZATION_FAILED"
+        assert broker.topics() == ["apples"]
+    assert own.seen == {krust.AclClient("ANONYMOUS", "127.0.0.1", "PLAINTEXT")}
+    with pytest.raises(ConfigError, match="no authorizer"):
+        krust.Broker(authorizer=int)  # type: ignore[arg-type]
+
+
 class OfThePolicyThread:
     """The state of a broker, which fails when any but its policy thread reads it."""
 

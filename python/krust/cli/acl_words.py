@@ -28,6 +28,7 @@ from krust.controller.acls import (
     USER,
     WILDCARD,
     ResourcePattern,
+    number,
 )
 from krust.errors import ConfigError
 
@@ -92,7 +93,7 @@ class Operations(click.ParamType["tuple[int, ...]"]):
             return value
         try:
             words = str(value).split(",")
-            return tuple(named_acls.number("operation", word.strip()) for word in words)
+            return tuple(number("operation", word.strip()) for word in words)
         except ConfigError as error:
             self.fail(str(error), param, ctx)
 

@@ -18,8 +18,10 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from krust import authorizer
 from krust import config as settings
 from krust.config import ASSIGNORS, KAFKA_SELECTORS, RETENTION, SELECTOR
+from krust.controller.authorizers import AUTHORIZERS
 from krust.coordinator.assignors.find import ASSIGNORS as KNOWN_ASSIGNORS
 from krust.errors import ConfigError, KrustError, ServerError
 from krust.listeners import addresses
@@ -67,6 +69,8 @@ def _plug_ins(config: Config) -> Iterator[KrustError]:
     yield from _kind(POLICIES, RETENTION, places, parameters(given, RETENTION))
     places = sorted({config.text(SELECTOR) or ""} - {"", *KAFKA_SELECTORS})
     yield from _kind(SELECTORS, SELECTOR, places, parameters(given, SELECTOR))
+    places = sorted({authorizer.plug_in(config.text)} - {""})
+    yield from _kind(AUTHORIZERS, authorizer.CLASS, places, parameters(given, authorizer.CLASS))
 
 
 def _kind(

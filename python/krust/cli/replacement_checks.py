@@ -192,7 +192,8 @@ def _access(cluster: ClusterDescription) -> Outcome:
     }
     obeying = sorted(node for node, name in classes.items() if name)
     open_to_all = sorted(classes.keys() - set(obeying))
-    unknown = {name for name in classes.values() if name and name not in authorizer.CLASSES}
+    known = {"", *authorizer.CLASSES}
+    unknown = {name for name in classes.values() if name not in known and ":" not in name}
     found = []
     if obeying and open_to_all:
         found.append(

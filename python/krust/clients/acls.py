@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict
 from krust.clients.coordinator_client import refused
 from krust.controller.acls import (
     ANY,
+    BY_CLASS,
     MATCH,
-    OPERATIONS,
-    PATTERN_TYPES,
-    PERMISSIONS,
-    RESOURCE_TYPES,
+    PATTERNS,
+    TABLES,
     WILDCARD,
     AclBinding,
     AclFilter,
     creation,
+    number,
 )
 from krust.errors import ConfigError
 
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from krust.errors import KafkaError
-
-PATTERNS = {name.capitalize(): number for name, number in PATTERN_TYPES.items()}
-TABLES: Mapping[str, Mapping[str, int]] = {
-    "resource_type": RESOURCE_TYPES,
-    "pattern_type": PATTERNS,
-    "operation": OPERATIONS,
-    "permission": PERMISSIONS,
-}
-"""The fields that are numbers in requests, with their names."""
 
 
 class Answers(Protocol):
@@ -112,20 +103,11 @@ def name_of(field: str, value: int) -> str:
     return names.get(value, str(value))
 
 
-def number(field: str, text: str) -> int:
-    """The number of a name. ConfigError: there is no such name."""
-    known = TABLES[field]
-    numbers = {_plain(name): value for name, value in known.items()}
-    if _plain(text) not in numbers:
-        raise ConfigError.choice(field.replace("_", " "), known, text)
-    return numbers[_plain(text)]
-
-
 def wanted(fields: AclFields) -> AclFilter:
     """The filter that finds ACLs with these fields. ConfigError: an unknown name."""
     given: dict[str, Any] = dict(fields)
     for field in TABLES.keys() & given.keys():
-        is_match = field == "pattern_type" and _plain(given[field]) == "match"
+        is_match = field == "pattern_type" and given[field].lower() == "match"
         given[field] = MATCH if is_match else number(field, given[field])
     return AclFilter(**given)
 
@@ -207,10 +189,6 @@ def described(binding: AclBinding) -> str:
     )
 
 
-def _plain(text: str) -> str:
-    return text.lower().replace("-", "").replace("_", "")
-
-
 def _filter_body(chosen: AclFilter) -> dict[str, Any]:
     return {
         "resource_type_filter": chosen.resource_type or ANY,
@@ -237,4 +215,6 @@ def _refusal(answer: Mapping[str, Any], subject: str) -> KafkaError | None:
         error.args = (f"{subject}: {answer['error_message']}",)
     if error.name == "SECURITY_DISABLED":
         error.hint = "the brokers need the setting authorizer.class.name"
+        if BY_CLASS in str(error):
+            error.hint = "look into that class; a client of the user shows what it is allowed"
     return error

@@ -5,7 +5,8 @@ CreateAcls 0-3: decides each binding by itself; those of one pattern are written
     is there already is fine, and changes nothing.
 DeleteAcls 0-3: the ACLs that each filter deleted. One that several filters match belongs to the
     first. With the last ACL of a pattern goes its node.
-Any broker answers; without an authorizer each item is refused with SECURITY_DISABLED. Each write
+Any broker answers; without an authorizer, or if a user's class is one, each item is refused with
+SECURITY_DISABLED. Each write
 names the changed pattern to all brokers in the same transaction (`acl_changes.py`), and this broker
 obeys it before it answers. Codes and texts are Kafka 3.9's. As there, a binding may have an
 operation that means nothing for its type of resource, and any host.
@@ -21,10 +22,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from krust import authorizer
 from krust.controller import acl_changes, acl_nodes, store_reads
 from krust.controller.acl_nodes import AclEntry
 from krust.controller.acls import (
     ANY,
+    BY_CLASS,
     LITERAL,
     MATCH,
     OPERATIONS,
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
 
     Entries = frozenset[AclEntry]
 
-NO_AUTHORIZER = "No Authorizer is configured."
+NO_AUTHORIZER = "No Authorizer is configured"
 _ATTEMPTS = 15
 """for a node that others change at the same time"""
 _RETRIABLE = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE)
@@ -79,7 +82,7 @@ def describe(
 ) -> Decision[DescribeAclsResponse]:
     """DescribeAcls."""
     if not state.has_authorizer:
-        return _description(Code.SECURITY_DISABLED, f"{NO_AUTHORIZER[:-1]} on the broker")
+        return _description(Code.SECURITY_DISABLED, _why_none(state, " on the broker"))
     wanted = _filter(request.message)
     problem = _problem(wanted)
     if problem is not None:
@@ -117,7 +120,7 @@ def create(
     """CreateAcls."""
     creations = request.message["creations"]
     if not state.has_authorizer:
-        return refuse_creations(request.message, Code.SECURITY_DISABLED, NO_AUTHORIZER)
+        return refuse_creations(request.message, Code.SECURITY_DISABLED, _why_none(state))
     results = [_result(Code.NONE, "") for _ in creations]
     asked: dict[ResourcePattern, dict[int, AclEntry]] = {}
     pace = Pace()
@@ -146,7 +149,7 @@ def delete(
 ) -> Decision[DeleteAclsResponse]:
     """DeleteAcls."""
     if not state.has_authorizer:
-        return refuse_filters(request.message, Code.SECURITY_DISABLED, NO_AUTHORIZER)
+        return refuse_filters(request.message, Code.SECURITY_DISABLED, _why_none(state))
     results: list[DeleteAclsFilterResult] = []
     filters: dict[int, AclFilter] = {}
     pace = Pace()
@@ -165,6 +168,14 @@ def delete(
         for index, found in (yield from _delete(state, pattern, filters)).items():
             results[index]["matching_acls"] = [*results[index]["matching_acls"], *found]
     return {"throttle_time_ms": 0, "filter_results": results}
+
+
+def _why_none(state: ControllerState, more: str = ".") -> str:
+    """Why this broker has no ACLs."""
+    name = authorizer.plug_in(state.config.text)
+    if name:
+        return f"{BY_CLASS}: {authorizer.CLASS} is {name}"
+    return f"{NO_AUTHORIZER}{more}"
 
 
 def refuse_creations(message: CreateAclsRequest, code: Code, text: str) -> CreateAclsResponse:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from krust.errors import ConfigError
 from krust.metadata.store import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from krust.messages.create_acls import AclCreation
 
@@ -49,6 +50,15 @@ OPERATIONS = {
 }
 PERMISSIONS = {"Deny": 2, "Allow": 3}
 
+PATTERNS = {name.capitalize(): number for name, number in PATTERN_TYPES.items()}
+TABLES: Mapping[str, Mapping[str, int]] = {
+    "resource_type": RESOURCE_TYPES,
+    "pattern_type": PATTERNS,
+    "operation": OPERATIONS,
+    "permission": PERMISSIONS,
+}
+"""The fields that are numbers in requests, with their names."""
+
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN, USER = RESOURCE_TYPES.values()
 LITERAL, PREFIXED = PATTERN_TYPES.values()
 DENY, ALLOW = PERMISSIONS.values()
@@ -58,6 +68,8 @@ WILDCARD = "*"
 """all resources of a type, or all hosts"""
 EVERYONE = "User:*"
 CLUSTER_NAME = "kafka-cluster"
+BY_CLASS = "a class of the user's decides what clients may do"
+"""in the message of SECURITY_DISABLED, if it is so"""
 
 _OPERATIONS_OF = {
     TOPIC: "Read Write Create Delete Alter Describe DescribeConfigs AlterConfigs",
@@ -147,6 +159,17 @@ class AclFilter(NamedTuple):
         )
 
 
+def number(field: str, text: str) -> int:
+    """The number of a name, in any case, with or without hyphens. ConfigError: there is no such
+    name.
+    """
+    known = TABLES[field]
+    numbers = {_plain(name): value for name, value in known.items()}
+    if _plain(text) not in numbers:
+        raise ConfigError.choice(field.replace("_", " "), known, text)
+    return numbers[_plain(text)]
+
+
 def validate(binding: AclBinding) -> str | None:
     """What is wrong with a binding that is to be created; None: nothing."""
     checks = (
@@ -193,6 +216,10 @@ def creation(binding: AclBinding) -> AclCreation:
 def rows(bindings: Iterable[AclBinding]) -> list[tuple[int, int, str, str, str, int, int]]:
     """The bindings as the core takes them."""
     return list(bindings)
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("-", "").replace("_", "")
 
 
 def _equal(asked: int | None, there: int) -> bool:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from krust.coordinator import assignor_data
 from krust.coordinator.assignors import find
 from krust.coordinator.events import Event
-from krust.runtime.runners import OnCallingThread, OnOwnThread, RunFailedError, WorkerProcess
+from krust.plugin_process import PluginFailedError
+from krust.runtime.runners import OnCallingThread, OnOwnThread, WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,7 +232,7 @@ class _CallQueue:
                 self._must_warm = False
             try:
                 self._runner.warm()
-            except RunFailedError as error:
+            except PluginFailedError as error:
                 if self._logged != str(error) and not self._stopping:
                     self._logged = str(error)
                     _log.error("assignor %s cannot be used: %s", self._name, error)
@@ -267,9 +268,9 @@ class _CallQueue:
         seconds = deadline_s(len(group.members), partitions, self._least_ms)
         try:
             if time.monotonic() - since > QUEUE_S:
-                raise RunFailedError(f"waited {QUEUE_S:.0f} s for its turn")
+                raise PluginFailedError(f"waited {QUEUE_S:.0f} s for its turn")
             return self._runner.run(group, topics, seconds), None
-        except RunFailedError as error:
+        except PluginFailedError as error:
             line = f"assignor {self._name} failed, {DEFAULT_ASSIGNOR} assigned instead: {error}"
             self._must_warm = True  # so that the next call need not wait for a new process
             if not self._stopping:

@@ -26,12 +26,7 @@ from krust.controller.changes import Changes
 from krust.controller.controlled_shutdown import ControlledShutdown
 from krust.controller.controller import Controller, ControllerOutcome, failed_response
 from krust.controller.session_recovery import RETRY_S, SessionRecovery
-from krust.controller.state import (
-    NO_TOPIC_ID,
-    BrokerRequest,
-    ControllerState,
-    Request,
-)
+from krust.controller.state import NO_TOPIC_ID, BrokerRequest, ControllerState, Request
 from krust.errors import KrustError, ServerError
 from krust.metadata.store import MultiResult, Refusal, SessionChanged
 from krust.runtime import (
@@ -57,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
+    from krust.controller.authorizers import Authorizer
     from krust.controller.first_users import FirstUsers
     from krust.controller.state import Steps, Transactions
     from krust.coordinator.assignors.assignor import Assignor
@@ -102,6 +98,7 @@ class Runtime:
         adopt: bool = False,
         memory: Tree | None = None,
         first_users: FirstUsers | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.config, self._first_users = config, first_users
         self._adopt, self._tree, self._shared = adopt, memory, shared
@@ -132,7 +129,7 @@ class Runtime:
         if self._alone:
             provenance.refuse_cluster(dirs[0])
         node_id = identity.node_id(config, dirs)
-        self._listeners = BrokerListeners(config, alone=self._alone)
+        self._listeners = BrokerListeners(config, alone=self._alone, own=authorizer)
         self._unclean_shutdown = UncleanShutdownCheck(config, dirs)
         self.server = Server(
             {
@@ -337,8 +334,8 @@ class Runtime:
             self._groups.close()
         if self._peers is not None:
             self._peers.close()
-        self._retention.close()
-        self._selector.close()
+        for each in (self._retention, self._selector, self._listeners):
+            each.close()
         try:
             self.server.stop()
         except KrustError as error:

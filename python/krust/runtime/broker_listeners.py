@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from krust._krust import ServerTls
-from krust.authorizer import authorizer
+from krust.authorizer import authorizer, plug_in
 from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
 from krust.principals import rules
@@ -17,7 +17,9 @@ from krust.sasl import inter_broker_login, key_source, logins
 if TYPE_CHECKING:
     from krust._krust import Server
     from krust.config import Config
+    from krust.controller.authorizers import Authorizer
     from krust.listeners import SettingLookup
+    from krust.runtime.authorizer_calls import AuthorizerCalls
 
 _FOLLOW_S = 1.0
 """how often files and settings of TLS are compared with those in use"""
@@ -29,10 +31,11 @@ class BrokerListeners:
     """The listeners that a broker with these settings has.
 
     alone   there are no other brokers
+    own     the user's authorizer, if it is an object of this process
     raises  ConfigError: a listener with TLS has no usable key
     """
 
-    def __init__(self, config: Config, *, alone: bool) -> None:
+    def __init__(self, config: Config, *, alone: bool, own: Authorizer | None = None) -> None:
         text = config.text
         named = listeners(text)
         self.addresses = addresses(str(text("listeners")))
@@ -56,6 +59,7 @@ class BrokerListeners:
         """how this broker logs in at the others; None: their listener has no logins"""
         self.authorizer = authorizer(text)
         """what it is told besides the ACLs; None: everybody may do everything"""
+        self._authorizer_calls = _authorizer_calls(config, own)
         self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
         by_token = [name for name, asked in self._logins.items() if asked.tokens is not None]
         self._token_keys = TokenKeys({name: key_source(text, name) for name in by_token})
@@ -72,7 +76,12 @@ class BrokerListeners:
         self._token_keys.load(server)
         server.set_principal_rules(self._rules)
         if self.authorizer is not None:
-            server.set_authorizer(self.authorizer.super_users, self.authorizer.allow_everyone)
+            calls, (users, everyone) = self._authorizer_calls, self.authorizer
+            if calls is None:
+                server.set_authorizer(users, everyone)
+            else:
+                calls.load()
+                calls.start(server.set_authorizer_class(users, everyone, calls.times))
         server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
 
     def follow(self, text: SettingLookup, now_s: float, server: Server) -> None:
@@ -90,6 +99,11 @@ class BrokerListeners:
         if self.inter_broker in changed:
             self.inter_broker_tls = tls_settings(text, self.inter_broker)
             server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
+
+    def close(self) -> None:
+        """End the calls of the user's authorizer."""
+        if self._authorizer_calls is not None:
+            self._authorizer_calls.close()
 
     def _replaced(self, listener: str, settings: dict[str, str]) -> bool:
         """Whether a listener's TLS was replaced because settings or files changed."""
@@ -115,6 +129,16 @@ class BrokerListeners:
             options["sasl.mechanism"] = mechanism
             options |= {"sasl.username": user, "sasl.password": password}
         return options
+
+
+def _authorizer_calls(config: Config, own: Authorizer | None) -> AuthorizerCalls | None:
+    """The calls of the user's authorizer; None: it is krust's, or there is none."""
+    name = plug_in(config.text)
+    if not name:
+        return None
+    from krust.runtime.authorizer_calls import AuthorizerCalls
+
+    return AuthorizerCalls(config, name, own)
 
 
 def _state(settings: dict[str, str]) -> tuple[object, ...]:

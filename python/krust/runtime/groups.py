@@ -346,11 +346,12 @@ def _offered_assignors(state: ControllerState, objects: Mapping[str, Assignor]) 
     for named in filter(None, re.split(r"[\s,]+", names)):
         name = named
         if ":" in named:
-            from krust.runtime.runners import RunFailedError, name_of
+            from krust.plugin_process import PluginFailedError
+            from krust.runtime.runners import name_of
 
             try:
                 name = name_of(named, _parameters(state.config))
-            except RunFailedError as error:
+            except PluginFailedError as error:
                 _log.error("group.consumer.assignors: %s", error)
                 continue
         found[name] = named

@@ -38,6 +38,7 @@ pub use requests::service::{
     ConnId, DelayedReply, EventContext, Flow, Mailbox, Peer, ReceivedFrames, Service,
 };
 pub use state::acls;
+pub use state::class_acls::{AskTimes, ClassClient, ClientQuestion};
 pub use state::coordinator::shard::{AppendedAt, CoordinatorState};
 pub use state::fetch_sessions::SessionLimits;
 pub use state::fetching;

@@ -379,7 +379,7 @@ impl<S: Service> Connection<S> {
         self.update_muted(context.now_ms);
         self.closing |= flow == Flow::Close;
         self.held = flow == Flow::Hold && self.replies.delayed() > 0;
-        let may_leave_all = self.replies.is_full() || self.muted_until_ms.is_some();
+        let may_leave_all = self.held || self.replies.is_full() || self.muted_until_ms.is_some();
         if handled == 0 && !may_leave_all { HandleResult::Invalid } else { HandleResult::Frames }
     }
 

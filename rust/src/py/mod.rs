@@ -39,6 +39,8 @@ mod _krust {
     use crate::client::admin;
 
     #[pymodule_export]
+    use super::acls::PyAclQuestions;
+    #[pymodule_export]
     use super::apis::served_apis;
     #[pymodule_export]
     use super::arrow::{ArrowBatch, ArrowStream, offset_at, partitions, scan};

@@ -16,7 +16,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use super::acls;
+use super::acls::{self, PyAclQuestions};
 use super::client::client_login;
 use super::convert::{from_python, to_python};
 use super::decided;
@@ -26,7 +26,9 @@ use super::principals::PyPrincipalRules;
 use super::sasl::{self, LoginRows};
 use super::settings::{self, SettingsTable};
 use super::tls::PyServerTls;
-use crate::broker::{Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake};
+use crate::broker::{
+    AskTimes, Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake,
+};
 use crate::clock::SystemClock;
 use crate::fetcher::Fetchers;
 use crate::ids::{Epoch, Offset, TopicPartition};
@@ -296,6 +298,19 @@ impl PyServer {
     ) -> PyResult<()> {
         self.broker.set_authorizer(acls::users(py, super_users)?, allow_everyone);
         Ok(())
+    }
+
+    fn set_authorizer_class(
+        &self,
+        py: Python<'_>,
+        super_users: Vec<String>,
+        allow_everyone: bool,
+        times: (i64, i64),
+    ) -> PyResult<PyAclQuestions> {
+        let users = acls::users(py, super_users)?;
+        let times = AskTimes { cache_ms: times.0, timeout_ms: times.1 };
+        self.broker.set_authorizer_class(users, allow_everyone, times);
+        Ok(PyAclQuestions(Arc::clone(&self.broker)))
     }
 
     /// How many logins have failed since the start.

@@ -8,6 +8,7 @@
 )]
 
 mod a_broken_disk_leads_nothing;
+mod a_class_gives_clients_their_acls;
 mod a_leader_that_is_cut_off_refuses_acks_all;
 mod a_new_leader_learns_the_watermark_later;
 mod aborted_records_are_named;

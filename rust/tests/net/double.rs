@@ -2,10 +2,11 @@
 //!
 //! The first byte of a frame: `a` log in, and echo; `e` echo the frame; `p` delay; `h` delay and
 //! hold; `b` answer with as many bytes as the next four say; `l` leave it the first time and mute
-//! for a second, then echo; `m` echo, and mute for as many ms as they say; `w` count as much work
-//! as they say, no reply; `r` answer with the test's file range; `n` no reply; `c` echo and close;
-//! `x` panic; `g` stand still until the test opens that gate, no reply; all else echo. The test
-//! fills delayed slots by posting [`TestWake::Fill`] with the frame's second byte as its name.
+//! for a second, then echo; `t` leave it the first time, delay and hold, then echo; `m` echo, and
+//! mute for as many ms as they say; `w` count as much work as they say, no reply; `r` answer with
+//! the test's file range; `n` no reply; `c` echo and close; `x` panic; `g` stand still until the
+//! test opens that gate, no reply; all else echo. The test fills delayed slots by posting
+//! [`TestWake::Fill`] with the frame's second byte as its name.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -107,8 +108,7 @@ impl Service for TestService {
         received: ReceivedFrames<'_>,
         replies: &mut Replies,
     ) -> Flow {
-        let mut flow = Flow::Go;
-        let before = work::done();
+        let (mut flow, before) = (Flow::Go, work::done());
         for (done, frame) in received.iter().enumerate() {
             let had_its_share = work::since(before) >= work::SHARE;
             if replies.is_full() || replies.is_muted() || had_its_share {
@@ -123,13 +123,19 @@ impl Service for TestService {
                         flow = Flow::Hold;
                     }
                 }
+                [b't', name, ..] if !self.has_left.swap(true, Ordering::SeqCst) => {
+                    at.thread.delayed.insert(*name, (*at.connection, replies.reserve()));
+                    replies.leave(received.frames.len() - done);
+                    flow = Flow::Hold;
+                    break;
+                }
                 [b'a', ..] => {
                     self.logged_in.lock().unwrap().insert(*at.connection);
                     put(replies.ready(), frame);
                 }
                 [b'b', size @ ..] => {
-                    let size = u32::from_be_bytes(size.try_into().unwrap()) as usize;
-                    put(replies.ready(), &vec![b'b'; size]);
+                    let size = u32::from_be_bytes(size.try_into().unwrap());
+                    put(replies.ready(), &vec![b'b'; size as usize]);
                 }
                 [b'l', ..] if !self.has_left.swap(true, Ordering::SeqCst) => {
                     replies.leave(received.frames.len() - done);

@@ -33,6 +33,19 @@ fn a_long_poll_stops_reading_until_it_is_answered() {
 }
 
 #[test]
+fn a_request_that_is_left_until_a_slot_is_filled_is_handled_again_then() {
+    let site = TestServer::start();
+    let mut client = site.connect();
+    client.send(b"tA");
+    client.send(b"e1");
+    crate::double::until(|| site.double.frames.load(std::sync::atomic::Ordering::SeqCst) == 1);
+    assert_eq!(site.connect().call(b"other"), b"other");
+    site.fill(b'A');
+    let rest: Vec<Vec<u8>> = (0..3).map(|_| client.reply()).collect();
+    assert_eq!(rest, [b"fA", b"tA", b"e1"]);
+}
+
+#[test]
 fn a_request_without_a_reply_leaves_no_gap() {
     let site = TestServer::start();
     let mut client = site.connect();

@@ -125,6 +125,17 @@ def test_without_an_authorizer_every_item_is_refused_with_security_disabled() ->
     assert not any(path.startswith("/kafka-acl") for path in runtime.nodes())
 
 
+def test_with_a_class_that_gives_acls_every_item_is_refused_with_its_name() -> None:
+    runtime = Runtime({"authorizer.class.name": "teams:Teams"})
+    answer: Any = runtime.ask("DescribeAcls", fields(EVERYTHING))
+    text = "a class of the user's decides what clients may do: authorizer.class.name is teams:Teams"
+    assert (answer["error_code"], answer["error_message"]) == (DISABLED, text)
+    assert create(runtime, ANN) == [(DISABLED, text)]
+    answer = runtime.ask("DeleteAcls", {"filters": [fields(EVERYTHING)]})
+    assert [each["error_message"] for each in answer["filter_results"]] == [text]
+    assert not any(path.startswith("/kafka-acl") for path in runtime.nodes())
+
+
 def test_created_acls_are_described_by_their_patterns_and_are_in_kafkas_nodes() -> None:
     runtime = broker()
     assert create(runtime, ANN, BOB, PREFIX) == [(0, "")] * 3

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from krust import plugin_worker
 from krust.coordinator.assignors.assignor import GroupAssignment, GroupSpec, TopicDescriber, Topics
 from krust.coordinator.consumer_protocol import Subscription, read_assignment, write_subscription
 from krust.coordinator.events import AssignCall
 from krust.messages import Message
-from krust.runtime import assignor_calls, runners
+from krust.plugin_process import PluginFailedError
+from krust.runtime import assignor_calls, own_thread
 from krust.runtime.assignor_calls import AssignorCalls, AssignorRule, deadline_s
 from krust.runtime.runners import OnOwnThread
 from tests.leftovers import nothing_left
@@ -113,8 +115,9 @@ def asked(*assignors: Any) -> Iterator[AskedAssignors]:
 @pytest.fixture(autouse=True)
 def _calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is given up because the machine is busy."""
-    for module, name in ((assignor_calls, "QUEUE_S"), (runners, "GRACE_S"), (runners, "START_S")):
-        monkeypatch.setattr(module, name, CALM_MS / 1000)
+    monkeypatch.setattr(assignor_calls, "QUEUE_S", CALM_MS / 1000)
+    for name in ("GRACE_S", "START_S"):
+        monkeypatch.setattr(plugin_worker, name, CALM_MS / 1000)
     monkeypatch.setattr(assignor_calls, "MOST_MS", CALM_MS)
 
 
@@ -217,19 +220,19 @@ def test_an_assignor_object_runs_in_a_thread_that_is_abandoned_when_it_hangs() -
         assert shares == EVEN
         assert line is not None
         assert "self.hold.wait()" in line
-        assert "runners.py" not in line
+        assert "krust/runtime/" not in line
         local.hold.set()
 
 
 def test_the_number_of_hanging_threads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnOwnThread, "may_abandon", threading.BoundedSemaphore(1))
-    monkeypatch.setattr(runners, "ABANDONED_MAX", 1)
+    monkeypatch.setattr(own_thread, "may_abandon", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(own_thread, "ABANDONED_MAX", 1)
     hangs = Local()
     hangs.hold.clear()
     topics = Topics({"t": 1})
-    with pytest.raises(runners.RunFailedError, match="no answer"):
+    with pytest.raises(PluginFailedError, match="no answer"):
         OnOwnThread(hangs).run(GroupSpec({}), topics, 0.05)
-    with pytest.raises(runners.RunFailedError, match="1 threads hang"):
+    with pytest.raises(PluginFailedError, match="1 threads hang"):
         OnOwnThread(Local()).run(GroupSpec({}), topics, 5)
     hangs.hold.set()
 

@@ -92,6 +92,7 @@ impl Service for Broker {
                 .authorizer
                 .get()
                 .map_or_else(Arc::default, |_| host_text(peer.remote.ip()).into()),
+            class_acls: None,
             peer,
             is_brokers_own,
             is_administrators,
@@ -178,9 +179,9 @@ impl Service for Broker {
             let left = received.frames.len() - number;
             match (std::mem::take(&mut at.connection.following_frames), &outcome) {
                 (_, Ok(Flow::Close) | Err(_)) | (FollowingFrames::HandleNext, _) => {}
-                (FollowingFrames::WaitForAnswer, _) => {
+                (next @ (FollowingFrames::WaitForAnswer | FollowingFrames::WaitForSlot), _) => {
                     flow = Flow::Hold;
-                    replies.leave(left - 1);
+                    replies.leave(left - usize::from(next == FollowingFrames::WaitForAnswer));
                     break;
                 }
                 (FollowingFrames::WaitForRetry, _) => {
@@ -360,6 +361,9 @@ fn answer<'e>(
     call: &mut Call<'_, 'e>,
     staging: &mut produce::StagedRequests<'e, '_>,
 ) -> HandlerResult {
+    if call.waits_for_acls() {
+        return Ok(Flow::Hold);
+    }
     let run = match call.request.head.api.run {
         HandlerKind::Staged => return staging.stage(call),
         other => other,

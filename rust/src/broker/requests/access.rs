@@ -3,15 +3,15 @@
 //! Without an authorizer everything is allowed. With one, the API table says which operations a
 //! request may need; its handler asks for each before it has any effect. Refusals, and
 //! administrative operations that are allowed, are logged under the target `krust::audit`.
-//! Threads: any; it keeps the ACLs of the image that it was made from.
+//! The ACLs are those of the image, or those that a user's class gives the client.
+//! Threads: any; it keeps the ACLs that it was made from.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::broker::requests::apis::Api;
-use crate::broker::state::acls::{
-    AclClient, AclTable, BesideAcls, CLUSTER_NAME, Operation, ResourceType,
-};
+use crate::broker::state::acls::{AclClient, BesideAcls, CLUSTER_NAME, Operation, ResourceType};
+use crate::broker::state::class_acls::ClassAcls;
 use crate::broker::state::image::{ClusterImage, TopicImage};
 use crate::broker::state::lookup::{NamedTopic, allowed};
 use crate::protocol::ErrorCode;
@@ -39,6 +39,8 @@ pub(crate) struct Authorizer {
     pub(crate) super_users: HashSet<String>,
     /// `allow.everyone.if.no.acl.found`.
     pub(crate) allow_everyone: bool,
+    /// The clients of the user's class that gives ACLs; `None`: ACLs are in the image.
+    pub(crate) class: Option<Arc<ClassAcls>>,
 }
 
 /// What the client of a request is allowed.
@@ -50,18 +52,18 @@ pub(crate) struct Access {
 }
 
 impl Authorizer {
-    /// A client as the ACLs of an image see it.
-    pub(crate) fn client(
-        &self,
-        acls: &Arc<AclTable>,
-        (user, host): (&Arc<str>, &Arc<str>),
-    ) -> AclClient {
-        let beside_acls = match () {
-            () if self.super_users.contains(&**user) => BesideAcls::Everything,
+    /// What the settings allow a user beside ACLs.
+    pub(crate) fn beside_acls(&self, user: &str) -> BesideAcls {
+        match () {
+            () if self.super_users.contains(user) => BesideAcls::Everything,
             () if self.allow_everyone => BesideAcls::ResourcesWithoutAcl,
             () => BesideAcls::Nothing,
-        };
-        AclClient::new(acls, (user, host), beside_acls)
+        }
+    }
+
+    /// The class that must be asked for a user's ACLs.
+    pub(crate) fn class_for(&self, user: &str) -> Option<&Arc<ClassAcls>> {
+        self.class.as_ref().filter(|_| !self.super_users.contains(user))
     }
 }
 

@@ -335,7 +335,7 @@ impl Broker {
     /// super_users     names of principals to whom everything is allowed (`super.users`)
     /// allow_everyone  resources without an ACL are everybody's (`allow.everyone.if.no.acl.found`)
     pub fn set_authorizer(&self, super_users: HashSet<String>, allow_everyone: bool) {
-        let _ = self.authorizer.set(Authorizer { super_users, allow_everyone });
+        let _ = self.authorizer.set(Authorizer { super_users, allow_everyone, class: None });
     }
 
     /// How many logins have failed since the start.

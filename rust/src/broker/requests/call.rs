@@ -20,6 +20,7 @@ use crate::broker::requests::delayed::{
 use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::reply::Replies;
 use crate::broker::requests::service::Flow;
+use crate::broker::state::acls::AclClient;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::waking::DelayedId;
 use crate::memory::Lease;
@@ -74,7 +75,11 @@ impl<'f> Call<'_, 'f> {
     pub(crate) fn access(&self) -> Access {
         let client = self.broker.authorizer.get().map(|authorizer| {
             let principal = (&self.connection.user, &self.connection.host);
-            authorizer.client(&self.thread.image.acls, principal)
+            let beside_acls = authorizer.beside_acls(principal.0);
+            match &self.connection.class_acls {
+                Some(connected) => AclClient::of_class(connected.acls(), beside_acls),
+                None => AclClient::new(&self.thread.image.acls, principal, beside_acls),
+            }
         });
         Access { client, api: self.request.head.api }
     }
@@ -185,6 +190,24 @@ impl<'f> Call<'_, 'f> {
         let deadline_ms = self.broker.clock.monotonic_ms().saturating_add(wait_ms);
         self.delay_paid(id, (Some(deadline_ms), operation), lease);
         self.connection.following_frames = FollowingFrames::WaitForAnswer;
+    }
+
+    /// Leaves the request, and handles it again when another thread wakes it, or after `wait_ms`.
+    /// Later requests of the client are handled after it.
+    pub(crate) fn handle_again(
+        &mut self,
+        (id, operation): (DelayedId, Box<dyn DelayedOperation>),
+        wait_ms: i64,
+    ) {
+        let (slot, conn) = (self.replies.reserve(), self.connection.peer.conn);
+        let deadline_ms = Some(self.broker.clock.monotonic_ms().saturating_add(wait_ms));
+        let head = self.request.head;
+        self.thread.delayed.begin(
+            id,
+            DelayedRequest { conn, slot, head, deadline_ms, operation, lease: None },
+            self.connection,
+        );
+        self.connection.following_frames = FollowingFrames::WaitForSlot;
     }
 
     /// The deadline for the policy's decision: `more_ms` later than usual.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::broker::requests::login::Login;
 use crate::broker::requests::service::Peer;
+use crate::broker::state::class_acls::ConnectedClient;
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::quotas::account::QuotaAccount;
 use crate::broker::state::waking::DelayedId;
@@ -31,6 +32,8 @@ pub struct ConnectionContext {
     pub(crate) user: Arc<str>,
     /// The client's address as ACLs name it; empty without an authorizer.
     pub(crate) host: Arc<str>,
+    /// Its client, for whose ACLs a user's class is asked.
+    pub(crate) class_acls: Option<ConnectedClient>,
     /// How the frames after the current one are handled.
     pub(crate) following_frames: FollowingFrames,
     /// Its delayed requests, and some that were answered already.
@@ -49,4 +52,6 @@ pub(crate) enum FollowingFrames {
     WaitForAnswer,
     /// After the current one is retried: there is no memory for it now.
     WaitForRetry,
+    /// After the current one is handled again, when the slot that it has reserved is filled.
+    WaitForSlot,
 }

@@ -59,7 +59,11 @@ impl Login {
     /// Whether a request for an API may be answered at `now_ms`.
     pub(crate) fn admits(&self, key: i16, now_ms: impl FnOnce() -> i64) -> bool {
         let is_over = || self.ends_ms.is_some_and(|ends_ms| now_ms() >= ends_ms);
-        let is_part = [api_versions::KEY, sasl_handshake::KEY, sasl_authenticate::KEY];
-        is_part.contains(&key) || (self.user.is_some() && !is_over())
+        is_part(key) || (self.user.is_some() && !is_over())
     }
+}
+
+/// Whether an API is served before a login.
+pub(crate) fn is_part(key: i16) -> bool {
+    [api_versions::KEY, sasl_handshake::KEY, sasl_authenticate::KEY].contains(&key)
 }

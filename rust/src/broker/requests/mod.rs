@@ -6,6 +6,7 @@ pub(crate) mod alter_partition;
 pub mod apis;
 pub mod broker;
 pub(crate) mod call;
+pub(crate) mod class_acls;
 pub mod connection;
 pub(crate) mod decisions;
 pub mod delayed;

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
+use crate::broker::state::class_acls::ClientAcls;
+
 /// The types of resources, with Kafka's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i8)]
@@ -79,7 +81,7 @@ pub struct AclBinding {
 }
 
 /// All ACLs.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct AclTable {
     users: HashMap<Box<str>, Arc<UserAcls>>,
     everyone: Option<Arc<UserAcls>>,
@@ -90,11 +92,11 @@ pub struct AclTable {
 }
 
 /// The ACLs of one principal, by type of resource.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct UserAcls([NamedAcls; TYPES]);
 
 /// ACLs on resources of one type.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct NamedAcls {
     literal: HashMap<Box<[u8]>, HostRules>,
     /// For every name.
@@ -105,11 +107,11 @@ struct NamedAcls {
 }
 
 /// What is allowed and denied, by host; `None`: from every host.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct HostRules(Vec<(Option<Box<str>>, Rules)>);
 
 /// Sets of operations: bit 3 is Read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Rules {
     allowed: u16,
     denied: u16,
@@ -120,6 +122,8 @@ struct Rules {
 pub struct AclClient {
     table: Arc<AclTable>,
     own: Option<Arc<UserAcls>>,
+    /// What gives its table, if a user's class does.
+    by_class: Option<Arc<ClientAcls>>,
     /// The name of its principal.
     pub user: Arc<str>,
     /// The address it comes from, as Java writes it.
@@ -330,17 +334,38 @@ impl AclClient {
     ) -> Self {
         let own = table.users.get(&**user).cloned();
         let (table, user, host) = (Arc::clone(table), Arc::clone(user), Arc::clone(host));
-        Self { table, own, user, host, beside_acls }
+        Self { table, own, by_class: None, user, host, beside_acls }
     }
 
-    /// The same client as another table sees it.
+    /// A client whose ACLs a user's class gives.
+    pub(crate) fn of_class(acls: &Arc<ClientAcls>, beside_acls: BesideAcls) -> Self {
+        let principal = (&acls.client.user, &acls.client.host);
+        let client = Self::new(&acls.table(), principal, beside_acls);
+        Self { by_class: Some(Arc::clone(acls)), ..client }
+    }
+
+    /// The same client now, or as another table sees it.
     pub fn seen_by(&self, table: &Arc<AclTable>) -> Self {
-        Self::new(table, (&self.user, &self.host), self.beside_acls)
+        match &self.by_class {
+            Some(acls) => Self::of_class(acls, self.beside_acls),
+            None => Self::new(table, (&self.user, &self.host), self.beside_acls),
+        }
+    }
+
+    /// Whether a user's class has given the client other ACLs since.
+    pub fn is_outdated(&self) -> bool {
+        self.by_class.as_ref().is_some_and(|acls| !acls.is_newest(&self.table))
     }
 
     /// Whether both are the same client of the broker.
     pub fn is_like(&self, other: &Self) -> bool {
-        (&self.user, &self.host, self.beside_acls) == (&other.user, &other.host, other.beside_acls)
+        let is_same_class = match (&self.by_class, &other.by_class) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() == other.is_none(),
+        };
+        is_same_class
+            && (&self.user, &self.host, self.beside_acls)
+                == (&other.user, &other.host, other.beside_acls)
     }
 
     fn acls(&self, resource_type: ResourceType) -> impl Iterator<Item = &NamedAcls> {

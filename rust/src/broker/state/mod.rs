@@ -2,6 +2,7 @@
 //! This layer does not know requests or replies.
 
 pub mod acls;
+pub mod class_acls;
 pub mod coordinator;
 pub(crate) mod dir_assignments;
 pub mod fetch_sessions;

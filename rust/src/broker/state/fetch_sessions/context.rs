@@ -129,9 +129,10 @@ impl FetchContext {
         }
     }
 
-    /// Looks up all partitions again if the image changed.
+    /// Looks up all partitions again if the image changed, or what a user's class allows.
     pub(crate) fn resolve(&mut self, node: i32, (image, number): (&ClusterImage, u64)) {
-        if self.image_number == number {
+        let is_outdated = || self.reader.as_ref().is_some_and(|reader| reader.is_outdated());
+        if self.image_number == number && !is_outdated() {
             return;
         }
         self.image_number = number;
