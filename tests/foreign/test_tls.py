@@ -371,8 +371,8 @@ def made_by_keytool(secured: Secured, tmp_path_factory: pytest.TempPathFactory) 
     """
     folder = tmp_path_factory.mktemp("keytool")
     secured.authority.certify("stored", "DNS:localhost")
-    source = ("-srckeystore", str(secured.authority.pkcs12("stored", PASSWORD)))
-    source += ("-srcstorepass", PASSWORD, "-srcalias", "1")
+    source = ["-srckeystore", str(secured.authority.pkcs12("stored", PASSWORD))]
+    source += ["-srcstorepass", PASSWORD, "-srcalias", "1"]
     for kind in ("PKCS12", "JKS"):
         made = ("-destkeystore", f"key.{kind}", "-deststoretype", kind, "-deststorepass", PASSWORD)
         own = ("-destkeypass", PASSWORD if kind == "PKCS12" else CLIENT)
@@ -385,8 +385,15 @@ def made_by_keytool(secured: Secured, tmp_path_factory: pytest.TempPathFactory) 
     }.items():
         keytool(folder, "-importcert", "-noprompt", "-alias", alias, "-file", str(file), *store)
     copied = ("-srckeystore", "trust.JKS", "-srcstorepass", PASSWORD, "-deststorepass", PASSWORD)
-    made = ("-destkeystore", "trust.PKCS12", "-deststoretype", "PKCS12")
-    keytool(folder, "-importkeystore", *copied, *made)
+    keytool(
+        folder,
+        "-importkeystore",
+        *copied,
+        "-destkeystore",
+        "trust.PKCS12",
+        "-deststoretype",
+        "PKCS12",
+    )
     (folder / "key.JCEKS").write_bytes(b"\xce\xce\xce\xce\0\0\0\2\0\0\0\0")
     return folder
 
