@@ -33,7 +33,7 @@ PYTHON_LAYERS = {
     ),
     **dict.fromkeys(("foreign", "issuers", "messages", "properties"), 0),
     **dict.fromkeys(("jaas", "listeners"), 1),
-    **dict.fromkeys(("authorizer", "principals", "sasl"), 2),
+    **dict.fromkeys(("authorizer", "password_encoder", "principals", "sasl"), 2),
     **dict.fromkeys(("config", "plugins"), 3),
     **dict.fromkeys(("metadata", "plugin_process"), 4),
     **dict.fromkeys(("controller", "coordinator", "decode", "plugin_worker"), 5),

@@ -63,6 +63,16 @@ def logs() -> list[tuple[int, str, str]]:
 def log_requests(wanted: bool) -> None:
     """Have each request be a line of `logs` at debug, or not any more. For the whole process."""
 
+def encrypt(cipher: str, key: bytes, iv: bytes, text: bytes) -> bytes:
+    """A text in AES. raises  ValueError: another cipher, a wrong length of key or IV
+
+    cipher  AES/CBC/PKCS5Padding with an IV of 16 bytes, or AES/GCM/NoPadding with one of 12
+    key     16, 24 or 32 bytes
+    """
+
+def decrypt(cipher: str, key: bytes, iv: bytes, encrypted: bytes) -> bytes | None:
+    """What `encrypt` got; None: not with these. A wrong key may also give other bytes, by CBC."""
+
 @final
 class ServerTls:
     """The TLS of a listener (`ssl.*` by Kafka's names, files are read at once)."""

@@ -36,6 +36,10 @@ _OAUTH = "sasl.oauthbearer."
 _ALLOWED_URLS = "krust.sasl.oauthbearer.allowed.urls"
 
 
+class _NotGivenError(ConfigError):
+    """No setting has a JAAS string. The metadata store may have it, if it has passwords."""
+
+
 class Login(NamedTuple):
     """How a client logs in."""
 
@@ -109,12 +113,17 @@ def mechanisms(text: SettingLookup, listener: str) -> list[str]:
     return names
 
 
+def jaas_settings(text: SettingLookup, listener: str) -> list[str]:
+    """The names of the JAAS strings that a listener may have."""
+    return [_key(listener, name, _JAAS) for name in mechanisms(text, listener)]
+
+
 def plain_users(text: SettingLookup, listener: str) -> dict[str, str]:
     """The users of PLAIN: the options `user_NAME` of the listener's JAAS string."""
     key = _key(listener, "PLAIN", _JAAS)
     given = text(key)
     if given is None:
-        raise ConfigError(
+        raise _NotGivenError(
             f"listener {listener} offers PLAIN and has no users",
             hint=f'{key}={jaas.PLAIN} required user_NAME="PASSWORD"; (one option for each user)',
         )
@@ -196,7 +205,7 @@ def inter_broker_login(text: SettingLookup) -> Login | None:
         (login.options.get("username"), login.options.get("password")) if login else (None, None)
     )
     if not (user and password):
-        raise ConfigError(
+        raise (_NotGivenError if given is None else ConfigError)(
             f"the brokers log in at listener {listener} by {name}, and {key} has no username and "
             "password",
             hint=f'{key}={MECHANISMS[name]} required username="NAME" password="PASSWORD";',
@@ -212,7 +221,7 @@ def problems(text: SettingLookup) -> Iterator[ConfigError]:
         try:
             inter_broker_login(text)
         except ConfigError as error:
-            yield error
+            yield from _problem(text, error)
 
 
 def _of_listener(text: SettingLookup, listener: Listener) -> Iterator[ConfigError]:
@@ -220,7 +229,12 @@ def _of_listener(text: SettingLookup, listener: Listener) -> Iterator[ConfigErro
         try:
             logins(text, listener.name)
         except ConfigError as error:
-            yield error
+            yield from _problem(text, error)
+
+
+def _problem(text: SettingLookup, error: ConfigError) -> Iterator[ConfigError]:
+    if not (isinstance(error, _NotGivenError) and text("password.encoder.secret")):
+        yield error
 
 
 def _of_mechanism(text: SettingLookup, listener: str, mechanism: str, name: str) -> str | None:

@@ -13,8 +13,8 @@ change    fixed: by restart; broker: dynamic, for each broker or for all; cluste
 
 Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour and
 `num.recovery.threads.per.data.dir` 2 (as in Kafka 4), that and `num.network.threads` change by
-restart, `listeners` is loopback, `log.dir` is `krust-data`. Passwords and PEM texts of `ssl.*`
-change by restart, because krust does not encrypt what it stores; so does all of `sasl.*`.
+restart, `listeners` is loopback, `log.dir` is `krust-data`, `password.encoder.iterations` is at
+most a million. Of `sasl.*` only JAAS strings change without a restart.
 Sources: kafka.apache.org/39/documentation, sections "Broker Configs" and "Topic Configs"; KIP-226
 for what is dynamic.
 """
@@ -568,18 +568,21 @@ offsets.topic.replication.factor  short  3  1..  yes  fixed
     Replicas of `__consumer_offsets`; without ZooKeeper at most one a broker.
 offsets.topic.segment.bytes  int  104857600  1..  yes  fixed
     Largest segment of `__consumer_offsets`.
-password.encoder.cipher.algorithm  string  AES/CBC/PKCS5Padding  *  ignored  fixed
-    How passwords are encrypted in ZooKeeper.
-password.encoder.iterations  int  4096  1024..  ignored  fixed
-    Iterations of that encryption.
-password.encoder.key.length  int  128  8..  ignored  fixed
-    Length of its key.
-password.encoder.keyfactory.algorithm  string  null  *  ignored  fixed
-    How its key is derived.
-password.encoder.old.secret  password  null  *  ignored  fixed
-    The secret before a change of secrets.
-password.encoder.secret  password  null  *  ignored  fixed
-    The secret of that encryption.
+password.encoder.cipher.algorithm  string  AES/CBC/PKCS5Padding  \
+AES/CBC/PKCS5Padding|AES/GCM/NoPadding  yes  fixed
+    How passwords among the stored settings of a broker are encrypted.
+password.encoder.iterations  int  4096  1024..1000000  yes  fixed
+    Iterations that make its key.
+password.encoder.key.length  int  128  128|192|256  yes  fixed
+    Bits of its key.
+password.encoder.keyfactory.algorithm  string  null  \
+PBKDF2WithHmacSHA1|PBKDF2WithHmacSHA224|PBKDF2WithHmacSHA256|\
+PBKDF2WithHmacSHA384|PBKDF2WithHmacSHA512  yes  fixed
+    How its key is made of the secret; null: PBKDF2WithHmacSHA512.
+password.encoder.old.secret  password  null  *  yes  fixed
+    The secret before a change: at its start the broker encrypts by the new one.
+password.encoder.secret  password  null  *  yes  fixed
+    The secret of that encryption; null: no password is stored.
 principal.builder.class  class  \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder  *  refused  broker
     A Java class that names principals.
@@ -685,8 +688,8 @@ sasl.client.callback.handler.class  class  null  *  ignored  fixed
     A Java class for SASL clients.
 sasl.enabled.mechanisms  list  GSSAPI  *  yes  fixed
     SASL mechanisms offered.
-sasl.jaas.config  password  null  *  yes  fixed
-    JAAS settings.
+sasl.jaas.config  password  null  *  yes  broker
+    The users of PLAIN, and how the broker itself logs in: listener.name.NAME.MECHANISM. in front.
 sasl.kerberos.kinit.cmd  string  /usr/bin/kinit  *  ignored  broker
     Path of kinit.
 sasl.kerberos.min.time.before.relogin  long  60000  *  ignored  broker
@@ -780,17 +783,17 @@ ssl.endpoint.identification.algorithm  string  https  *  yes  fixed
     How the certificate of another broker is checked: https: with its host name; empty: without.
 ssl.engine.factory.class  class  null  *  ignored  broker
     A Java class that makes TLS engines.
-ssl.key.password  password  null  *  yes  fixed
+ssl.key.password  password  null  *  yes  broker
     Password of the private key.
 ssl.keymanager.algorithm  string  SunX509  *  ignored  broker
     Java's key manager.
-ssl.keystore.certificate.chain  password  null  *  yes  fixed
+ssl.keystore.certificate.chain  password  null  *  yes  broker
     Certificate chain as PEM.
-ssl.keystore.key  password  null  *  yes  fixed
+ssl.keystore.key  password  null  *  yes  broker
     Private key as PEM.
 ssl.keystore.location  string  null  *  yes  broker
     File with key and certificate.
-ssl.keystore.password  password  null  *  yes  fixed
+ssl.keystore.password  password  null  *  yes  broker
     Password of that file.
 ssl.keystore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.
@@ -804,11 +807,11 @@ ssl.secure.random.implementation  string  null  *  ignored  broker
     Java's random source.
 ssl.trustmanager.algorithm  string  PKIX  *  ignored  broker
     Java's trust manager.
-ssl.truststore.certificates  password  null  *  yes  fixed
+ssl.truststore.certificates  password  null  *  yes  broker
     Trusted certificates as PEM.
 ssl.truststore.location  string  null  *  yes  broker
     File with trusted certificates.
-ssl.truststore.password  password  null  *  yes  fixed
+ssl.truststore.password  password  null  *  yes  broker
     Password of that file.
 ssl.truststore.type  string  JKS  JKS|PKCS12|PEM  yes  broker
     Format of that file.
@@ -872,7 +875,7 @@ zookeeper.ssl.endpoint.identification.algorithm  string  HTTPS  *  yes  fixed
     Whether ZooKeeper's host name is checked against its certificate; empty: it is not.
 zookeeper.ssl.keystore.location  string  null  *  yes  fixed
     PEM file with the key and the certificates shown to ZooKeeper.
-zookeeper.ssl.keystore.password  password  null  *  yes  fixed
+zookeeper.ssl.keystore.password  password  null  *  yes  broker
     Password of that file.
 zookeeper.ssl.keystore.type  string  null  *  yes  fixed
     Format of that file.

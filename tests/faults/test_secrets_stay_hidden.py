@@ -21,8 +21,6 @@ JAAS = f'{jaas.PLAIN} required username="b" password="{CANARY}-b" user_a="{CANAR
 REFUSED = {
     "delegation.token.master.key",
     "delegation.token.secret.key",
-    "password.encoder.old.secret",
-    "password.encoder.secret",
     "zookeeper.ssl.truststore.password",
 }
 """secrets that a file may not have, because nothing would come of them"""

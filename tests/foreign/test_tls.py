@@ -361,59 +361,92 @@ def test_a_wrong_password_is_said_and_not_shown(
     assert "not-this-one" not in str(caught.value)
 
 
-@pytest.mark.java
-def test_stores_that_keytool_made_are_read_and_its_oldest_format_is_refused_with_the_command(
-    secured: Secured, tmp_path: Path
-) -> None:
+CLIENT = "a-clients-secret"
+
+
+@pytest.fixture(scope="module")
+def made_by_keytool(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with stores of one key and its chain, whose key has a password of its own in JKS,
+    and with truststores of three certificates.
+    """
+    folder = tmp_path_factory.mktemp("keytool")
     secured.authority.certify("stored", "DNS:localhost")
-    source = secured.authority.pkcs12("stored", PASSWORD)
+    source = ["-srckeystore", str(secured.authority.pkcs12("stored", PASSWORD))]
+    source += ["-srcstorepass", PASSWORD, "-srcalias", "1"]
     for kind in ("PKCS12", "JKS"):
-        keytool(
-            tmp_path,
-            "-importkeystore",
-            "-srckeystore",
-            str(source),
-            "-srcstorepass",
-            PASSWORD,
-            "-destkeystore",
-            f"key.{kind}",
-            "-deststoretype",
-            kind,
-            "-deststorepass",
-            PASSWORD,
-        )
+        made = ("-destkeystore", f"key.{kind}", "-deststoretype", kind, "-deststorepass", PASSWORD)
+        own = ("-destkeypass", PASSWORD if kind == "PKCS12" else CLIENT)
+        keytool(folder, "-importkeystore", *source, *made, *own)
+    store = ("-keystore", "trust.JKS", "-storetype", "JKS", "-storepass", PASSWORD)
+    for alias, file in {
+        "stranger": secured.stranger.certificate,
+        "authority": secured.authority.certificate,
+        "other": secured.stranger.chain("client"),
+    }.items():
+        keytool(folder, "-importcert", "-noprompt", "-alias", alias, "-file", str(file), *store)
+    copied = ("-srckeystore", "trust.JKS", "-srcstorepass", PASSWORD, "-deststorepass", PASSWORD)
     keytool(
-        tmp_path,
-        "-importcert",
-        "-noprompt",
-        "-alias",
-        "authority",
-        "-file",
-        str(secured.authority.certificate),
-        "-keystore",
-        "trust.p12",
-        "-storepass",
-        PASSWORD,
+        folder,
+        "-importkeystore",
+        *copied,
+        "-destkeystore",
+        "trust.PKCS12",
+        "-deststoretype",
+        "PKCS12",
     )
-    settings = {
-        "listeners": "SSL://127.0.0.1:0",
-        "ssl.keystore.location": str(tmp_path / "key.PKCS12"),
-        "ssl.keystore.password": PASSWORD,
-    }
-    with Broker(config=settings) as broker:
-        assert shown_by(broker, secured.authority) == "stored"
+    (folder / "key.JCEKS").write_bytes(b"\xce\xce\xce\xce\0\0\0\2\0\0\0\0")
+    return folder
+
+
+def stored(folder: Path, kind: str, side: str = "key") -> dict[str, str]:
+    """The settings of a store that keytool made."""
+    prefix = {"key": "ssl.keystore", "trust": "ssl.truststore"}[side]
+    found = {f"{prefix}.location": str(folder / f"{side}.{kind}"), f"{prefix}.password": PASSWORD}
+    if side == "key" and kind == "JKS":
+        found["ssl.key.password"] = CLIENT
+    return found
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
+def test_brokers_and_clients_use_the_stores_that_keytool_made(
+    secured: Secured, made_by_keytool: Path, kind: str
+) -> None:
+    """A broker that asks for certificates shows one and checks one, both of stores, and so does
+    the client.
+    """
+    both = stored(made_by_keytool, kind) | stored(made_by_keytool, kind, "trust")
+    listener = {"listeners": "SSL://127.0.0.1:0", "ssl.client.auth": "required"}
+    with Broker(config={**listener, **both}) as broker:
         client = {
             "bootstrap.servers": broker.bootstrap,
             "security.protocol": "SSL",
-            "ssl.truststore.location": str(tmp_path / "trust.p12"),
-            "ssl.truststore.password": PASSWORD,
             "ssl.endpoint.identification.algorithm": "",
         }
-        with krust.Producer(client) as producer:
+        with krust.Producer({**client, **both}) as producer:
             assert producer.send("stored", b"x").result(WAIT_MS).offset == 0
-    settings["ssl.keystore.location"] = str(tmp_path / "key.JKS")
-    with pytest.raises(ConfigError, match="keytool -importkeystore"):
+    with Broker(config={**listener, **both, "ssl.client.auth": "none"}) as broker:
+        assert shown_by(broker, secured.authority) == "stored"
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    ("kind", "wrong", "match"),
+    [
+        ("JKS", {"ssl.keystore.password": "not-this-one"}, "its password is wrong"),
+        ("JKS", {"ssl.key.password": "not-this-one"}, r"set ssl\.key\.password"),
+        ("JKS", {"ssl.key.password": ""}, r"set ssl\.key\.password"),
+        ("PKCS12", {"ssl.keystore.password": "not-this-one"}, "password"),
+        ("JCEKS", {}, "JCEKS of Java 8; convert it: keytool -importkeystore"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_prevents_the_start_with_the_cause(
+    made_by_keytool: Path, kind: str, wrong: dict[str, str], match: str
+) -> None:
+    settings = {"listeners": "SSL://127.0.0.1:0", **stored(made_by_keytool, kind), **wrong}
+    with pytest.raises(ConfigError, match=match) as caught:
         Broker(config=settings).start()
+    assert "not-this-one" not in str(caught.value)
 
 
 def keytool(folder: Path, *words: str) -> None:
@@ -425,7 +458,7 @@ def keytool(folder: Path, *words: str) -> None:
     [
         ({}, "listener SSL: TLS needs a key and a certificate"),
         ({"ssl.keystore.location": "/nowhere.pem"}, "ssl.keystore.location = /nowhere.pem cannot"),
-        ({"ssl.keystore.location": __file__}, "is neither PEM nor PKCS12"),
+        ({"ssl.keystore.location": __file__}, "is neither PEM nor PKCS12 nor JKS"),
         ({"ssl.keystore.key": "-----BEGIN"}, "ssl.keystore.certificate.chain is not"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2, TLSv1.3"),
         ({"ssl.client.auth": "perhaps"}, "required, requested, none"),

@@ -19,7 +19,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krust.config import RETENTION, VALUE_CHECKS, parse_topic, rules
-from krust.controller import group_configs
+from krust.controller import group_configs, stored_passwords
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     ControllerState,
@@ -282,7 +282,7 @@ def _alter_each(
                 raise RefusedError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             before = _current_config(state, *key)
             config = changed(before, resource)
-            _check(state, key[0], before, config)
+            _check(state, key, before, config)
             if not request.message.get("validate_only"):
                 yield from _write_config(state, key, config)
                 if pace.add(WRITE):
@@ -313,14 +313,16 @@ def _write_config(state: ControllerState, key: tuple[int, str], config: dict[str
         return
     entity = state.own if name else state.everywhere
     label = name or znodes.DEFAULT_ENTITY
-    path, data = znodes.broker_config(label), EntityConfig(config).encode()
+    path, data = znodes.broker_config(label), stored_passwords.seal(state, entity, config)
     asked = [
         Create(path, data) if entity.version < 0 else SetData(path, data, entity.version),
         _notification("brokers", label),
     ]
     (done,) = yield [asked]
     _raise_if_refused(done.refused)
-    entity.config, entity.version = config, entity.version + 1
+    sealed = {each: text for each, text in entity.sealed.items() if config.get(each) == text}
+    entity.config = {each: text for each, text in config.items() if each not in sealed}
+    entity.version, entity.sealed = entity.version + 1, sealed
     state.brokers_changed()
 
 
@@ -348,7 +350,8 @@ def _current_config(state: ControllerState, kind: int, name: str) -> Mapping[str
         return topic.config
     if kind == BROKER_RESOURCE:
         _check_broker(state, name, "Node")
-        return (state.own if name else state.everywhere).config
+        entity = state.own if name else state.everywhere
+        return {**entity.config, **entity.sealed}
     if kind == GROUP_RESOURCE:
         if not name:
             raise RefusedError(Code.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -359,9 +362,13 @@ def _current_config(state: ControllerState, kind: int, name: str) -> Mapping[str
 
 
 def _check(
-    state: ControllerState, kind: int, before: Mapping[str, str], config: Mapping[str, str]
+    state: ControllerState,
+    key: tuple[int, str],
+    before: Mapping[str, str],
+    config: Mapping[str, str],
 ) -> None:
     """Refuse an unknown setting, a wrong value, and a setting that cannot change at run time."""
+    kind, entity = key
     if kind == GROUP_RESOURCE:
         group_configs.check(state, config)
         return
@@ -375,6 +382,8 @@ def _check(
             raise RefusedError(
                 Code.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"
             )
+        if before.get(name) != text:
+            stored_passwords.check(state, entity, name)
         try:
             setting.parse(text)
             if name in VALUE_CHECKS:
@@ -492,7 +501,7 @@ def _broker_entries(
 ) -> list[DescribeConfigsResourceResult]:
     """A broker's settings; for all brokers (""): only what was set for all."""
     entries: list[DescribeConfigsResourceResult] = []
-    for setting in BROKER.values():
+    for setting in (*BROKER.values(), *_listener_settings(state)):
         if wanted is not None and setting.name not in wanted:
             continue
         if not name:
@@ -504,6 +513,14 @@ def _broker_entries(
         known = _values_by_source(state, _units_of(setting.name))
         entries.append(_described_entry(setting, known, state.broker_text(setting.name)))
     return entries
+
+
+def _listener_settings(state: ControllerState) -> list[Setting]:
+    """The settings that listeners have of their own, wherever they are given."""
+    own = state.own
+    given = {*state.config.given(), *own.config, *own.sealed, *state.everywhere.config}
+    rows = [(name, BROKER.get(base_name(name) or "")) for name in sorted(given - BROKER.keys())]
+    return [row._replace(name=name, default=None) for name, row in rows if row is not None]
 
 
 def _units_of(name: str) -> tuple[str, ...]:
@@ -522,11 +539,12 @@ def _values_by_source(state: ControllerState, names: tuple[str, ...]) -> list[Se
     by_default = {
         name: text
         for name in names
+        if name in given or name in BROKER
         if (text := (given[name].text if name in given else BROKER[name].default)) is not None
         and name not in static
     }
     layers: tuple[tuple[int, Mapping[str, str]], ...] = (
-        (DYNAMIC_BROKER, state.own.config),
+        (DYNAMIC_BROKER, {**state.own.config, **state.own.sealed}),
         (DYNAMIC_DEFAULT_BROKER, state.everywhere.config),
         (STATIC_BROKER, static),
         (DEFAULT, by_default),

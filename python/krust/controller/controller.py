@@ -18,7 +18,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import registration, topic_plans
+from krust.controller import registration, stored_passwords, topic_plans
 from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.changes import Changes
 from krust.controller.pace import PAUSE
@@ -177,9 +177,11 @@ class Controller:
 
     def claim(self, now_ms: int) -> Steps:
         """The steps of a start: become the controller if there is none, and read the tree."""
+        yield from stored_passwords.renew(self.state)
         if self._cluster is None:
-            return registration.claim_and_load(self.state, now_ms)
-        return self._cluster.claim(now_ms)
+            yield from registration.claim_and_load(self.state, now_ms)
+        else:
+            yield from self._cluster.claim(now_ms)
 
     def register(self, own_registration: Registration) -> Steps:
         """The last steps of a start: register this broker, whose listeners are bound."""

@@ -16,7 +16,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from krust.config import parse_topic
-from krust.controller import features, group_configs, quota_entities, store_reads
+from krust.controller import (
+    features,
+    group_configs,
+    quota_entities,
+    store_reads,
+    stored_passwords,
+)
 from krust.controller.adoption import NOTHING_DELETED
 from krust.controller.entities import Partition, Topic
 from krust.controller.pace import BATCHED, PAUSE, Pace
@@ -266,4 +272,4 @@ def _of_broker(state: ControllerState, path: str, result: Result) -> ConfigEntit
         except ValueError as error:
             state.fault(path, f"{name}: {error}")
             del config[name]
-    return ConfigEntity(config, node.stat.version)
+    return ConfigEntity(config, node.stat.version, stored_passwords.unseal(state, path, config))

@@ -3,7 +3,7 @@
 A decision is a generator that decides one request. It yields lists of store operations (each
 list is a transaction), is resumed with their answers, changes the state only after a transaction
 has succeeded, and returns the response. It reads no clock and no random source; the runtime hands
-both in by Request and state.
+both in by Request and state. Only what encrypts passwords has random bytes of its own.
 Threads: the policy thread.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from krust import authorizer
@@ -34,6 +35,7 @@ from krust.metadata.store import (
     SetData,
     size,
 )
+from krust.password_encoder import PasswordEncoder
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
@@ -165,11 +167,17 @@ class ConfigEntity:
     """The dynamic settings of one broker, or of all.
 
     version  the version of its znode; -1: there is no znode
+    sealed   passwords that cannot be decoded, as they are stored
     """
 
-    def __init__(self, config: dict[str, str] | None = None, version: int = -1) -> None:
+    def __init__(
+        self,
+        config: dict[str, str] | None = None,
+        version: int = -1,
+        sealed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.config = {} if config is None else config
-        self.version = version
+        self.version, self.sealed = version, sealed
 
 
 class FinalizedFeatures(NamedTuple):
@@ -206,9 +214,11 @@ class ControllerState:
     """ACLs are read, obeyed and changed"""
     acls: dict[ResourcePattern, frozenset[AclEntry]]
     """who may do what; empty without an authorizer"""
+    passwords: PasswordEncoder | None
+    """encrypts the passwords among stored settings; None: none is stored"""
 
     def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
-        self.config = config
+        self.config, self.passwords = config, PasswordEncoder.of(config.text)
         """what this broker was started with"""
         self.new_id = new_id
         """a new random topic id, 22 characters"""

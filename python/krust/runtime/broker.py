@@ -198,7 +198,7 @@ class Runtime:
 
     def _open_logs(self) -> None:
         """Apply the changes of the start to the image, which opens the logs."""
-        self._listeners.secure(self.server)
+        self._listeners.secure(self.state.broker_text, self.server)
         self.server.start()
         self._deltas.advertised = self._listeners.advertised
         changes, self._start_changes = self._start_changes or Changes(), None
@@ -563,7 +563,7 @@ class Runtime:
                 self._listeners.inter_broker,
                 self.server.wakeup,
                 lambda broker: broker not in self._cut_off,
-                self._listeners.peer_options(),
+                self._listeners.peer_options,
             )
             self._peers.follow(self.state.brokers)
         return self._peers

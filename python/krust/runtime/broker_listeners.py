@@ -1,4 +1,8 @@
-"""The listeners of this broker, what secures them, and its connections to other brokers."""
+"""The listeners of this broker, what secures them, and its connections to other brokers.
+
+Settings of TLS and JAAS strings may be among those that the metadata store has of this broker. So
+what they lack at first is an error only when that store was read.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,11 @@ from krust._krust import ServerTls
 from krust.authorizer import authorizer, plug_in
 from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
+from krust.password_encoder import SECRET
 from krust.principals import rules
 from krust.runtime.file_state import file_state
 from krust.runtime.token_keys import TokenKeys
-from krust.sasl import inter_broker_login, key_source, logins
+from krust.sasl import inter_broker_login, jaas_settings, key_source, logins, mechanisms
 
 if TYPE_CHECKING:
     from krust._krust import Server
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from krust.controller.authorizers import Authorizer
     from krust.listeners import SettingLookup
     from krust.runtime.authorizer_calls import AuthorizerCalls
+    from krust.sasl import Login
 
 _FOLLOW_S = 1.0
 """how often files and settings of TLS are compared with those in use"""
@@ -45,34 +51,53 @@ class BrokerListeners:
         """the same for clients, if the settings name other addresses for them"""
         self.protocols = {each.name: each.protocol for each in named}
         """the security protocol of each"""
-        self.tls = {
-            each.name: _server_tls(config, each.name) for each in named if each.is_encrypted
-        }
+        self._encrypted = [each.name for each in named if each.is_encrypted]
+        self._used: dict[str, tuple[object, ...]] = {}
+        """the settings and the files that each listener's TLS was made of"""
+        self.tls: dict[str, ServerTls] = {}
         """the TLS of those that are encrypted"""
+        try:
+            self._make_tls(text)
+        except ConfigError:
+            if not text(SECRET):
+                raise
         self.inter_broker = inter_broker_listener(text)
         """the name of the listener between brokers"""
         self.inter_broker_tls = (
-            tls_settings(text, self.inter_broker) if self.inter_broker in self.tls else None
+            tls_settings(text, self.inter_broker) if self.inter_broker in self._encrypted else None
         )
         """the settings of TLS to other brokers, those of their listener; None: plain text"""
-        self.inter_broker_login = None if alone else inter_broker_login(text)
+        self.inter_broker_login: Login | None = None
         """how this broker logs in at the others; None: their listener has no logins"""
+        self._alone = alone
         self.authorizer = authorizer(text)
         """what it is told besides the ACLs; None: everybody may do everything"""
         self._authorizer_calls = _authorizer_calls(config, own)
-        self._logins = {each.name: logins(text, each.name) for each in named if each.has_logins}
-        by_token = [name for name, asked in self._logins.items() if asked.tokens is not None]
+        self._with_logins = [each.name for each in named if each.has_logins]
+        by_token = [name for name in self._with_logins if "OAUTHBEARER" in mechanisms(text, name)]
         self._token_keys = TokenKeys({name: key_source(text, name) for name in by_token})
         self._rules = {
             each.name: rules(text, each.name) for each in named if each.names_by_certificates
         }
-        self._used = {name: _state(tls_settings(text, name)) for name in self.tls}
-        """the settings and the files that each listener's TLS was made of"""
+        self._jaas_names = [
+            each for name in self._with_logins for each in jaas_settings(text, name)
+        ]
+        self._jaas: list[str | None] = []
+        """the JAAS strings in use"""
         self._due_s = 0.0
 
-    def secure(self, server: Server) -> None:
-        """Tell the core what its listeners ask of clients, and how it connects to other brokers."""
-        server.set_logins(self._logins)
+    def secure(self, text: SettingLookup, server: Server) -> None:
+        """Tell the core what its listeners ask of clients, and how it connects to other brokers.
+
+        text    the broker's settings, with those of the metadata store
+        raises  ConfigError: a listener with TLS has no usable key, one with logins no users
+        """
+        self._make_tls(text)
+        self._follow_tls(text)
+        if self.inter_broker_tls is not None:
+            self.inter_broker_tls = tls_settings(text, self.inter_broker)
+        self._jaas = [text(name) for name in self._jaas_names]
+        self._set_logins(text, server)
         self._token_keys.load(server)
         server.set_principal_rules(self._rules)
         if self.authorizer is not None:
@@ -85,25 +110,57 @@ class BrokerListeners:
         server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
 
     def follow(self, text: SettingLookup, now_s: float, server: Server) -> None:
-        """Use settings and files of TLS that have changed, for connections that begin from now on,
-        and keys of tokens. What cannot be used is logged, and changes nothing.
+        """Use settings and files of TLS and JAAS strings that have changed, for connections that
+        begin from now on, and keys of tokens. What cannot be used is logged, and changes nothing.
 
         text    the broker's settings of now
         server  has the connections to other brokers
         """
         self._token_keys.follow(server, now_s)
-        if not self.tls or now_s < self._due_s:
+        if not (self.tls or self._jaas) or now_s < self._due_s:
             return
         self._due_s = now_s + _FOLLOW_S
-        changed = {name for name in self.tls if self._replaced(name, tls_settings(text, name))}
-        if self.inter_broker in changed:
+        is_new = self.inter_broker in self._follow_tls(text)
+        if is_new:
             self.inter_broker_tls = tls_settings(text, self.inter_broker)
+        if self._follow_jaas(text, server) or is_new:
             server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
 
     def close(self) -> None:
         """End the calls of the user's authorizer."""
         if self._authorizer_calls is not None:
             self._authorizer_calls.close()
+
+    def _make_tls(self, text: SettingLookup) -> None:
+        """Make the TLS of the listeners that have none yet."""
+        for name in self._encrypted:
+            if name not in self.tls:
+                settings = tls_settings(text, name)
+                self.tls[name] = _server_tls(settings, name)
+                self._used[name] = _state(settings)
+
+    def _follow_tls(self, text: SettingLookup) -> set[str]:
+        """The listeners whose TLS was replaced."""
+        return {name for name in self.tls if self._replaced(name, tls_settings(text, name))}
+
+    def _follow_jaas(self, text: SettingLookup, server: Server) -> bool:
+        """Whether JAAS strings changed and are used."""
+        jaas = [text(name) for name in self._jaas_names]
+        if jaas == self._jaas:
+            return False
+        self._jaas = jaas
+        try:
+            self._set_logins(text, server)
+        except ConfigError as error:
+            _log.error("the listeners keep their users: %s", error)
+            return False
+        _log.info("the listeners use their new JAAS strings")
+        return True
+
+    def _set_logins(self, text: SettingLookup, server: Server) -> None:
+        login = None if self._alone else inter_broker_login(text)
+        server.set_logins({name: logins(text, name) for name in self._with_logins})
+        self.inter_broker_login = login
 
     def _replaced(self, listener: str, settings: dict[str, str]) -> bool:
         """Whether a listener's TLS was replaced because settings or files changed."""
@@ -147,9 +204,9 @@ def _state(settings: dict[str, str]) -> tuple[object, ...]:
     return (tuple(sorted(settings.items())), *map(file_state, files))
 
 
-def _server_tls(config: Config, listener: str) -> ServerTls:
+def _server_tls(settings: dict[str, str], listener: str) -> ServerTls:
     try:
-        return ServerTls(tls_settings(config.text, listener))
+        return ServerTls(settings)
     except ConfigError as error:
         raise ConfigError(
             f"listener {listener}: {error}",

@@ -52,7 +52,7 @@ class Peers:
     listener  the name of the listener between brokers
     wake      called by any thread when there is an answer
     reaches   whether this broker may connect to that one
-    security  the client options of that listener's security protocol
+    security  the client options of that listener's security protocol, for each new connection
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Peers:
         listener: str,
         wake: Callable[[], None],
         reaches: Callable[[int], bool],
-        security: Mapping[str, object],
+        security: Callable[[], Mapping[str, object]],
     ) -> None:
         self._security = security
         self.reaches = reaches
@@ -123,7 +123,7 @@ class Peers:
 
     def options(self) -> dict[str, object]:
         """The options of the connections."""
-        return {"client.id": f"krust-{self._node_id}", **_OPTIONS, **self._security}
+        return {"client.id": f"krust-{self._node_id}", **_OPTIONS, **self._security()}
 
     def add_answer(self, request: BrokerRequest, message: Message | None) -> None:
         """Add an answer and wake the policy thread. Any thread may call it."""

@@ -19,6 +19,7 @@ mod errors;
 mod events;
 mod logs;
 mod logtools;
+mod passwords;
 mod principals;
 mod producer;
 mod quotas;
@@ -54,6 +55,8 @@ mod _krust {
     use super::logs::{log_requests, logs};
     #[pymodule_export]
     use super::logtools::{LogDump, log_dir_verify, log_verify};
+    #[pymodule_export]
+    use super::passwords::{decrypt, encrypt};
     #[pymodule_export]
     use super::principals::PyPrincipalRules;
     #[pymodule_export]

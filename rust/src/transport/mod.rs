@@ -1,8 +1,9 @@
 //! The layer between a connection's bytes and its requests: frames, TLS below them, and the tokens
 //! of SASL. It knows no socket and no message by name. The broker's connections and the client's
-//! use it.
+//! use it. The cipher of stored passwords is here too.
 
 pub mod frame;
+pub mod password_cipher;
 pub mod sasl;
 pub mod tls;
 

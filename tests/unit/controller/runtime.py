@@ -54,10 +54,7 @@ class Runtime:
         self.state.session = self.store.session
         self.run(registration.create_cluster(self.state, CLUSTER))
         cluster = self.controller.share() if shared else None
-        if cluster is None:
-            self.run(registration.claim_and_load(self.state, NOW_MS))
-        else:
-            self.run(cluster.claim(NOW_MS))
+        self.run(self.controller.claim(NOW_MS))
         self.run(adoption.adopt(self.state, found))
         self.run(cluster.register(OWN) if cluster else registration.announce(self.state, OWN))
 

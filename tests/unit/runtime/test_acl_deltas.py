@@ -34,7 +34,8 @@ class Core:
 
 def told(options: dict[str, object]) -> list[tuple[object, ...]]:
     core = Core()
-    BrokerListeners(load(options=options), alone=True).secure(cast("Server", core))
+    config = load(options=options)
+    BrokerListeners(config, alone=True).secure(config.text, cast("Server", core))
     return [call for call in core.calls if call[0] == "set_authorizer"]
 
 

@@ -71,7 +71,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 @pytest.fixture
 def others(wire: Wire) -> Iterator[Peers]:
-    made = Peers(0, "INNER", wire.heard.set, lambda broker: broker not in wire.cut, {})
+    made = Peers(0, "INNER", wire.heard.set, lambda broker: broker not in wire.cut, dict)
     made.follow({0: live(90), 1: live(91), 2: live(92)})
     yield made
     made.close()

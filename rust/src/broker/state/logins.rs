@@ -61,8 +61,17 @@ impl Logins {
         }
     }
 
-    /// Sets the listeners with SASL, by name, for connections that begin from now on.
+    /// Sets the listeners with SASL, by name, for connections that begin from now on. The keys of
+    /// their tokens stay.
     pub(crate) fn set(&self, listeners: HashMap<Arc<str>, Arc<ListenerLogins>>) {
+        for (name, listener) in &listeners {
+            let before = self.at(name).and_then(|listener| listener.tokens.clone());
+            if let Some((before, rules)) = before.zip(listener.tokens.as_ref()) {
+                rules.keys.store(before.keys.load_full());
+                let missing = before.missing_keys.load(Ordering::Relaxed);
+                rules.missing_keys.store(missing, Ordering::Relaxed);
+            }
+        }
         self.listeners.store(Arc::new(listeners));
     }
 

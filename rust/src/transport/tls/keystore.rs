@@ -1,4 +1,4 @@
-//! The formats of key and trust stores: PEM, with the key encrypted or not, and PKCS#12.
+//! The formats of key and trust stores: PEM, with the key encrypted or not, PKCS#12 and JKS.
 //!
 //! Pure: bytes and passwords in, keys and certificates out. The bytes are the operator's own files.
 
@@ -7,8 +7,8 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// How Java's own format begins, which its tools wrote until Java 8.
-const JKS_MAGIC: [u8; 4] = [0xfe, 0xed, 0xfe, 0xed];
+use super::jks::{self, Jks};
+
 /// How a PKCS#12 store begins: a sequence of a length in two bytes.
 const DER_SEQUENCE: [u8; 2] = [0x30, 0x82];
 const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
@@ -24,12 +24,18 @@ pub(super) struct Identity {
 pub(super) struct Passwords<'a> {
     /// Of the store as a whole.
     pub(super) store: Option<&'a str>,
-    /// Of the key, in PEM.
+    /// Of the key, in PEM and JKS.
     pub(super) key: Option<&'a str>,
 }
 
 /// The key and the chain in a store. The text of an error goes on after the store's name.
 pub(super) fn identity(store: &[u8], passwords: Passwords<'_>) -> Result<Identity, String> {
+    if store.starts_with(&jks::MAGIC) {
+        let store = Jks::read(store, passwords.store)?;
+        let (key, chain) = store.identity(passwords.key.or(passwords.store))?;
+        let chain = chain.iter().map(|each| CertificateDer::from(each.to_vec())).collect();
+        return Ok(Identity { chain, key: PrivatePkcs8KeyDer::from(key).into() });
+    }
     if is_pem(store) {
         let chain = certificates_of_pem(store)?;
         return Ok(Identity { key: key_of_pem(store, passwords.key)?, chain });
@@ -48,11 +54,16 @@ pub(super) fn identity(store: &[u8], passwords: Passwords<'_>) -> Result<Identit
     Ok(Identity { chain: chain.collect(), key: key.into() })
 }
 
-/// The certificates in a store that belong to no key.
+/// The certificates in a store that are trusted: all of PEM; of PKCS#12 those that belong to no
+/// key; of JKS what Java trusts.
 pub(super) fn trusted(
     store: &[u8],
     passwords: Passwords<'_>,
 ) -> Result<Vec<CertificateDer<'static>>, String> {
+    if store.starts_with(&jks::MAGIC) {
+        let store = Jks::read(store, passwords.store)?;
+        return Ok(store.trusted().map(|each| CertificateDer::from(each.to_vec())).collect());
+    }
     if is_pem(store) {
         return certificates_of_pem(store);
     }
@@ -101,15 +112,15 @@ fn encrypted_key(text: &[u8], password: Option<&str>) -> Result<PrivateKeyDer<'s
 }
 
 fn pkcs12(store: &[u8]) -> Result<&[u8], String> {
-    if store.starts_with(&JKS_MAGIC) {
+    if store.starts_with(&jks::JCEKS_MAGIC) {
         let how =
             "keytool -importkeystore -srckeystore OLD -destkeystore NEW -deststoretype PKCS12";
-        return Err(format!("is in the format of Java 8 (JKS); convert it: {how}"));
+        return Err(format!("is in the format JCEKS of Java 8; convert it: {how}"));
     }
     if store.starts_with(&DER_SEQUENCE) {
         return Ok(store);
     }
-    Err("is neither PEM nor PKCS12".to_owned())
+    Err("is neither PEM nor PKCS12 nor JKS".to_owned())
 }
 
 fn unreadable(error: &dyn std::fmt::Display) -> String {

@@ -6,6 +6,8 @@
 //! Threads: any. Files are read once, when the settings are.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 
 use rustls::pki_types::CertificateDer;
 
@@ -34,6 +36,9 @@ pub const KEYS: [&str; 16] = [
     "ssl.certificate.location",
     "enable.ssl.certificate.verification",
 ];
+
+/// The largest file that is read: a thousand authorities need a tenth of it.
+const FILE_MAX: u64 = 16 << 20;
 
 /// The own key and certificates; `None`: no setting names them.
 pub(super) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, TlsError> {
@@ -106,9 +111,15 @@ fn unescaped(text: &str) -> Vec<u8> {
 }
 
 fn read(name: &str, path: &str) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|error| {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
+    let length = read.map_err(|error| {
         let reason = error.to_string();
         let reason = reason.split(" (os error").next().unwrap_or_default().to_lowercase();
         TlsError::Store(format!("{name} = {path} cannot be read: {reason}"))
-    })
+    })?;
+    if u64::try_from(length).is_ok_and(|length| length <= FILE_MAX) {
+        return Ok(bytes);
+    }
+    Err(TlsError::Store(format!("{name} = {path} is no store: it has more than {FILE_MAX} bytes")))
 }
