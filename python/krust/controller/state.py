@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from krust import authorizer
 from krust.config import converted
 from krust.controller.changes import Changes
+from krust.controller.delegation_tokens import DelegationTokens
 from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.pace import PAUSE
 from krust.controller.quotas import Buckets
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.acl_nodes import AclEntry
     from krust.controller.acls import AclBinding, ResourcePattern
+    from krust.controller.delegation_tokens import DelegationToken
     from krust.controller.entities import LiveBroker, Partition, Topic, TopicDeletion
     from krust.controller.quotas import QuotaOwner, QuotaTable
     from krust.controller.scram import ScramCredential
@@ -62,8 +64,8 @@ INTERNAL = ("__consumer_offsets", "__transaction_state")
 NO_TOPIC_ID = "A" * 22
 """16 zero bytes"""
 
-_WARNING = 30
-"""`logging.WARNING`"""
+_INFO, _WARNING = 20, 30
+"""`logging.INFO`, `logging.WARNING`"""
 
 NO_NODE_VERSION = -2
 """a version that no node has: a Check of it always fails (-1 would match any version)"""
@@ -271,6 +273,8 @@ class ControllerState:
         self.credentials: dict[str, dict[str, ScramCredential]] = {}
         """what proves who users are, by mechanism"""
         self.has_authorizer, self.acls = authorizer.is_configured(config.text), {}
+        self.tokens = DelegationTokens(config.text)
+        """by which clients log in as others; none without a key in the settings"""
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
         self.features = FinalizedFeatures()
@@ -425,6 +429,10 @@ class ControllerState:
         """Log that a znode is ignored."""
         self.changes.faults.append((path, str(why)))
 
+    def note(self, text: str) -> None:
+        """Log what has happened."""
+        self.changes.lines.append((_INFO, text))
+
     def warn(self, text: str) -> None:
         """Log a warning for the operator."""
         self.changes.lines.append((_WARNING, text))
@@ -502,6 +510,11 @@ class ControllerState:
         if credentials:
             self.credentials[user] = credentials
         self.changes.credentials = True
+
+    def set_token(self, token_id: str, token: DelegationToken | None) -> None:
+        """Set a delegation token; None: there is none."""
+        if self.tokens.set(token_id, token):
+            self.changes.tokens.add(token_id)
 
     def set_acls(self, pattern: ResourcePattern, entries: frozenset[AclEntry]) -> None:
         """Set the ACLs of a resource pattern; empty: there are none."""
