@@ -208,6 +208,8 @@ class ControllerState:
     """ACLs are read, obeyed and changed"""
     acls: dict[ResourcePattern, frozenset[AclEntry]]
     """who may do what; empty without an authorizer"""
+    tokens: DelegationTokens
+    """by which clients log in as others; none without a key in the settings"""
 
     def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
         self.config = config
@@ -274,7 +276,6 @@ class ControllerState:
         """what proves who users are, by mechanism"""
         self.has_authorizer, self.acls = authorizer.is_configured(config.text), {}
         self.tokens = DelegationTokens(config.text)
-        """by which clients log in as others; none without a key in the settings"""
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
         self.features = FinalizedFeatures()
