@@ -118,7 +118,7 @@ def renew(options: Options, /, token: str, period_ms: int | None) -> None:
 @shared.client
 @click.pass_obj
 def expire(options: Options, /, token: str, period_ms: int | None) -> None:
-    """End a token, at once or later. Connections that are open stay open until it would have."""
+    """End a token, at once or later. Open connections last until it would have expired."""
     _change(options, token, "ExpireDelegationToken", {"expiry_time_period_ms": period_ms})
 
 

@@ -4,8 +4,8 @@
 //! Behaviour: an operation on the cluster that is not allowed refuses the whole request with
 //!     CLUSTER_AUTHORIZATION_FAILED (31). Of a list, items that are not allowed are answered here
 //!     with TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30) or 31, whether or not
-//!     they exist, and the others are passed on. A delegation token of another owner is refused with
-//!     DELEGATION_TOKEN_AUTHORIZATION_FAILED (65). Which operations: the API table.
+//!     they exist, and the others are passed on. A delegation token for another owner is refused
+//!     with DELEGATION_TOKEN_AUTHORIZATION_FAILED (65). Which operations: the API table.
 //! Threads: the network thread of the request; an answer is filtered on the thread that gives it.
 
 use std::borrow::Cow;

@@ -1,10 +1,10 @@
 //! Delegation tokens (KIP-48): logins by SCRAM in the name of a token's owner.
 //!
-//! The user name is the token's id, the password its HMAC in base64. The credential of a mechanism is
-//! derived at the first login by it, because that costs milliseconds, and kept until the token goes.
-//! Its salt is made of the broker's random `secret`, for unknown and expired ids too, so a challenge
-//! does not tell whether there is such a token. Ids are random; how long a first login by one takes
-//! does tell, and is not hidden.
+//! The user name is the token's id, the password its HMAC in base64. The credential of a mechanism
+//! is derived at the first login by it, because that costs milliseconds, and kept until the token
+//! goes. Its salt is made of the broker's random `secret`, for unknown and expired ids too, so a
+//! challenge does not tell whether there is such a token. Ids are random; how long a first login by
+//! one takes does tell, and is not hidden.
 //! Threads: immutable, but for credentials that are derived once; swapped as a whole.
 
 use std::fmt;
@@ -125,7 +125,7 @@ mod tests {
         for (tokens, now_ms) in [(&known, 10), (&DelegationTokens::default(), 0)] {
             assert_eq!(salt(tokens, now_ms), (of_known.clone(), iterations, false));
         }
-        assert_ne!(known.find("t", HASH, (b"other", 9)).0.salt, of_known);
+        assert_ne!(known.find("t", HASH, (b"other", 10)).0.salt, of_known);
     }
 
     #[test]

@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// A login by the token `t` of alice, whose HMAC is `hmac` and which expires at 10, at `now_ms`.
+    /// A login at these times by the token `t` of alice, whose HMAC is `hmac` and which ends at 10.
     fn log_in_by_token(
         hash: ScramHash,
         (id, hmac): (&str, &[u8]),
