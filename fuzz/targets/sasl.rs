@@ -11,7 +11,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let (plain, scram) = (PlainUsers::default(), ScramUsers::default());
     let (secret, tokens, now_ms) = (b"secret", None, 0);
-    let known = KnownUsers { plain: &plain, scram: &scram, secret, tokens, now_ms };
+    let (plain, scram) = (&plain, &scram);
+    let known = KnownUsers { plain, scram, delegation: None, secret, tokens, now_ms };
     for mechanism in Mechanism::ALL {
         let first = ServerExchange::begin(mechanism).step(bytes, known);
         assert!(!matches!(first, Ok(ServerStep::Authenticated { .. })));

@@ -30,8 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
     let rules = TokenRules { user_claim: "sub".to_owned(), ..Default::default() };
     rules.keys.store(KeySet::read(KEYS).expect("a key").into());
     let (plain, scram) = (PlainUsers::default(), ScramUsers::default());
-    let tokens = Some(&rules);
-    let known = KnownUsers { plain: &plain, scram: &scram, secret: b"secret", tokens, now_ms: 0 };
+    let (plain, scram, secret, tokens) = (&plain, &scram, b"secret", Some(&rules));
+    let known = KnownUsers { plain, scram, delegation: None, secret, tokens, now_ms: 0 };
     let message = [b"n,,\x01auth=Bearer ", bytes, b"\x01\x01"].concat();
     for message in [bytes, &message] {
         let step = ServerExchange::begin(Mechanism::OauthBearer).step(message, known);

@@ -163,8 +163,9 @@ class Server:
                 [(entity, values)], entity a dict of "user", "client_id" and "ip" to a name or None
                 (the default), values {name as Kafka's configs have it: float}; scram: all that log
                 in by SCRAM, as [(user, mechanism, (salt, stored_key, server_key, iterations))];
-                acls: all of them, as [(resource type, pattern type, name, principal, host,
-                operation, permission)] with Kafka's numbers
+                tokens: delegation tokens that changed, as [(id, (owner, HMAC, when it expires, in
+                milliseconds) or None)]; acls: all of them, as [(resource type, pattern type, name,
+                principal, host, operation, permission)] with Kafka's numbers
         """
 
     def recovered_ids(self) -> tuple[int, list[tuple[str, int, int]]]:

@@ -297,16 +297,16 @@ create.topic.policy.class.name  class  null  *  refused  fixed
     A Java class that approves new topics.
 default.replication.factor  int  1  *  yes  fixed
     Replicas of a topic that is created without a number.
-delegation.token.expiry.check.interval.ms  long  3600000  1..  ignored  fixed
-    Time between searches for expired delegation tokens.
-delegation.token.expiry.time.ms  long  86400000  1..  ignored  fixed
+delegation.token.expiry.check.interval.ms  long  3600000  1..  yes  fixed
+    How often the controller deletes expired delegation tokens. Nobody logs in by one before.
+delegation.token.expiry.time.ms  long  86400000  1..  yes  fixed
     How long a delegation token is valid before it must be renewed.
-delegation.token.master.key  password  null  *  ignored  fixed
+delegation.token.master.key  password  null  *  yes  fixed
     Old name of delegation.token.secret.key.
-delegation.token.max.lifetime.ms  long  604800000  1..  ignored  fixed
+delegation.token.max.lifetime.ms  long  604800000  1..  yes  fixed
     How long a delegation token can be renewed.
-delegation.token.secret.key  password  null  *  ignored  fixed
-    Key that signs delegation tokens.
+delegation.token.secret.key  password  null  *  yes  fixed
+    Key of delegation tokens, the same on all brokers; without it there are none.
 delete.records.purgatory.purge.interval.requests  int  1  *  ignored  fixed
     Purge interval of delayed DeleteRecords requests, counted in requests.
 delete.topic.enable  boolean  true  *  yes  fixed

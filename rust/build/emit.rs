@@ -102,7 +102,9 @@ fn throttle(response: &Struct) -> Option<(i16, usize)> {
             return Some((field.versions.first, before));
         }
         before += match field.kind {
-            Kind::Int16 if !field.array && field.versions == response.versions => 2,
+            _ if field.array || field.versions != response.versions => return None,
+            Kind::Int16 => 2,
+            Kind::Int64 => 8,
             _ => return None,
         };
     }

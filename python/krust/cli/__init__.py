@@ -43,6 +43,9 @@ COMMANDS = {
     "quotas": CommandEntry("krust.cli.quotas", "Show and change what users and clients may use."),
     "user": CommandEntry("krust.cli.user", "Show, make and delete users that log in by SCRAM."),
     "acl": CommandEntry("krust.cli.acl", "Show, create, delete and try out ACLs: who may do what."),
+    "token": CommandEntry(
+        "krust.cli.token", "Show, make and end delegation tokens: logins for a while."
+    ),
     "cluster": CommandEntry(
         "krust.cli.cluster", "Show a cluster and its health; move leaders, metadata."
     ),

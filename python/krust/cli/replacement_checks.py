@@ -27,6 +27,7 @@ OLDEST_LIST_OFFSETS = 9
 PROTOCOL = "inter.broker.protocol.version"
 NEWEST_PROTOCOL = "3.9"
 _NAMED = 5
+_TOKEN_KEYS = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
 _HARMLESS = frozenset({"zookeeper.connect", "broker.id", "node.id", "log.dirs", "log.dir"})
 
 
@@ -201,9 +202,12 @@ def _access(cluster: ClusterDescription) -> Outcome:
         )
     if unknown:
         found.append(f"authorizers that krust does not have: {_some(sorted(unknown))}")
-    if cluster.delegation_tokens:
+    keyless = [
+        each.node for each in cluster.brokers if each.error is None and not _TOKEN_KEYS & each.own
+    ]
+    if cluster.delegation_tokens and keyless:
         tokens = counted(cluster.delegation_tokens, "delegation token")
-        found.append(f"logins that krust does not have: {tokens}")
+        found.append(f"{tokens}, and no delegation.token.secret.key on brokers {_some(keyless)}")
     if found:
         return PROBLEM, "; ".join(found)
     if cluster.acls and not obeying:
@@ -265,7 +269,7 @@ _CHECKS: Sequence[tuple[str, Callable[[ClusterDescription], Outcome], str]] = (
     ("directories", _directories, "all are online"),
     ("redundancy", _redundancy, "every partition can spare a broker"),
     ("shutdown", _shutdown, "leaders leave a broker before it stops"),
-    ("access", _access, "krust obeys the ACLs that the others obey; no delegation tokens"),
+    ("access", _access, "krust obeys the same ACLs and accepts the same delegation tokens"),
     ("listeners", _listeners, "krust serves their protocols"),
     ("tiered storage", _tiered, "none"),
     ("settings", _settings, "krust knows those that the brokers' files set"),

@@ -23,6 +23,9 @@ COMMON = keys(CommonSettings)
 PRODUCER = keys(ProducerSettings)
 FETCH = keys(FetchSettings)
 _TELLER = "krust.report.reachability"
+_DELEGATED = "krust.sasl.tokenauth"
+_OF_THE_CORE = (_TELLER, _DELEGATED)
+"""Keys that no user gives."""
 _NUMBERS = count(1)
 """A number for each client, with which the core names it to "krust.clients.reach"."""
 ALIASES = {
@@ -83,7 +86,7 @@ def read(
     options: dict[str, object] = {_TELLER: next(_NUMBERS)}
     for name, value in given.items():
         key = ALIASES.get(name, name)
-        if key not in supported and key != _TELLER:
+        if key not in supported and key not in _OF_THE_CORE:
             hint = _near(name, supported)
             raise ConfigError(f"this client has no setting {name!r}", hint=hint)
         if value is not None:
@@ -101,7 +104,9 @@ def read(
 
 
 def _read_jaas(options: dict[str, object]) -> None:
-    """Replace a JAAS string by what is in it: the user and the password, or a client of OAuth."""
+    """Replace a JAAS string by what is in it: the user and the password, or those of a delegation
+    token, or a client of OAuth.
+    """
     text = options.pop(JAAS, None)
     if text is None:
         return
@@ -109,6 +114,8 @@ def _read_jaas(options: dict[str, object]) -> None:
     for name, key in _JAAS_OPTIONS.items():
         if name in login:
             options.setdefault(key, login[name])
+    if login.get("tokenauth", "").lower() == "true":  # the login module's option of that name
+        options[_DELEGATED] = "true"
 
 
 def _read_tokens(options: dict[str, object]) -> None:
@@ -131,7 +138,7 @@ def core(options: Mapping[str, object], known: frozenset[str]) -> dict[str, obje
     return {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in options.items()
-        if name == _TELLER or (name in known and name != BOOTSTRAP)
+        if name in _OF_THE_CORE or (name in known and name != BOOTSTRAP)
     }
 
 

@@ -19,6 +19,7 @@ from krust.controller import (
     client_quotas,
     configs,
     consumer_offsets,
+    delegation_token_requests,
     elect_leaders,
     features,
     log_dirs,
@@ -324,6 +325,25 @@ _ROWS = (
         acl_requests.delete,
         acl_requests.refuse_filters,
         writes=True,
+        in_slices=True,
+    ),
+    ControllerApi(
+        "CreateDelegationToken",
+        delegation_token_requests.create,
+        _refuse_with_code,
+        writes=True,
+        in_slices=True,
+    ),
+    ControllerApi(
+        "RenewDelegationToken", delegation_token_requests.renew, _refuse_with_code, writes=True
+    ),
+    ControllerApi(
+        "ExpireDelegationToken", delegation_token_requests.expire, _refuse_with_code, writes=True
+    ),
+    ControllerApi(
+        "DescribeDelegationToken",
+        delegation_token_requests.describe,
+        _refuse_with_code,
         in_slices=True,
     ),
     ControllerApi(

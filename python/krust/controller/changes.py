@@ -29,6 +29,8 @@ class Changes:
         """what proves who users are is another"""
         self.acls = False
         """who may do what is another"""
+        self.tokens: set[str] = set()
+        """delegation tokens that are others, or gone"""
         self.live = live
         """brokers of the cluster came, went, or are others"""
         self.controller = False
@@ -43,7 +45,7 @@ class Changes:
     def __bool__(self) -> bool:
         """Whether anything changed."""
         changed = self.topics or self.live or self.brokers or self.controller or self.groups
-        entities = self.quotas or self.credentials or self.acls
+        entities = self.quotas or self.credentials or self.acls or self.tokens
         return bool(changed or entities or self.strays or self.faults or self.lines)
 
     def add(self, later: Changes) -> None:
@@ -56,6 +58,7 @@ class Changes:
         self.quotas |= later.quotas
         self.credentials |= later.credentials
         self.acls |= later.acls
+        self.tokens |= later.tokens
         self.controller |= later.controller
         self.faults += later.faults
         self.lines += later.lines

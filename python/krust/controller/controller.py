@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from krust.controller import registration, stored_passwords, topic_plans
 from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.changes import Changes
+from krust.controller.delegation_token_changes import TokenExpiry
 from krust.controller.pace import PAUSE
 from krust.controller.state import (
     NO_NODE_VERSION,
@@ -93,6 +94,7 @@ class Controller:
         self._token = 0
         self._waiting_for: dict[int, tuple[_RunningSteps, int, int]] = {}
         self._cluster: ControllerJobs | None = None
+        self._token_expiry = TokenExpiry(state)
         self._runs: deque[_RunningSteps] = deque()
         self._paused: deque[_RunningSteps] = deque()
         self._running: _RunningSteps | None = None
@@ -240,11 +242,14 @@ class Controller:
         """Time has passed; called when `due_ms` says, or later."""
         if self._cluster is not None:
             self._cluster.tick(now_ms)
+        if self._token_expiry.due_ms(now_ms) <= 0:
+            self._runs.append(_RunningSteps(None, self._token_expiry.begin(now_ms)))
         return self._finished(ControllerOutcome())
 
     def due_ms(self, now_ms: int) -> float:
         """The milliseconds until `tick` has to be called; inf: never."""
-        return self._cluster.due_ms(now_ms) if self._cluster is not None else inf
+        of_jobs = self._cluster.due_ms(now_ms) if self._cluster is not None else inf
+        return min(of_jobs, self._token_expiry.due_ms(now_ms))
 
     def _elsewhere(self, ticket: int, request: Request[Any], outcome: ControllerOutcome) -> None:
         """Forward this broker's own request to the controller; refuse those of others."""

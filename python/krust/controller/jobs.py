@@ -26,6 +26,8 @@ from krust.controller import (
     brokers,
     config_changes,
     controller_election,
+    delegation_token_changes,
+    delegation_tokens,
     deletion,
     features,
     isr_changes,
@@ -67,7 +69,7 @@ _AFTER_EVERYTHING = 2**63
 RETRY_MS = 200
 """until an interrupted job starts again"""
 
-OF_EVERY_BROKER = ("acls", "election", "registration", "settings", "features")
+OF_EVERY_BROKER = ("acls", "tokens", "election", "registration", "settings", "features")
 """The jobs of a broker that is not the controller."""
 
 
@@ -89,8 +91,10 @@ class ControllerJobs:
         self._state = state
         self._config_changes = config_changes.ConfigChangeNotifications()
         self._acl_changes = acl_changes.AclChangeNotifications()
+        self._token_changes = delegation_token_changes.TokenChangeNotifications()
         self._jobs: dict[str, Callable[[], Steps]] = {
             "acls": lambda: self._acl_changes.read_new(state, self.now_ms),
+            "tokens": lambda: self._token_changes.read_new(state, self.now_ms),
             "election": self._elect,
             "registration": self._registration,
             "brokers": self._brokers,
@@ -106,6 +110,7 @@ class ControllerJobs:
             "log_dirs": self._log_dirs,
             "purge_notifications": lambda: self._config_changes.purge(state, self.now_ms),
             "purge_acl_changes": lambda: self._acl_changes.purge(state, self.now_ms),
+            "purge_token_changes": lambda: self._token_changes.purge(state, self.now_ms),
             "isr_changes": lambda: isr_changes.read_notifications(state),
             "balance": lambda: balancing.balance(state),
         }
@@ -123,6 +128,7 @@ class ControllerJobs:
             znodes.LOG_DIR_EVENTS: "log_dirs",
             znodes.ISR_CHANGES: "isr_changes",
             **dict.fromkeys(acl_nodes.CHANGES.values(), "acls"),
+            delegation_tokens.CHANGES: "tokens",
         }
         """THE table of watches: a path or its parent, and the job that a change starts."""
         self._own_registration: registration.Registration | None = None
@@ -194,6 +200,7 @@ class ControllerJobs:
         self.now_ms = now_ms
         state = self._state
         yield from self._acl_changes.follow(state)
+        yield from self._token_changes.follow(state)
         try:
             if (yield from controller_election.elect(state, now_ms)):
                 if state.node_id not in state.brokers:
@@ -227,6 +234,7 @@ class ControllerJobs:
         self._wanted.clear()
         self.now_ms = max(self.now_ms, own_registration.now_ms)
         yield from self._acl_changes.follow(self._state)
+        yield from self._token_changes.follow(self._state)
         try:
             yield from self._elect()
         except RetryLaterError as error:
@@ -348,6 +356,8 @@ class ControllerJobs:
             self._wanted.add("purge_notifications")
         if self._acl_changes.due_ms(now_ms) <= 0:
             self._wanted.add("purge_acl_changes")
+        if self._token_changes.due_ms(now_ms) <= 0:
+            self._wanted.add("purge_token_changes")
         if now_ms >= self._balance_ms:
             self._wanted.add("balance")
             self._balance_ms = self._next_balance()
@@ -358,7 +368,7 @@ class ControllerJobs:
         due += [each.until_ms - now_ms for each in self._delayed_deletions]
         if self._state.is_controller and self._open:
             due += [self._config_changes.due_ms(now_ms), self._balance_ms - now_ms]
-            due.append(self._acl_changes.due_ms(now_ms))
+            due += [self._acl_changes.due_ms(now_ms), self._token_changes.due_ms(now_ms)]
         return max(min(due), 0)
 
     def _next_balance(self, most_ms: float = inf) -> float:

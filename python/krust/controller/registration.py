@@ -19,7 +19,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from krust.controller import acl_changes, adoption, controller_election, features, loading
+from krust.controller import (
+    acl_changes,
+    adoption,
+    controller_election,
+    delegation_token_changes,
+    features,
+    loading,
+)
 from krust.controller.entities import LiveBroker
 from krust.controller.state import BrokerRequest
 from krust.errors import ServerError
@@ -163,6 +170,7 @@ def claim_and_load(state: ControllerState, now_ms: int) -> Steps:
     """Become the controller in a tree that only this broker uses, and read it."""
     yield from claim(state, now_ms)
     yield from acl_changes.load_alone(state)
+    yield from delegation_token_changes.load_alone(state)
     yield from loading.load(state)
 
 

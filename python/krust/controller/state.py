@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from krust import authorizer
 from krust.config import converted
 from krust.controller.changes import Changes
+from krust.controller.delegation_tokens import DelegationTokens
 from krust.controller.offline_replicas import OfflineReplicas
 from krust.controller.pace import PAUSE
 from krust.controller.quotas import Buckets
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from krust.config import Config
     from krust.controller.acl_nodes import AclEntry
     from krust.controller.acls import AclBinding, ResourcePattern
+    from krust.controller.delegation_tokens import DelegationToken
     from krust.controller.entities import LiveBroker, Partition, Topic, TopicDeletion
     from krust.controller.quotas import QuotaOwner, QuotaTable
     from krust.controller.scram import ScramCredential
@@ -64,8 +66,8 @@ INTERNAL = ("__consumer_offsets", "__transaction_state")
 NO_TOPIC_ID = "A" * 22
 """16 zero bytes"""
 
-_WARNING = 30
-"""`logging.WARNING`"""
+_INFO, _WARNING = 20, 30
+"""`logging.INFO`, `logging.WARNING`"""
 
 NO_NODE_VERSION = -2
 """a version that no node has: a Check of it always fails (-1 would match any version)"""
@@ -216,6 +218,8 @@ class ControllerState:
     """who may do what; empty without an authorizer"""
     passwords: PasswordEncoder | None
     """encrypts the passwords among stored settings; None: none is stored"""
+    tokens: DelegationTokens
+    """by which clients log in as others; none without a key in the settings"""
 
     def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
         self.config, self.passwords = config, PasswordEncoder.of(config.text)
@@ -281,6 +285,7 @@ class ControllerState:
         self.credentials: dict[str, dict[str, ScramCredential]] = {}
         """what proves who users are, by mechanism"""
         self.has_authorizer, self.acls = authorizer.is_configured(config.text), {}
+        self.tokens = DelegationTokens(config.text)
         self.buckets = Buckets()
         """how much of it changes of topics have used here"""
         self.features = FinalizedFeatures()
@@ -435,6 +440,10 @@ class ControllerState:
         """Log that a znode is ignored."""
         self.changes.faults.append((path, str(why)))
 
+    def note(self, text: str) -> None:
+        """Log what has happened."""
+        self.changes.lines.append((_INFO, text))
+
     def warn(self, text: str) -> None:
         """Log a warning for the operator."""
         self.changes.lines.append((_WARNING, text))
@@ -512,6 +521,11 @@ class ControllerState:
         if credentials:
             self.credentials[user] = credentials
         self.changes.credentials = True
+
+    def set_token(self, token_id: str, token: DelegationToken | None) -> None:
+        """Set a delegation token; None: there is none."""
+        if self.tokens.set(token_id, token):
+            self.changes.tokens.add(token_id)
 
     def set_acls(self, pattern: ResourcePattern, entries: frozenset[AclEntry]) -> None:
         """Set the ACLs of a resource pattern; empty: there are none."""

@@ -22,6 +22,8 @@ class RequestContext(TypedDict, total=False):
     host: str | None
     user: str
     """the name of the client's principal; ANONYMOUS without a login and certificate"""
+    proof: str
+    """how it proved that: `login`, `certificate`, `token` (a delegation token) or `nothing`"""
     listener: str
     connection: int
     """a number that is never used twice"""

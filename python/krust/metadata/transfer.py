@@ -48,6 +48,7 @@ ROOTS = frozenset(
 NOTIFICATION_PARENTS = frozenset(
     {
         "/config/changes",
+        "/delegation_token/token_changes",
         "/isr_change_notification",
         "/kafka-acl-changes",
         "/kafka-acl-extended-changes",

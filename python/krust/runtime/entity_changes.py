@@ -1,4 +1,4 @@
-"""Changes of quotas, credentials and ACLs, which the core gets once a turn and not one by one.
+"""Changes of quotas, credentials, ACLs and tokens, which the core gets once a turn.
 
 The core gets all of them at once, so an answer to a client that changed some waits until it has.
 Threads: the policy thread.
@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from krust.controller.state import Request
     from krust.messages import Message
 
-APIS = ("AlterClientQuotas", "AlterUserScramCredentials", "CreateAcls", "DeleteAcls")
+APIS = (
+    "AlterClientQuotas",
+    "AlterUserScramCredentials",
+    "CreateAcls",
+    "DeleteAcls",
+    "CreateDelegationToken",
+    "RenewDelegationToken",
+    "ExpireDelegationToken",
+)
 """those whose answers wait"""
 
 
@@ -34,11 +42,13 @@ class EntityChanges:
         self._answers: list[WaitingAnswer] = []
 
     def take(self, changes: Changes) -> None:
-        """Take the changes of quotas, credentials and ACLs out of these."""
+        """Take the changes of quotas, credentials, ACLs and tokens out of these."""
         self._changes.quotas |= changes.quotas
         self._changes.credentials |= changes.credentials
         self._changes.acls |= changes.acls
+        self._changes.tokens |= changes.tokens
         changes.quotas = changes.credentials = changes.acls = False
+        changes.tokens = set()
 
     def delay(self, ticket: int, request: Request[Any], answer: Message | Exception) -> None:
         """Have an answer wait."""

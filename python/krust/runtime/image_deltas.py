@@ -69,6 +69,8 @@ class ImageDelta(TypedDict, total=False):
     """user, mechanism, and its salt, stored key, server key and iterations"""
     acls: list[tuple[int, int, str, str, str, int, int]]
     """all ACLs: the fields of `AclBinding`"""
+    tokens: list[tuple[str, tuple[str, bytes, int] | None]]
+    """delegation tokens that changed: the owner, the HMAC, when it expires; None: it is gone"""
     strays: list[tuple[str, int]]
     """partitions whose files are kept as stray directories"""
 
@@ -110,6 +112,8 @@ class ImageDeltas:
             delta["scram"] = scram.rows(self._state.credentials)
         if changes.acls:
             delta["acls"] = acls.rows(self._state.acl_bindings())
+        if changes.tokens:
+            delta["tokens"] = self._state.tokens.rows(changes.tokens)
         if changes.strays:
             delta["strays"] = sorted(changes.strays)
         if not topics and not delta:

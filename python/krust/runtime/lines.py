@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 SLOW_MS = 1000
 """A request that took longer is logged at info."""
 _CLIENT = 80
-_CHANGES = ("Alter", "Create", "Delete", "Incremental", "Elect", "Update", "Unregister")
+_CHANGES = (
+    "Alter",
+    "Create",
+    "Delete",
+    "Elect",
+    "Expire",
+    "Incremental",
+    "Renew",
+    "Unregister",
+    "Update",
+)
 """The first words of the APIs whose refusals are logged"""
 
 SESSION_LINES = {

@@ -28,7 +28,7 @@ pub mod transactions;
 pub use handlers::dispatch::NetworkThread;
 pub use lifecycle::groups::{GroupOutcome, WrongReply};
 pub use lifecycle::opening::ApplyError;
-pub use policy::{Event, Policy, RequestClient, Ticket};
+pub use policy::{ClientProof, Event, Policy, RequestClient, Ticket};
 pub use requests::apis;
 pub use requests::broker::{Broker, Settings};
 pub use requests::connection::ConnectionContext;

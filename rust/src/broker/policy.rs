@@ -65,10 +65,38 @@ pub struct RequestClient {
     pub host: String,
     /// The name of its principal; `ANONYMOUS` without a login and without a certificate.
     pub user: Arc<str>,
+    /// How it proved that.
+    pub proof: ClientProof,
     /// The name of the listener it came through.
     pub listener: Arc<str>,
     /// Its connection's number; never used twice; 0: none.
     pub connection: u64,
+}
+
+/// How a client proved who it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientProof {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// By a certificate.
+    Certificate,
+    /// By a login.
+    Login,
+    /// By a delegation token.
+    Token,
+}
+
+impl ClientProof {
+    /// Its name in Python.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Certificate => "certificate",
+            Self::Login => "login",
+            Self::Token => "token",
+        }
+    }
 }
 
 impl Event {

@@ -171,6 +171,8 @@ pub(super) fn cluster_options(
 }
 
 const OAUTHBEARER: &str = "OAUTHBEARER";
+const TOKEN_NEEDS_SCRAM: &str =
+    "a login by delegation token needs sasl.mechanism=SCRAM-SHA-256 or SCRAM-SHA-512";
 
 /// Takes the properties of TLS and SASL.
 fn client_security(properties: &mut ClientProperties<'_>) -> client::Result<ClientSecurity> {
@@ -197,12 +199,19 @@ fn client_security(properties: &mut ClientProperties<'_>) -> client::Result<Clie
     let tls = is_encrypted.then(|| ClientTls::new(&settings)).transpose();
     let tls = tls.map_err(|error| Error::Invalid(format!("security.protocol={protocol}: {error}")));
     let tokens = properties.take_object("sasl.oauthbearer.token")?;
+    let is_delegated = properties.boolean("krust.sasl.tokenauth")?.unwrap_or(false);
     let login = match (has_login, mechanism.as_deref(), tokens) {
         (false, ..) => None,
         (true, Some(OAUTHBEARER), Some(tokens)) => {
             Some(SaslLogin::by_tokens(sasl::token_source(tokens)?))
         }
-        (true, ..) => Some(client_login(mechanism, user, password)?),
+        (true, ..) => {
+            let login = client_login(mechanism, user, password)?;
+            if is_delegated && !matches!(login.mechanism, Mechanism::Scram(_)) {
+                return Err(Error::Invalid(TOKEN_NEEDS_SCRAM.to_owned()));
+            }
+            Some(SaslLogin { is_delegated, ..login })
+        }
     };
     Ok(ClientSecurity { tls: tls?, login })
 }

@@ -11,7 +11,8 @@ use super::errors::config_error;
 use crate::broker::{ListenerLogins, OfferedMechanism};
 use crate::client;
 use crate::transport::sasl::{
-    BearerToken, Mechanism, ScramCredential, ScramHash, ScramUsers, TokenRules, TokenSource,
+    BearerToken, DelegationToken, Mechanism, ScramCredential, ScramHash, ScramUsers, TokenRules,
+    TokenSource,
 };
 
 /// The mechanisms of a listener, each with the milliseconds that its logins last; the users of
@@ -23,6 +24,9 @@ type TokenRow = (Option<String>, Vec<String>, i64, String);
 
 /// A user, a mechanism, and salt, stored key, server key and iterations.
 type ScramRow = (String, String, (Vec<u8>, Vec<u8>, Vec<u8>, u32));
+
+/// The id of a delegation token, and its owner, its HMAC and when it expires; `None`: it is gone.
+type DelegationRow = (String, Option<(String, Vec<u8>, i64)>);
 
 /// What a listener asks of its clients.
 pub(super) fn listener_logins(
@@ -77,6 +81,16 @@ pub(super) fn scram_users(py: Python<'_>, rows: Vec<ScramRow>) -> PyResult<Scram
         Ok((user, scram_hash(py, &name)?, credential))
     };
     rows.into_iter().map(row).collect()
+}
+
+/// The delegation tokens of a delta.
+pub(super) fn delegation_tokens(
+    rows: Vec<DelegationRow>,
+) -> Vec<(String, Option<DelegationToken>)> {
+    let token = |(owner, hmac, ends_ms): (String, Vec<u8>, i64)| {
+        DelegationToken::new(owner, &hmac, ends_ms)
+    };
+    rows.into_iter().map(|(id, row)| (id, row.map(token))).collect()
 }
 
 fn mechanism(py: Python<'_>, name: &str) -> PyResult<Mechanism> {

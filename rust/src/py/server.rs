@@ -346,6 +346,7 @@ impl PyServer {
             who.set_item("id", client.id)?;
             who.set_item("host", client.host)?;
             who.set_item("user", &*client.user)?;
+            who.set_item("proof", client.proof.name())?;
             who.set_item("listener", &*client.listener)?;
             who.set_item("connection", client.connection)?;
             if let Some(lease) = lease {

@@ -415,6 +415,7 @@ pub(super) fn delta(table: &SettingsTable<'_, '_>) -> PyResult<MetadataDelta> {
             .maybe("scram")?
             .map(|rows| sasl::scram_users(table.0.py(), rows))
             .transpose()?,
+        tokens: sasl::delegation_tokens(table.or("tokens", Vec::new())?),
         acls: table.maybe("acls")?.map(|rows| acls::table(table.0.py(), rows)).transpose()?,
         topics,
         strays: table

@@ -5,7 +5,13 @@ use std::sync::Arc;
 
 use krust::broker::acls::{AclBinding, AclTable, Operation, ResourceType};
 use krust::broker::{ListenerLogins, MetadataDelta, OfferedMechanism};
+use krust::protocol::create_delegation_token::{
+    CreateDelegationTokenRequest, CreateDelegationTokenResponse,
+};
 use krust::protocol::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
+use krust::protocol::describe_delegation_token::{
+    DescribeDelegationTokenRequest, DescribeDelegationTokenResponse,
+};
 use krust::protocol::list_groups::ListGroupsResponse;
 use krust::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use krust::protocol::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
@@ -13,8 +19,8 @@ use krust::protocol::sasl_authenticate::SaslAuthenticateRequest;
 use krust::protocol::sasl_handshake::SaslHandshakeRequest;
 use krust::protocol::value::Value;
 use krust::protocol::{
-    RecordsField, create_topics, list_groups, metadata, sasl_authenticate, sasl_handshake,
-    update_features,
+    RecordsField, create_delegation_token, create_topics, describe_delegation_token, list_groups,
+    metadata, sasl_authenticate, sasl_handshake, update_features,
 };
 use krust::transport::sasl::Mechanism;
 use krust::wire::Reader;
@@ -26,6 +32,7 @@ use crate::replicas::{FollowerFetch, PartitionAssignment, leader, marks};
 const UNKNOWN_TOPIC: i16 = 3;
 const TOPIC_DENIED: i16 = 29;
 const CLUSTER_DENIED: i16 = 31;
+const TOKEN_DENIED: i16 = 65;
 const TRANSACTIONAL_ID_DENIED: i16 = 53;
 
 /// A broker with an authorizer, and one topic.
@@ -272,4 +279,100 @@ fn an_operation_on_the_cluster_refuses_the_whole_request() {
     let error = i16::from_be_bytes([reply[4], reply[5]]);
     assert_eq!(error, CLUSTER_DENIED);
     assert!(fixture.events().is_empty());
+}
+
+/// Allows alice an operation on one resource.
+fn allow_one(fixture: &mut TestBroker, resource_type: ResourceType, operation: Operation) {
+    let name = match resource_type {
+        ResourceType::User => "User:bob",
+        _ => "t2",
+    };
+    let binding = AclBinding {
+        resource_type,
+        is_prefixed: false,
+        name: name.into(),
+        principal: "User:alice".into(),
+        host: "*".into(),
+        operation,
+        is_allow: true,
+    };
+    let acls = Some(Arc::new(AclTable::new(&[binding])));
+    fixture.apply(MetadataDelta { acls, ..MetadataDelta::default() });
+}
+
+fn token_of(owner: Option<(&'static str, &'static str)>) -> Frame {
+    frame(create_delegation_token::KEY, 3, |writer, version| {
+        CreateDelegationTokenRequest {
+            owner_principal_type: owner.map(|(kind, _)| kind),
+            owner_principal_name: owner.map(|(_, name)| name),
+            ..Default::default()
+        }
+        .encode(writer, version);
+    })
+}
+
+#[test]
+fn tokens_of_others_are_made_only_if_an_acl_on_the_owner_says_so() {
+    let mut fixture = fixture();
+    let mut alice = login(&mut fixture, "alice");
+    let owners = [Some(("User", "bob")), Some(("Group", "alice"))];
+    for owner in owners {
+        let request = token_of(owner);
+        let reply = fixture.ask(&mut alice, &request);
+        let response = CreateDelegationTokenResponse::decode(&mut Reader::new(&reply), 3).unwrap();
+        assert_eq!(response.error_code, TOKEN_DENIED);
+        assert_eq!(Some((response.principal_type, response.principal_name)), owner);
+        assert_eq!((response.token_requester_principal_name, response.token_id), ("alice", ""));
+        assert_eq!((response.issue_timestamp_ms, response.max_timestamp_ms), (-1, -1));
+    }
+    assert!(fixture.events().is_empty());
+    for owner in [None, Some(("User", "")), Some(("User", "alice"))] {
+        let mut alice = login(&mut fixture, "alice");
+        fixture.event(&mut alice, &[token_of(owner).bytes]);
+        assert_eq!(fixture.events().len(), 1, "one's own");
+    }
+    allow_one(&mut fixture, ResourceType::User, Operation::CreateTokens);
+    fixture.event(&mut alice, &[token_of(owners[0]).bytes]);
+    assert_eq!(fixture.events().len(), 1);
+}
+
+/// The tokens that alice sees of three: bob's `t1` and `t2`, and bob's `t3` that she may renew.
+fn seen(fixture: &mut TestBroker, user: &str) -> Vec<String> {
+    let mut conn = login(fixture, user);
+    let request = frame(describe_delegation_token::KEY, 3, |writer, version| {
+        DescribeDelegationTokenRequest::default().encode(writer, version);
+    });
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    let principal = |name: &'static str| {
+        vec![("principal_type", "User".into()), ("principal_name", name.into())]
+    };
+    let token = |id: &'static str, renewers: Vec<Value>| {
+        let mut fields = principal("bob");
+        fields.extend([("token_id", id.into()), ("renewers", Value::List(renewers))]);
+        map(fields)
+    };
+    let tokens = vec![
+        token("t1", Vec::new()),
+        token("t2", Vec::new()),
+        token("t3", vec![map(principal("alice"))]),
+    ];
+    let answer = map(vec![("tokens", Value::List(tokens))]);
+    let event = fixture.events().remove(0);
+    fixture.broker.answer(event.ticket, &answer).unwrap();
+    fixture.turn(&mut [&mut conn]);
+    let reply = conn.reply(&request);
+    let response = DescribeDelegationTokenResponse::decode(&mut Reader::new(&reply), 3).unwrap();
+    response.tokens.iter().map(|token| token.token_id.to_owned()).collect()
+}
+
+#[test]
+fn tokens_of_others_are_shown_to_their_renewers_and_where_an_acl_says_so() {
+    let mut fixture = fixture();
+    assert_eq!(seen(&mut fixture, "alice"), ["t3"]);
+    allow_one(&mut fixture, ResourceType::DelegationToken, Operation::Describe);
+    assert_eq!(seen(&mut fixture, "alice"), ["t2", "t3"]);
+    allow_one(&mut fixture, ResourceType::User, Operation::DescribeTokens);
+    for user in ["alice", "bob", "root"] {
+        assert_eq!(seen(&mut fixture, user), ["t1", "t2", "t3"], "{user}");
+    }
 }

@@ -2,16 +2,19 @@
 //! its login.
 
 use krust::broker::quotas::{EntityName, QuotaEntity, QuotaLimits};
-use krust::broker::{Flow, ListenerLogins, MetadataDelta, OfferedMechanism};
+use krust::broker::{ClientProof, Flow, ListenerLogins, MetadataDelta, OfferedMechanism};
+use krust::protocol::create_delegation_token::CreateDelegationTokenRequest;
 use krust::protocol::metadata::MetadataRequest;
 use krust::protocol::produce::ProduceResponse;
 use krust::protocol::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 use krust::protocol::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
-use krust::protocol::{api_versions, metadata, sasl_authenticate, sasl_handshake};
-use krust::transport::sasl::{Mechanism, SaslLogin, ScramCredential, ScramHash};
+use krust::protocol::{
+    api_versions, create_delegation_token, metadata, sasl_authenticate, sasl_handshake,
+};
+use krust::transport::sasl::{DelegationToken, Mechanism, SaslLogin, ScramCredential, ScramHash};
 use krust::wire::Reader;
 
-use crate::double::{Conn, Frame, Made, TestBroker, frame, raw};
+use crate::double::{Conn, Frame, Made, NOW_MS, TestBroker, frame, raw};
 use crate::records::{TOPIC, batch, produce};
 
 const UNSUPPORTED_MECHANISM: i16 = 33;
@@ -224,6 +227,84 @@ fn a_user_of_scram_logs_in_as_soon_as_the_image_has_it() {
         assert_eq!(exchange.step(response.auth_bytes).is_ok(), known);
         assert_eq!(conn.flow == Flow::Go && is_served(&mut fixture, &mut conn), known);
     }
+}
+
+/// Has the broker know the delegation token `t` of alice, until a time; `None`: no more.
+fn set_token(fixture: &mut TestBroker, ends_ms: Option<i64>) {
+    let token = |ends_ms| DelegationToken::new("alice".to_owned(), b"hmac", ends_ms);
+    let tokens = vec![("t".to_owned(), ends_ms.map(token))];
+    fixture.apply(MetadataDelta { tokens, ..MetadataDelta::default() });
+}
+
+/// Logs in by the token: for how long; `None`: it is refused, like an unknown user.
+fn log_in_by_token(fixture: &mut TestBroker, conn: &mut Conn) -> Option<i64> {
+    let hmac = "aG1hYw==".to_owned();
+    let login = SaslLogin::by_delegation_token(ScramHash::Sha256, "t".to_owned(), hmac);
+    assert_eq!(choose(fixture, conn, 1, "SCRAM-SHA-256"), 0);
+    let (first, exchange) = login.begin().unwrap();
+    let (code, answer, _) = authenticate(fixture, conn, &first);
+    assert_eq!(code, 0);
+    let (last, _) = exchange.step(&answer).unwrap();
+    fixture.event(conn, &[token(&last.unwrap()).bytes]);
+    if conn.sent.is_empty() {
+        fixture.clock.advance(DELAY_MS);
+        fixture.turn(&mut [&mut *conn]);
+    }
+    let reply = conn.reply(&token(b""));
+    let response = SaslAuthenticateResponse::decode(&mut Reader::new(&reply), 1).unwrap();
+    assert!([0, FAILED].contains(&response.error_code));
+    (response.error_code == 0).then_some(response.session_lifetime_ms)
+}
+
+#[test]
+fn a_login_by_token_is_its_owners_and_ends_with_the_token() {
+    let mut fixture = fixture(0);
+    let mut conn = fixture.connect();
+    assert_eq!(log_in_by_token(&mut fixture, &mut conn), None);
+    let ends_ms = NOW_MS + LASTS_MS;
+    set_token(&mut fixture, Some(ends_ms));
+    let mut conn = fixture.connect();
+    let lasts_ms = log_in_by_token(&mut fixture, &mut conn).unwrap();
+    assert!((1..=LASTS_MS).contains(&lasts_ms));
+    fixture.clock.advance(lasts_ms - 1);
+    assert!(is_served(&mut fixture, &mut conn));
+    set_token(&mut fixture, Some(ends_ms + 50));
+    assert_eq!(log_in_by_token(&mut fixture, &mut conn), Some(51), "it was renewed");
+    fixture.clock.advance(50);
+    assert!(is_served(&mut fixture, &mut conn));
+    fixture.clock.advance(1);
+    assert!(!is_served(&mut fixture, &mut conn));
+    let mut conn = fixture.connect();
+    assert_eq!(log_in_by_token(&mut fixture, &mut conn), None, "it has expired");
+    set_token(&mut fixture, Some(i64::MAX));
+    let mut conn = fixture.connect();
+    assert!(log_in_by_token(&mut fixture, &mut conn).is_some());
+    set_token(&mut fixture, None);
+    assert!(is_served(&mut fixture, &mut conn), "a connection that is open stays open");
+    let mut conn = fixture.connect();
+    assert_eq!(log_in_by_token(&mut fixture, &mut conn), None, "it is gone");
+}
+
+#[test]
+fn the_policy_hears_how_a_client_proved_who_it_is() {
+    let asked = frame(create_delegation_token::KEY, 3, |writer, version| {
+        CreateDelegationTokenRequest::default().encode(writer, version);
+    });
+    let proof = |fixture: &mut TestBroker, conn: &mut Conn| {
+        fixture.event(conn, std::slice::from_ref(&asked.bytes));
+        let client = fixture.events().remove(0).client;
+        (client.user.to_string(), client.proof)
+    };
+    let mut fixture = fixture(0);
+    set_token(&mut fixture, Some(i64::MAX));
+    let mut conn = logged_in(&mut fixture);
+    assert_eq!(proof(&mut fixture, &mut conn), ("alice".to_owned(), ClientProof::Login));
+    let mut conn = fixture.connect();
+    assert!(log_in_by_token(&mut fixture, &mut conn).is_some());
+    assert_eq!(proof(&mut fixture, &mut conn), ("alice".to_owned(), ClientProof::Token));
+    let mut fixture = TestBroker::new();
+    let mut conn = fixture.connect();
+    assert_eq!(proof(&mut fixture, &mut conn), ("ANONYMOUS".to_owned(), ClientProof::Nothing));
 }
 
 #[test]

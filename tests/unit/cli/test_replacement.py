@@ -63,6 +63,17 @@ def test_a_healthy_cluster_of_kafka_may_be_replaced() -> None:
     assert may_go_on(found)
 
 
+def test_tokens_are_no_problem_where_every_broker_has_their_key() -> None:
+    keys = ("delegation.token.secret.key", "delegation.token.master.key", "broker.id")
+    brokers = [broker(number, own=[key]) for number, key in enumerate(keys, 1)]
+    [access] = [
+        each for each in findings(cluster(*brokers, delegation_tokens=1)) if each.check == "access"
+    ]
+    assert access.detail == "1 delegation token, and no delegation.token.secret.key on brokers 3"
+    brokers[2] = broker(3, own=keys)
+    assert may_go_on(findings(cluster(*brokers, delegation_tokens=1)))
+
+
 def with_broker(**more: Any) -> ClusterDescription:
     return cluster(broker(1), broker(2), broker(3, **more))
 

@@ -42,3 +42,12 @@ def test_the_protocols_that_krust_has_are_accepted_in_any_case() -> None:
 )
 def test_tls_settings_of_other_clients_have_kafkas_names(given: dict[str, str], key: str) -> None:
     assert options.read(options.COMMON, {"bootstrap.servers": "a:1"}, given)[key] == "x"
+
+
+@pytest.mark.parametrize(("option", "told"), [("TRUE", "true"), ("false", None), ("1", None)])
+def test_a_jaas_string_may_name_a_delegation_token(option: str, told: str | None) -> None:
+    login = f'{jaas.SCRAM} required username="id" password="hmac" tokenauth="{option}";'
+    given = {"bootstrap.servers": "a:1", "sasl.jaas.config": login}
+    found = options.core(options.read(options.COMMON, given, {}), options.COMMON)
+    names = ("sasl.username", "sasl.password", "krust.sasl.tokenauth")
+    assert [found.get(name) for name in names] == ["id", "hmac", told]

@@ -12,7 +12,7 @@ from krust.config import load
 from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, ControllerOutcome
 from krust.controller.state import BrokerRequest, ControllerState, Request
-from krust.messages import Message
+from krust.messages import Message, RequestContext
 from krust.metadata.local import Tree
 from krust.metadata.store import (
     Children,
@@ -96,14 +96,26 @@ class Member:
         if isinstance(answer, Exception):
             raise answer
 
-    def ask(self, api: str, message: Message, version: int = 99) -> Message:
-        answer = self.answer(self.send(api, message, version))
+    def ask(
+        self,
+        api: str,
+        message: Message,
+        version: int = 99,
+        client: RequestContext | None = None,
+    ) -> Message:
+        answer = self.answer(self.send(api, message, version, client))
         assert isinstance(answer, dict), answer
         return answer
 
-    def send(self, api: str, message: Message, version: int = 99) -> int:
+    def send(
+        self,
+        api: str,
+        message: Message,
+        version: int = 99,
+        client: RequestContext | None = None,
+    ) -> int:
         self.tickets += 1
-        request = Request(api, version, message, {}, self.nodes.now_ms)
+        request = Request(api, version, message, client or {}, self.nodes.now_ms)
         self.perform(self.controller.request(self.tickets, request))
         return self.tickets
 

@@ -8,7 +8,7 @@ from krust.config import load
 from krust.controller import adoption, ids, registration
 from krust.controller.controller import Controller, ControllerOutcome
 from krust.controller.state import ControllerState, Request
-from krust.messages import Message
+from krust.messages import Message, RequestContext
 from krust.metadata.local import Tree
 from krust.metadata.store import Children, MultiResult, Node, Operation, Read, StoreEvent
 
@@ -61,8 +61,15 @@ class Runtime:
     def run(self, steps: Generator[Any, Any, Any]) -> Any:
         return self.follow(self.controller.run(0, steps))
 
-    def ask(self, api: str, message: Message, version: int = 99) -> Message:
-        request = Request(api, version, message, {}, NOW_MS)
+    def ask(
+        self,
+        api: str,
+        message: Message,
+        version: int = 99,
+        client: RequestContext | None = None,
+        now_ms: int = NOW_MS,
+    ) -> Message:
+        request = Request(api, version, message, client or {}, now_ms)
         answer = self.follow(self.controller.request(0, request))
         assert isinstance(answer, dict)
         return answer

@@ -57,6 +57,13 @@ LARGE: dict[str, Message] = {
     },
     "CreateAcls": {"creations": [ACL for _ in NAMES]},
     "DeleteAcls": {"filters": [{**ACL_FILTER, "resource_name_filter": name} for name in NAMES]},
+    "CreateDelegationToken": {
+        "renewers": [{"principal_type": "User", "principal_name": name} for name in NAMES],
+        "max_lifetime_ms": -1,
+    },
+    "DescribeDelegationToken": {
+        "owners": [{"principal_type": "User", "principal_name": name} for name in NAMES]
+    },
     "ElectLeaders": {"topic_partitions": [{"topic": "t", "partitions": NUMBERS}]},
     "AlterPartitionReassignments": {"topics": topics(["t"], partitions=MOVED)},
     "OffsetCommit": {

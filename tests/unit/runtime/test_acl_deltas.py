@@ -1,4 +1,4 @@
-"""ACLs on their way to the core: the settings of the authorizer, and the deltas."""
+"""ACLs and tokens on their way to the core: the settings of the authorizer, and the deltas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from krust.config import Config, load
 from krust.controller.acl_nodes import AclEntry
 from krust.controller.acls import ResourcePattern
 from krust.controller.changes import Changes
+from krust.controller.delegation_tokens import DelegationToken, Principal
 from krust.controller.state import ControllerState
 from krust.runtime.broker_listeners import BrokerListeners
 from krust.runtime.entity_changes import APIS, EntityChanges
@@ -81,3 +82,24 @@ def test_changes_of_a_turn_are_sent_once_and_the_answers_wait_for_that() -> None
     later = Changes()
     later.add(ended)
     assert later.acls
+
+
+def test_tokens_that_changed_in_a_turn_are_sent_once() -> None:
+    state, deltas = changed(load(options={"delegation.token.secret.key": "k"}))
+    owner = Principal("User", "ann")
+    token = DelegationToken("t", owner, owner, (), 1, 7, 5)
+    turn = EntityChanges()
+    for each in (token, None, token):
+        state.set_token("t", each)
+        changes = state.take_changes()
+        turn.take(changes)
+        assert not changes
+    state.set_token("t", token)
+    assert not state.take_changes(), "it is the same"
+    ended, _ = turn.end_turn()
+    delta = deltas.delta(ended) or {}
+    assert delta["tokens"] == [("t", ("ann", state.tokens.hmac_of("t"), 5))]
+    assert not turn.end_turn()[0]
+    state.set_token("t", None)
+    delta = deltas.delta(state.take_changes()) or {}
+    assert delta["tokens"] == [("t", None)]

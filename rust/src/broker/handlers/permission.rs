@@ -4,18 +4,20 @@
 //! Behaviour: an operation on the cluster that is not allowed refuses the whole request with
 //!     CLUSTER_AUTHORIZATION_FAILED (31). Of a list, items that are not allowed are answered here
 //!     with TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30) or 31, whether or not
-//!     they exist, and the others are passed on. Which operations: the API table.
+//!     they exist, and the others are passed on. A delegation token for another owner is refused
+//!     with DELEGATION_TOKEN_AUTHORIZATION_FAILED (65). Which operations: the API table.
 //! Threads: the network thread of the request; an answer is filtered on the thread that gives it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use crate::broker::policy::ClientProof;
 use crate::broker::requests::access::Access;
 use crate::broker::requests::apis::Needs;
 use crate::broker::requests::call::Call;
 use crate::broker::requests::decisions::AnswerFilter;
 use crate::broker::state::acls::Operation::{
-    Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read,
+    Alter, AlterConfigs, CreateTokens, Delete, Describe, DescribeConfigs, DescribeTokens, Read,
 };
 use crate::broker::state::acls::{Operation, ResourceType};
 use crate::broker::state::image::ClusterImage;
@@ -23,15 +25,18 @@ use crate::protocol::value::Value;
 use crate::protocol::{
     ErrorCode, alter_client_quotas, alter_configs, alter_replica_log_dirs,
     alter_user_scram_credentials, consumer_group_describe, consumer_group_heartbeat, create_acls,
-    create_partitions, create_topics, delete_acls, delete_groups, delete_topics, describe_configs,
-    describe_groups, elect_leaders, incremental_alter_configs, join_group, leave_group,
-    list_groups, offset_commit, offset_fetch, sync_group,
+    create_delegation_token, create_partitions, create_topics, delete_acls, delete_groups,
+    delete_topics, describe_configs, describe_delegation_token, describe_groups, elect_leaders,
+    expire_delegation_token, incremental_alter_configs, join_group, leave_group, list_groups,
+    offset_commit, offset_fetch, renew_delegation_token, sync_group,
 };
 
-use ResourceType::{Cluster, Group, Topic};
+use ResourceType::{Cluster, DelegationToken, Group, Topic, User};
 
 const TOPIC: i64 = 2;
 const GROUP: i64 = 32;
+/// The type of every client's principal.
+const USER_TYPE: &str = "User";
 /// The first version in which a refused JoinGroup names no protocol.
 const NO_PROTOCOL_FROM: i16 = 7;
 
@@ -94,10 +99,13 @@ pub(crate) fn admit(call: &Call<'_, '_>, request: Value) -> Admission {
         }
         offset_commit::KEY => of_old_offsets(&access, request, Read),
         offset_fetch::KEY => of_old_offsets(&access, request, Describe),
-        // The answer is filtered; the handler has checked.
-        list_groups::KEY | consumer_group_heartbeat::KEY => {
-            Admission::Ask { request, settled: Vec::new() }
-        }
+        create_delegation_token::KEY => of_new_token(call, &access, request),
+        // The answer is filtered; the handler has checked; the policy asks for the HMAC.
+        list_groups::KEY
+        | describe_delegation_token::KEY
+        | consumer_group_heartbeat::KEY
+        | renew_delegation_token::KEY
+        | expire_delegation_token::KEY => Admission::Ask { request, settled: Vec::new() },
         _ => Admission::Answer(whole_refusal(key, &request)),
     }
 }
@@ -112,6 +120,7 @@ pub(crate) fn answer_filter(call: &Call<'_, '_>) -> Option<AnswerFilter> {
         list_groups::KEY => hide_groups,
         describe_groups::KEY | consumer_group_describe::KEY => hide_of_groups,
         create_topics::KEY => hide_configs,
+        describe_delegation_token::KEY => hide_tokens,
         _ => return None,
     };
     Some(AnswerFilter { access, hide })
@@ -256,6 +265,31 @@ fn of_old_offsets(access: &Access, request: Value, of_group: Operation) -> Admis
     })
 }
 
+/// A delegation token. Its owner may be another user than the client (KIP-373). The policy refuses
+/// clients that may have none.
+fn of_new_token(call: &Call<'_, '_>, access: &Access, request: Value) -> Admission {
+    let user = &*call.connection.user;
+    let kind = request.text("owner_principal_type");
+    let owner = request.text("owner_principal_name");
+    let is_own = owner.is_empty() || (kind, owner) == (USER_TYPE, user);
+    let may_ask = matches!(call.proof(), ClientProof::Login | ClientProof::Certificate);
+    if is_own || !may_ask || access.check(CreateTokens, User, &format!("{kind}:{owner}")) {
+        return Admission::Ask { request, settled: Vec::new() };
+    }
+    let text = |name: &'static str, text: &str| (name.into(), Value::from(text));
+    let mut fields = vec![
+        code(ErrorCode::DelegationTokenAuthorizationFailed),
+        text("principal_type", kind),
+        text("principal_name", owner),
+        text("token_requester_principal_type", USER_TYPE),
+        text("token_requester_principal_name", user),
+        ("throttle_time_ms".into(), Value::Int(0)),
+    ];
+    let times = ["issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"];
+    fields.extend(times.map(|name| (name.into(), Value::Int(-1))));
+    Admission::Answer(Value::Map(fields))
+}
+
 /// The answer to an item that is not allowed; `None`: it is.
 fn refused(is_allowed: bool, of: ResourceType, mut item: Vec<Field>) -> Option<Value> {
     let (error, message) = match of {
@@ -372,6 +406,24 @@ fn sees_topics_of(access: &Access, member: &Value) -> bool {
     });
     assigned.all(|name| access.sees(Describe, Topic, name))
         && subscribed.all(|name| access.sees(Describe, Topic, name))
+}
+
+/// Hides delegation tokens of others that the client may not describe.
+fn hide_tokens(access: &Access, answer: &mut Value) {
+    let Some(client) = &access.client else { return };
+    let is_client = |of: &Value| {
+        (of.text("principal_type"), of.text("principal_name")) == (USER_TYPE, &*client.user)
+    };
+    let sees = |token: &Value| {
+        let owner = format!("{}:{}", token.text("principal_type"), token.text("principal_name"));
+        is_client(token)
+            || token.items("renewers").iter().any(is_client)
+            || access.sees(Describe, DelegationToken, token.text("token_id"))
+            || access.sees(DescribeTokens, User, &owner)
+    };
+    if let Some(tokens) = answer.items_mut("tokens") {
+        tokens.retain(sees);
+    }
 }
 
 /// Hides the settings of topics that were created, if the client may not describe them.

@@ -9,6 +9,8 @@
 //! ListPartitionReassignments (46) v0
 //! DescribeClientQuotas (48) v0-1     AlterClientQuotas (49) v0-1
 //! DescribeUserScramCredentials (50) v0  AlterUserScramCredentials (51) v0
+//! CreateDelegationToken (38) v0-3    RenewDelegationToken (39) v0-2
+//! ExpireDelegationToken (40) v0-2    DescribeDelegationToken (41) v0-3
 //! DescribeAcls (29) v0-3             CreateAcls (30) v0-3            DeleteAcls (31) v0-3
 //! ListConfigResources (74) v0-1
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
@@ -32,6 +34,8 @@
 //! Version notes: the policy sees only the fields of the request's version. Fields of its answer
 //!     that the version lacks are left out.
 //! Not done: deadlines. The policy applies `timeout_ms`.
+
+use std::borrow::Cow;
 
 use crate::broker::handlers::group;
 use crate::broker::handlers::permission::{self, Admission};
@@ -90,6 +94,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
             Ok(Flow::Hold)
         }
         Admission::Answer(response) => {
+            let mut response = Cow::Owned(response);
+            decisions::set_throttle_time(call.request.head, &mut response);
             match encode_any(key, version, Direction::Response, &response) {
                 Ok(body) => call.reply(|writer, _| writer.raw(&body.buf)),
                 Err(error) => {

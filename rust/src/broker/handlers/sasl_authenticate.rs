@@ -42,6 +42,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
     let users = KnownUsers {
         plain: &login.listener.plain_users,
         scram: &call.thread.image.scram,
+        delegation: Some(&call.thread.image.tokens),
         secret: &call.broker.logins.secret,
         tokens: login.listener.tokens.as_deref(),
         now_ms: call.broker.clock.wall_ms(),
@@ -52,9 +53,10 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> HandlerResult {
             answer(call, frames, &token, 0);
             Ok(Flow::Go)
         }
-        Ok(ServerStep::Authenticated { user, token, ends_ms }) => {
+        Ok(ServerStep::Authenticated { user, token, ends_ms, is_delegated }) => {
             let lasts_ms = lasts_ms(offered, ends_ms, users.now_ms);
-            Ok(authenticated(call, (offered, frames), (&user, lasts_ms), &token))
+            let who = Authenticated { user, lasts_ms, is_delegated };
+            Ok(authenticated(call, (offered, frames), &who, &token))
         }
         Err(error) => Ok(refuse_login(call, (offered, frames), &error)),
     }
@@ -72,13 +74,21 @@ fn lasts_ms(offered: OfferedMechanism, ends_ms: Option<i64>, now_ms: i64) -> i64
     }
 }
 
+/// A client that has proved who it is.
+struct Authenticated {
+    user: String,
+    lasts_ms: i64,
+    is_delegated: bool,
+}
+
 /// The client is known.
 fn authenticated(
     call: &mut Call<'_, '_>,
     (offered, frames): (OfferedMechanism, TokenFrames),
-    (user, lasts_ms): (&str, i64),
+    Authenticated { user, lasts_ms, is_delegated }: &Authenticated,
     token: &[u8],
 ) -> Flow {
+    let lasts_ms = *lasts_ms;
     let now_ms = call.broker.clock.monotonic_ms();
     let Some(login) = call.connection.login.as_deref_mut() else { return Flow::Close };
     match &login.user {
@@ -88,11 +98,12 @@ fn authenticated(
         }
         Some(_) => {}
         None => {
-            let user: Arc<str> = user.into();
+            let user: Arc<str> = user.as_str().into();
             call.connection.user = Arc::clone(&user);
             login.user = Some((user, offered));
         }
     }
+    login.is_delegated = *is_delegated;
     login.ends_ms = (lasts_ms > 0).then(|| now_ms.saturating_add(lasts_ms));
     // The requests before the login were not this user's.
     call.connection.account = None;

@@ -131,6 +131,9 @@ fn change_cluster(image: &mut ClusterImage, delta: &mut MetadataDelta) {
     if let Some(users) = delta.scram.take() {
         image.scram = Arc::new(users);
     }
+    if !delta.tokens.is_empty() {
+        image.tokens = Arc::new(image.tokens.changed(std::mem::take(&mut delta.tokens)));
+    }
     if let Some(acls) = delta.acls.take() {
         image.acls = acls;
     }

@@ -15,11 +15,11 @@ use crate::protocol::*;
 use HandlerKind::{Network, Policy, Staged};
 use Needs::{Each, Nothing, Whole};
 use Operation::{
-    Alter, AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite,
-    Read, Write,
+    Alter, AlterConfigs, ClusterAction, Create, CreateTokens, Delete, Describe, DescribeConfigs,
+    DescribeTokens, IdempotentWrite, Read, Write,
 };
 use Requester::{Administrator, Broker, Client, Controller};
-use ResourceType::{Cluster, Group, Topic, TransactionalId};
+use ResourceType::{Cluster, DelegationToken, Group, Topic, TransactionalId, User};
 
 /// One API of the table.
 #[derive(Debug)]
@@ -72,7 +72,8 @@ pub enum HandlerKind {
 /// What the client of an API must be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing: the API comes before a login, or tells what any client may know.
+    /// Nothing: the API comes before a login, tells what any client may know, or asks for a secret
+    /// of its own.
     Nothing,
     /// An operation on the cluster; else the whole request is refused.
     Whole(Operation),
@@ -188,6 +189,17 @@ const SERVED: &[ApiRow] = &[
     (describe_log_dirs::KEY, 0..=5, Client, Network, Whole(Describe)),
     (sasl_authenticate::KEY, 0..=2, Client, Network, Nothing),
     (create_partitions::KEY, 0..=3, Client, Policy, Each(&[(Alter, Topic)])),
+    (create_delegation_token::KEY, 0..=3, Client, Policy, Each(&[(CreateTokens, User)])),
+    // Who has the HMAC of a token, and is its owner or a renewer, may change it.
+    (renew_delegation_token::KEY, 0..=2, Client, Policy, Nothing),
+    (expire_delegation_token::KEY, 0..=2, Client, Policy, Nothing),
+    (
+        describe_delegation_token::KEY,
+        0..=3,
+        Client,
+        Policy,
+        Each(&[(Describe, DelegationToken), (DescribeTokens, User)]),
+    ),
     (delete_groups::KEY, 0..=2, Client, Policy, Each(&[(Delete, Group)])),
     (elect_leaders::KEY, 0..=2, Client, Policy, Whole(Alter)),
     (
@@ -316,7 +328,14 @@ mod tests {
     fn cve_2023_50976_every_api_but_these_needs_an_acl() {
         let free = served().iter().filter(|api| matches!(api.needs, Nothing | Each([])));
         let names: Vec<_> = free.map(|api| api.name).collect();
-        let all = ["SaslHandshake", "ApiVersions", "SaslAuthenticate", "DescribeCluster"];
+        let all = [
+            "SaslHandshake",
+            "ApiVersions",
+            "SaslAuthenticate",
+            "RenewDelegationToken",
+            "ExpireDelegationToken",
+            "DescribeCluster",
+        ];
         assert_eq!(names, all);
         let transactional = |api: &&Api| api.asks(Write, TransactionalId);
         let names: Vec<_> = served().iter().filter(transactional).map(|api| api.name).collect();
@@ -342,7 +361,10 @@ mod tests {
                 let sent = encode_any(api.key, version, Direction::Response, &reply);
                 let sent = sent.map(|sent| sent.buf).unwrap_or_default();
                 let mut found = sent.windows(4).position(|bytes| bytes == [1, 2, 3, 4]);
-                if ["Produce", "ApiVersions"].contains(&api.name) {
+                let written = ["Produce", "ApiVersions"].contains(&api.name);
+                if written
+                    || ["CreateDelegationToken", "DescribeDelegationToken"].contains(&api.name)
+                {
                     found = None;
                 }
                 assert_eq!(api.throttle_at(version), found, "{} {version}", api.name);

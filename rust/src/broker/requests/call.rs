@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::broker::policy::{Event, RequestClient, Ticket};
+use crate::broker::policy::{ClientProof, Event, RequestClient, Ticket};
 use crate::broker::requests::access::Access;
 use crate::broker::requests::apis::{Api, Requester};
 use crate::broker::requests::broker::Broker;
@@ -22,6 +22,7 @@ use crate::broker::requests::reply::Replies;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::acls::AclClient;
 use crate::broker::state::image::ClusterImage;
+use crate::broker::state::logins::ANONYMOUS;
 use crate::broker::state::waking::DelayedId;
 use crate::memory::Lease;
 use crate::protocol::value::Value;
@@ -251,12 +252,23 @@ impl<'f> Call<'_, 'f> {
         self.broker.policy.submit(event);
     }
 
+    /// How the client proved who it is.
+    pub(crate) fn proof(&self) -> ClientProof {
+        match &self.connection.login {
+            Some(login) if login.is_delegated => ClientProof::Token,
+            Some(_) => ClientProof::Login,
+            None if *self.connection.user == *ANONYMOUS => ClientProof::Nothing,
+            None => ClientProof::Certificate,
+        }
+    }
+
     /// The client, as the policy sees it.
     pub(crate) fn client(&self) -> RequestClient {
         RequestClient {
             id: self.request.client_id.map(str::to_owned),
             host: self.connection.peer.remote.ip().to_string(),
             user: Arc::clone(&self.connection.user),
+            proof: self.proof(),
             listener: Arc::clone(&self.connection.peer.listener),
             connection: self.connection.number,
         }

@@ -262,6 +262,7 @@ impl PolicyRequest {
     fn reply(&self, mut response: Cow<'_, Value>) -> Result<Output, ValueError> {
         let mut head = self.head;
         let Head { api, version, .. } = head;
+        set_throttle_time(head, &mut response);
         if !self.settled.is_empty() {
             self.settle(response.to_mut());
         }
@@ -345,6 +346,16 @@ pub(crate) fn waits_ms(request: &Value) -> i64 {
     };
     let of_group = field("rebalance_timeout_ms").max(field("session_timeout_ms"));
     of_group.saturating_add(field("timeout_ms"))
+}
+
+/// Sets the throttle time of a response that does not have it at a known position.
+pub(crate) fn set_throttle_time(head: Head, response: &mut Cow<'_, Value>) {
+    if head.throttle_time_ms > 0
+        && head.api.throttle_at(head.version).is_none()
+        && let Some(Value::Int(throttle_ms)) = response.to_mut().field_mut("throttle_time_ms")
+    {
+        *throttle_ms = (*throttle_ms).max(head.throttle_time_ms.into());
+    }
 }
 
 /// The topics that an answer to `AutoCreate` refuses, and their errors.

@@ -38,6 +38,8 @@ pub(crate) struct Login {
     pub(crate) listener: Arc<ListenerLogins>,
     /// Who it is, by which mechanism; `None`: nobody yet.
     pub(crate) user: Option<(Arc<str>, OfferedMechanism)>,
+    /// Whether it logged in by a delegation token.
+    pub(crate) is_delegated: bool,
     /// When it must log in again, in monotonic milliseconds.
     pub(crate) ends_ms: Option<i64>,
     pub(crate) ongoing: Option<OngoingLogin>,
@@ -45,7 +47,7 @@ pub(crate) struct Login {
 
 impl Login {
     pub(crate) fn new(listener: Arc<ListenerLogins>) -> Self {
-        Self { listener, user: None, ends_ms: None, ongoing: None }
+        Self { listener, user: None, is_delegated: false, ends_ms: None, ongoing: None }
     }
 
     /// The request that a token in a frame of its own stands for; `None`: the frame is a request.

@@ -22,7 +22,7 @@ use crate::broker::state::quotas;
 use crate::broker::state::quotas::replication::ReplicaThrottles;
 use crate::ids::{Epoch, TopicId, TopicPartition};
 use crate::storage::LogConfig;
-use crate::transport::sasl::ScramUsers;
+use crate::transport::sasl::{DelegationToken, DelegationTokens, ScramUsers};
 
 const SHARDS: usize = 64;
 
@@ -46,6 +46,8 @@ pub struct ClusterImage {
     pub quotas: Option<Arc<quotas::QuotaTable>>,
     /// The users that log in by SCRAM.
     pub scram: Arc<ScramUsers>,
+    /// The delegation tokens.
+    pub tokens: Arc<DelegationTokens>,
     /// The ACLs, if there is an authorizer.
     pub acls: Arc<AclTable>,
     keys: RandomState,
@@ -172,6 +174,8 @@ pub struct MetadataDelta {
     pub quotas: Option<Vec<(quotas::QuotaEntity, quotas::QuotaLimits)>>,
     /// All users that log in by SCRAM, if any changed.
     pub scram: Option<ScramUsers>,
+    /// The delegation tokens that changed; `None` for one that is gone.
+    pub tokens: Vec<(String, Option<DelegationToken>)>,
     /// All ACLs, if any changed.
     pub acls: Option<Arc<AclTable>>,
     /// The topics that changed; `None` for one that is gone.

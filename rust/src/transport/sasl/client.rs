@@ -45,6 +45,8 @@ pub struct SaslLogin {
     pub password: Password,
     /// The tokens of OAUTHBEARER.
     pub tokens: Option<Arc<dyn TokenSource>>,
+    /// Whether `user` is the id of a delegation token, and `password` its HMAC in base64.
+    pub is_delegated: bool,
 }
 
 /// The login of one connection, between its tokens.
@@ -76,13 +78,19 @@ pub struct ScramFirst {
 impl SaslLogin {
     /// A login by a name and a password.
     pub fn by_password(mechanism: Mechanism, user: String, password: String) -> Self {
-        Self { mechanism, user, password: password.into(), tokens: None }
+        Self { mechanism, user, password: password.into(), tokens: None, is_delegated: false }
+    }
+
+    /// A login by a delegation token: its id, and its HMAC in base64.
+    pub fn by_delegation_token(hash: ScramHash, id: String, hmac: String) -> Self {
+        Self { is_delegated: true, ..Self::by_password(Mechanism::Scram(hash), id, hmac) }
     }
 
     /// A login by tokens.
     pub fn by_tokens(tokens: Arc<dyn TokenSource>) -> Self {
         let (user, password) = (String::new(), String::new().into());
-        Self { mechanism: Mechanism::OauthBearer, user, password, tokens: Some(tokens) }
+        let (mechanism, tokens) = (Mechanism::OauthBearer, Some(tokens));
+        Self { mechanism, user, password, tokens, is_delegated: false }
     }
 
     /// Begins a login: the first token, and what comes after it.
@@ -142,7 +150,8 @@ impl ClientExchange {
 
 impl ScramFirst {
     fn new(login: &SaslLogin, hash: ScramHash, nonce: String) -> Self {
-        let bare = format!("n={},r={nonce}", scram::quoted(&login.user));
+        let extension = if login.is_delegated { ",tokenauth=true" } else { "" };
+        let bare = format!("n={},r={nonce}{extension}", scram::quoted(&login.user));
         Self { hash, password: login.password.clone(), nonce, bare }
     }
 

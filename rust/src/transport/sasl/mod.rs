@@ -1,14 +1,15 @@
 //! SASL: the mechanisms by which a client proves to a broker who it is. Tokens in, tokens out.
 //!
 //! `server` is a broker's side of one login, `client` the other; `plain`, `scram` and `bearer` hold
-//! the messages of the mechanisms, `users` what a broker knows of its users, `tokens` and
-//! `signatures` which tokens it accepts.
+//! the messages of the mechanisms, `users` and `delegation` what a broker knows of its users and of
+//! its delegation tokens, `tokens` and `signatures` which tokens of OAuth it accepts.
 //! Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), KIP-12, KIP-43,
-//!     KIP-84, KIP-255, KIP-768.
-//! Not done: GSSAPI (Kerberos), delegation tokens.
+//!     KIP-48, KIP-84, KIP-255, KIP-768.
+//! Not done: GSSAPI (Kerberos).
 
 mod bearer;
 mod client;
+mod delegation;
 mod plain;
 mod scram;
 mod server;
@@ -23,6 +24,7 @@ use thiserror::Error;
 
 pub use self::bearer::TOKEN_REFUSED;
 pub use self::client::{BearerToken, ClientExchange, SaslLogin, TokenSource};
+pub use self::delegation::{DelegationToken, DelegationTokens};
 pub use self::scram::{MAX_ITERATIONS, MIN_ITERATIONS, ScramHash};
 pub use self::server::{KnownUsers, ServerExchange, ServerStep};
 pub use self::tokens::{KeySet, KeySetError, TokenError, TokenRules};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 use super::bearer::{self, BearerMessage};
+use super::delegation::DelegationTokens;
 use super::plain::PlainMessage;
 use super::scram::{self, ClientFinal, ClientFirst, ScramHash, ServerFirst};
 use super::tokens::{TokenError, TokenRules};
@@ -33,6 +34,8 @@ pub struct Challenge {
     user: String,
     credential: Arc<ScramCredential>,
     is_known: bool,
+    /// Of a login by delegation token: when the token expires.
+    expires_ms: Option<i64>,
     header: String,
     /// The client's nonce and the broker's.
     nonce: String,
@@ -53,6 +56,8 @@ pub enum ServerStep {
         token: Vec<u8>,
         /// When its token ends, in milliseconds since 1970; `None`: it has none that does.
         ends_ms: Option<i64>,
+        /// Whether that is a delegation token.
+        is_delegated: bool,
     },
 }
 
@@ -63,6 +68,8 @@ pub struct KnownUsers<'a> {
     pub plain: &'a PlainUsers,
     /// The users that log in by SCRAM.
     pub scram: &'a ScramUsers,
+    /// The delegation tokens; `None`: there are none.
+    pub delegation: Option<&'a DelegationTokens>,
     /// Random bytes, the same as long as the broker runs.
     pub secret: &'a [u8],
     /// Which tokens of OAUTHBEARER the listener accepts; `None`: none.
@@ -92,11 +99,15 @@ impl ServerExchange {
                 if !authorization_id.is_empty() && authorization_id != user {
                     return Err(SaslError::AuthorizationId);
                 }
-                let (user, token) = (user.to_owned(), Vec::new());
-                Ok(ServerStep::Authenticated { user, token, ends_ms: None })
+                Ok(ServerStep::Authenticated {
+                    user: user.to_owned(),
+                    token: Vec::new(),
+                    ends_ms: None,
+                    is_delegated: false,
+                })
             }
             Self::Scram(hash) => challenge(hash, token, users),
-            Self::ScramChallenged(challenge) => challenge.check(token),
+            Self::ScramChallenged(challenge) => challenge.check(token, users.now_ms),
             Self::Bearer => check_bearer(token, users),
             Self::BearerRefused(error) => Err(SaslError::Token(error)),
         }
@@ -114,6 +125,7 @@ fn check_bearer(message: &[u8], users: KnownUsers<'_>) -> Result<ServerStep, Sas
             user: accepted.user,
             token: Vec::new(),
             ends_ms: Some(accepted.ends_ms),
+            is_delegated: false,
         }),
         Err(error) => Ok(ServerStep::Challenge(
             bearer::TOKEN_REFUSED.as_bytes().to_vec(),
@@ -128,9 +140,6 @@ fn challenge(
     users: KnownUsers<'_>,
 ) -> Result<ServerStep, SaslError> {
     let first = ClientFirst::read(token)?;
-    if first.is_token {
-        return Err(SaslError::Credentials);
-    }
     if first.authorization_id.is_some_and(|id| id != first.user) {
         return Err(SaslError::AuthorizationId);
     }
@@ -139,20 +148,50 @@ fn challenge(
         return Err(SaslError::Malformed("the system has no random bytes"));
     }
     let nonce = format!("{}{own}", first.nonce);
-    let (credential, is_known) = users.scram.find(&first.user, hash, users.secret);
+    let known = match first.is_token {
+        true => KnownCredential::of_token(&first.user, hash, users),
+        false => KnownCredential::of_user(first.user, hash, users),
+    };
+    let KnownCredential { user, credential, is_known, expires_ms } = known;
     let salt = credential.salt.clone();
     let answer = ServerFirst { nonce: &nonce, salt, iterations: credential.iterations }.write();
     let said = format!("{},{answer}", first.bare);
     let header = first.header.to_owned();
-    let challenge = Challenge { hash, user: first.user, credential, is_known, header, nonce, said };
+    let challenge = Challenge { hash, user, credential, is_known, expires_ms, header, nonce, said };
     Ok(ServerStep::Challenge(
         answer.into_bytes(),
         ServerExchange::ScramChallenged(Box::new(challenge)),
     ))
 }
 
+/// What a login by SCRAM has to prove, and as whom it then logs in.
+struct KnownCredential {
+    user: String,
+    credential: Arc<ScramCredential>,
+    /// Whether there is such a user or token.
+    is_known: bool,
+    expires_ms: Option<i64>,
+}
+
+impl KnownCredential {
+    fn of_user(user: String, hash: ScramHash, users: KnownUsers<'_>) -> Self {
+        let (credential, is_known) = users.scram.find(&user, hash, users.secret);
+        Self { user, credential, is_known, expires_ms: None }
+    }
+
+    /// A delegation token; the client is its owner.
+    fn of_token(id: &str, hash: ScramHash, users: KnownUsers<'_>) -> Self {
+        let none = DelegationTokens::default();
+        let tokens = users.delegation.unwrap_or(&none);
+        let (credential, token) = tokens.find(id, hash, (users.secret, users.now_ms));
+        let user = token.map(|token| token.owner.clone()).unwrap_or_default();
+        let expires_ms = token.map_or(users.now_ms, |token| token.ends_ms);
+        Self { user, credential, is_known: token.is_some(), expires_ms: Some(expires_ms) }
+    }
+}
+
 impl Challenge {
-    fn check(self, token: &[u8]) -> Result<ServerStep, SaslError> {
+    fn check(self, token: &[u8], now_ms: i64) -> Result<ServerStep, SaslError> {
         let last = ClientFinal::read(token)?;
         if last.nonce != self.nonce {
             return Err(SaslError::Malformed("the nonce is another login's"));
@@ -166,31 +205,35 @@ impl Challenge {
         let key = hash.hash(&scram::xor(&last.proof, &signature));
         let is_right =
             last.proof.len() == hash.bytes() && bool::from(key.ct_eq(&credential.stored_key));
-        if !(is_right & self.is_known) {
+        let is_over = self.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms);
+        if !(is_right & self.is_known & !is_over) {
             return Err(SaslError::Credentials);
         }
         let signature = hash.hmac(&credential.server_key, said.as_bytes());
         let token = scram::server_final(&signature).into_bytes();
-        Ok(ServerStep::Authenticated { user: self.user, token, ends_ms: None })
+        let is_delegated = self.expires_ms.is_some();
+        Ok(ServerStep::Authenticated {
+            user: self.user,
+            token,
+            ends_ms: self.expires_ms,
+            is_delegated,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::sasl::{BearerToken, ClientExchange, SaslLogin, TokenSource};
+    use crate::transport::sasl::{
+        BearerToken, ClientExchange, DelegationToken, SaslLogin, TokenSource,
+    };
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
 
     const HASHES: [ScramHash; 2] = [ScramHash::Sha256, ScramHash::Sha512];
 
     fn credential(hash: ScramHash, password: &str) -> ScramCredential {
-        let salt = b"some salt".to_vec();
-        let salted = hash.salted_password(password.as_bytes(), &salt, 4096);
-        ScramCredential {
-            stored_key: hash.hash(&hash.client_key(&salted)),
-            server_key: hash.server_key(&salted),
-            salt,
-            iterations: 4096,
-        }
+        ScramCredential::of_password(hash, password.as_bytes(), (b"some salt".to_vec(), 4096))
     }
 
     fn users() -> (PlainUsers, ScramUsers) {
@@ -200,7 +243,7 @@ mod tests {
     }
 
     fn known<'a>(plain: &'a PlainUsers, scram: &'a ScramUsers) -> KnownUsers<'a> {
-        KnownUsers { plain, scram, secret: b"s", tokens: None, now_ms: 0 }
+        KnownUsers { plain, scram, delegation: None, secret: b"s", tokens: None, now_ms: 0 }
     }
 
     /// The mechanisms that ask for a password.
@@ -306,8 +349,7 @@ mod tests {
     #[test]
     fn cve_2024_56128_a_nonce_or_header_that_is_signed_but_another_is_refused() {
         let (plain, scram) = users();
-        let known =
-            KnownUsers { plain: &plain, scram: &scram, secret: b"s", tokens: None, now_ms: 0 };
+        let known = known(&plain, &scram);
         for hash in HASHES {
             let answer = |change: Change<'_>| {
                 let first = "n=alice,r=mine";
@@ -359,6 +401,65 @@ mod tests {
                     proptest::prop_assert!(next.step(bytes, known).is_err());
                 }
             }
+        }
+    }
+
+    /// A login at these times by the token `t` of alice, whose HMAC is `hmac` and which ends at 10.
+    fn log_in_by_token(
+        hash: ScramHash,
+        (id, hmac): (&str, &[u8]),
+        now_ms: [i64; 2],
+    ) -> Result<(String, Option<i64>, bool), SaslError> {
+        let (plain, scram) = users();
+        let token = DelegationToken::new("alice".to_owned(), b"hmac", 10);
+        let tokens = DelegationTokens::default().changed([("t".to_owned(), Some(token))]);
+        let [first_ms, last_ms] = now_ms;
+        let at = |now_ms| KnownUsers { delegation: Some(&tokens), now_ms, ..known(&plain, &scram) };
+        let login =
+            SaslLogin::by_delegation_token(hash, id.to_owned(), BASE64_STANDARD.encode(hmac));
+        let (first, client) = login.begin()?;
+        let begun = ServerExchange::begin(Mechanism::Scram(hash)).step(&first, at(first_ms))?;
+        let ServerStep::Challenge(answer, server) = begun else { panic!("no challenge") };
+        let (last, client) = client.step(&answer)?;
+        match server.step(&last.unwrap(), at(last_ms))? {
+            ServerStep::Authenticated { user, token, ends_ms, is_delegated } => {
+                assert!(client.step(&token)?.1.is_done());
+                Ok((user, ends_ms, is_delegated))
+            }
+            ServerStep::Challenge(..) => panic!("another challenge"),
+        }
+    }
+
+    #[test]
+    fn a_delegation_token_lets_in_as_its_owner_until_it_expires() {
+        for hash in HASHES {
+            let found = log_in_by_token(hash, ("t", b"hmac"), [9, 9]);
+            assert_eq!(found, Ok(("alice".to_owned(), Some(10), true)));
+            let wrong: [(&str, &[u8], [i64; 2]); 5] = [
+                ("t", b"hmac", [10, 10]),
+                ("t", b"hmac", [9, 10]),
+                ("t", b"another", [9, 9]),
+                ("alice", b"hmac", [9, 9]),
+                ("", b"", [9, 9]),
+            ];
+            for (id, hmac, now_ms) in wrong {
+                let refused = log_in_by_token(hash, (id, hmac), now_ms);
+                assert!(refused.is_err(), "{id} {now_ms:?}");
+            }
+            let secret = BASE64_STANDARD.encode(b"hmac");
+            assert_eq!(
+                log_in(Mechanism::Scram(hash), "t", &secret),
+                Err(SaslError::Credentials),
+                "a token is no user"
+            );
+        }
+    }
+
+    #[test]
+    fn a_user_does_not_log_in_as_a_token() {
+        for hash in HASHES {
+            let refused = log_in_by_token(hash, ("alice", b"secret"), [9, 9]);
+            assert_eq!(refused, Err(SaslError::Credentials));
         }
     }
 

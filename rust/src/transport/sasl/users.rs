@@ -66,6 +66,19 @@ pub struct ScramCredential {
     pub iterations: u32,
 }
 
+impl ScramCredential {
+    /// What proves this password, with a salt and a number of iterations.
+    pub(super) fn of_password(
+        hash: ScramHash,
+        password: &[u8],
+        (salt, iterations): (Vec<u8>, u32),
+    ) -> Self {
+        let salted = hash.salted_password(password, &salt, iterations);
+        let stored_key = hash.hash(&hash.client_key(&salted));
+        Self { salt, stored_key, server_key: hash.server_key(&salted), iterations }
+    }
+}
+
 impl fmt::Debug for ScramCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ScramCredential({} iterations, [hidden])", self.iterations)
@@ -93,7 +106,7 @@ struct ScramUser {
 
 /// What a challenge shows of a credential besides the salt's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ChallengeForm {
+pub(super) struct ChallengeForm {
     salt_bytes: usize,
     iterations: u32,
 }
@@ -161,9 +174,15 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// A challenge of a user that Kafka's tools made.
-const KAFKAS: ChallengeForm = ChallengeForm { salt_bytes: 25, iterations: MIN_ITERATIONS };
+pub(super) const KAFKAS: ChallengeForm =
+    ChallengeForm { salt_bytes: 25, iterations: MIN_ITERATIONS };
 
-fn unfit(user: &str, hash: ScramHash, (secret, form): (&[u8], ChallengeForm)) -> ScramCredential {
+/// A credential that no password fits. Its salt is the same each time.
+pub(super) fn unfit(
+    user: &str,
+    hash: ScramHash,
+    (secret, form): (&[u8], ChallengeForm),
+) -> ScramCredential {
     let mut salt = Vec::with_capacity(form.salt_bytes + hash.bytes());
     while salt.len() < form.salt_bytes {
         salt.extend(hash.hmac(secret, format!("salt {} {user}", salt.len()).as_bytes()));
