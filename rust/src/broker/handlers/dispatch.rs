@@ -7,6 +7,7 @@
 //! in the order of the requests.
 //! Threads: each method runs on the network thread whose state it is given. None blocks.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -93,6 +94,7 @@ impl Service for Broker {
                 .get()
                 .map_or_else(Arc::default, |_| host_text(peer.remote.ip()).into()),
             class_acls: None,
+            acl_client: RefCell::default(),
             peer,
             is_brokers_own,
             is_administrators,

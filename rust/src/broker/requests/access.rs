@@ -47,7 +47,7 @@ pub(crate) struct Authorizer {
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     /// `None`: there is no authorizer.
-    pub(crate) client: Option<AclClient>,
+    pub(crate) client: Option<Arc<AclClient>>,
     pub(crate) api: &'static Api,
 }
 

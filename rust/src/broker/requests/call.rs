@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::broker::policy::{ClientProof, Event, RequestClient, Ticket};
-use crate::broker::requests::access::Access;
+use crate::broker::requests::access::{Access, Authorizer};
 use crate::broker::requests::apis::{Api, Requester};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::connection::{ConnectionContext, FollowingFrames};
@@ -21,6 +21,7 @@ use crate::broker::requests::head::{Head, Request};
 use crate::broker::requests::reply::Replies;
 use crate::broker::requests::service::Flow;
 use crate::broker::state::acls::AclClient;
+use crate::broker::state::class_acls::ConnectedClient;
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::logins::ANONYMOUS;
 use crate::broker::state::waking::DelayedId;
@@ -74,15 +75,28 @@ impl<'f> Call<'_, 'f> {
 
     /// What the client is allowed.
     pub(crate) fn access(&self) -> Access {
-        let client = self.broker.authorizer.get().map(|authorizer| {
-            let principal = (&self.connection.user, &self.connection.host);
-            let beside_acls = authorizer.beside_acls(principal.0);
-            match &self.connection.class_acls {
-                Some(connected) => AclClient::of_class(connected.acls(), beside_acls),
-                None => AclClient::new(&self.thread.image.acls, principal, beside_acls),
-            }
-        });
+        let client = self.broker.authorizer.get().map(|authorizer| self.acl_client(authorizer));
         Access { client, api: self.request.head.api }
+    }
+
+    /// The client as ACLs see it: the same as before, unless they have changed.
+    fn acl_client(&self, authorizer: &Authorizer) -> Arc<AclClient> {
+        let connection = &*self.connection;
+        let class = connection.class_acls.as_ref().map(ConnectedClient::acls);
+        let (user, table) = (&connection.user, &self.thread.image.acls);
+        let mut last = connection.acl_client.borrow_mut();
+        if let Some(client) = &*last
+            && client.is_current(user, (table, class))
+        {
+            return Arc::clone(client);
+        }
+        let beside_acls = authorizer.beside_acls(user);
+        let client = Arc::new(match class {
+            Some(acls) => AclClient::of_class(acls, beside_acls),
+            None => AclClient::new(table, (user, &connection.host), beside_acls),
+        });
+        *last = Some(Arc::clone(&client));
+        client
     }
 
     /// The access of the broker itself, to which everything is allowed.

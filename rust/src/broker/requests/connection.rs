@@ -2,10 +2,12 @@
 //!
 //! Threads: owned by the connection's network thread.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::broker::requests::login::Login;
 use crate::broker::requests::service::Peer;
+use crate::broker::state::acls::AclClient;
 use crate::broker::state::class_acls::ConnectedClient;
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::quotas::account::QuotaAccount;
@@ -34,6 +36,8 @@ pub struct ConnectionContext {
     pub(crate) host: Arc<str>,
     /// Its client, for whose ACLs a user's class is asked.
     pub(crate) class_acls: Option<ConnectedClient>,
+    /// The client as ACLs saw it at its last request.
+    pub(crate) acl_client: RefCell<Option<Arc<AclClient>>>,
     /// How the frames after the current one are handled.
     pub(crate) following_frames: FollowingFrames,
     /// Its delayed requests, and some that were answered already.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
+use crate::broker::state::acl_decisions::AclDecisions;
 use crate::broker::state::class_acls::ClientAcls;
 
 /// The types of resources, with Kafka's numbers.
@@ -58,7 +59,7 @@ pub enum Operation {
 pub const CLUSTER_NAME: &str = "kafka-cluster";
 /// Every name, principal or host.
 const ANY: &str = "*";
-const TYPES: usize = 6;
+pub(super) const TYPES: usize = 6;
 const PRINCIPAL_TYPE: &str = "User:";
 
 /// One ACL.
@@ -130,6 +131,7 @@ pub struct AclClient {
     pub host: Arc<str>,
     /// What the settings allow it.
     pub beside_acls: BesideAcls,
+    decisions: AclDecisions,
 }
 
 /// What the settings allow a client beside its ACLs.
@@ -156,6 +158,11 @@ impl ResourceType {
             Self::User,
         ];
         all.into_iter().find(|each| *each as i8 == number)
+    }
+
+    /// Its place among the types.
+    pub(super) const fn index(self) -> usize {
+        self as usize - Self::Topic as usize
     }
 }
 
@@ -297,12 +304,11 @@ impl NamedAcls {
 
 impl UserAcls {
     fn of(&self, resource_type: ResourceType) -> Option<&NamedAcls> {
-        self.0.get(resource_type as usize - ResourceType::Topic as usize)
+        self.0.get(resource_type.index())
     }
 
     fn add(&mut self, binding: &AclBinding) {
-        let at = binding.resource_type as usize - ResourceType::Topic as usize;
-        if let Some(named) = self.0.get_mut(at) {
+        if let Some(named) = self.0.get_mut(binding.resource_type.index()) {
             named.add(binding);
         }
     }
@@ -334,7 +340,8 @@ impl AclClient {
     ) -> Self {
         let own = table.users.get(&**user).cloned();
         let (table, user, host) = (Arc::clone(table), Arc::clone(user), Arc::clone(host));
-        Self { table, own, by_class: None, user, host, beside_acls }
+        let decisions = AclDecisions::default();
+        Self { table, own, by_class: None, user, host, beside_acls, decisions }
     }
 
     /// A client whose ACLs a user's class gives.
@@ -350,6 +357,20 @@ impl AclClient {
             Some(acls) => Self::of_class(acls, self.beside_acls),
             None => Self::new(table, (&self.user, &self.host), self.beside_acls),
         }
+    }
+
+    /// Whether this is still what its user may do: by the ACLs of a class, or of `table`.
+    pub(crate) fn is_current(
+        &self,
+        user: &Arc<str>,
+        (table, class): (&Arc<AclTable>, Option<&Arc<ClientAcls>>),
+    ) -> bool {
+        Arc::ptr_eq(&self.user, user)
+            && match (&self.by_class, class) {
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other) && !self.is_outdated(),
+                (None, None) => Arc::ptr_eq(&self.table, table),
+                _ => false,
+            }
     }
 
     /// Whether a user's class has given the client other ACLs since.
@@ -375,9 +396,13 @@ impl AclClient {
 
     /// Whether the client may do something with a resource.
     pub fn allows(&self, operation: Operation, resource_type: ResourceType, name: &str) -> bool {
-        if self.beside_acls == BesideAcls::Everything {
-            return true;
-        }
+        self.beside_acls == BesideAcls::Everything
+            || self.decisions.or_decide((operation, resource_type, name), || {
+                self.decide(operation, resource_type, name)
+            })
+    }
+
+    fn decide(&self, operation: Operation, resource_type: ResourceType, name: &str) -> bool {
         let mut found = Rules::default();
         for acls in self.acls(resource_type) {
             found.add(acls.rules(name.as_bytes(), &self.host));

@@ -1,6 +1,7 @@
 //! The broker's state: the cluster image, partitions, coordinators, groups, quotas, fetch sessions.
 //! This layer does not know requests or replies.
 
+pub(crate) mod acl_decisions;
 pub mod acls;
 pub mod class_acls;
 pub mod coordinator;

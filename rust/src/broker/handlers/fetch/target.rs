@@ -61,7 +61,7 @@ pub(super) fn target(
     let mut context = FetchContext::new(by_id);
     context.reads_to_log_end = reader.reads_to_log_end();
     context.reads_any_replica = reader.reads_any_replica(call.version());
-    context.reader = access.client.clone().map(Box::new);
+    context.reader = access.client.clone();
     context.image_number = thread.image_number;
     let named = request.topics.iter().map(|topic| topic.partitions.len()).sum();
     context.reserve(named);

@@ -32,7 +32,7 @@ pub(crate) struct FetchContext {
     /// When a follower's progress was last reported to the partitions that are not active.
     pub(crate) reported_ms: i64,
     /// What a consumer may read, if that is limited.
-    pub(crate) reader: Option<Box<AclClient>>,
+    pub(crate) reader: Option<Arc<AclClient>>,
     /// The entry to begin with, so that all partitions get their turn.
     pub(crate) next: u32,
     /// The image that the entries were resolved with.
@@ -137,7 +137,7 @@ impl FetchContext {
         }
         self.image_number = number;
         if let Some(reader) = &mut self.reader {
-            **reader = reader.seen_by(&image.acls);
+            *reader = Arc::new(reader.seen_by(&image.acls));
         }
         for at in 0..self.entries.len() {
             let Some(entry) = self.entries.get_mut(at).and_then(Option::as_mut) else { continue };
@@ -159,13 +159,13 @@ impl FetchContext {
     }
 
     /// Goes on for a client, which may be another than before.
-    pub(crate) fn go_on_for(&mut self, reader: Option<&AclClient>) {
+    pub(crate) fn go_on_for(&mut self, reader: Option<&Arc<AclClient>>) {
         let is_same = match (&self.reader, reader) {
             (Some(before), Some(now)) => before.is_like(now),
             (before, now) => before.is_none() == now.is_none(),
         };
         if !is_same {
-            self.reader = reader.cloned().map(Box::new);
+            self.reader = reader.cloned();
             self.image_number = NEVER;
         }
     }
