@@ -34,6 +34,8 @@ __all__ = [
     "Server",
     "ServerTls",
     "__version__",
+    "decrypt",
+    "encrypt",
     "error_info",
     "forked",
     "log_dir_verify",
