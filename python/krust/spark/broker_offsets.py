@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from krust.errors import KafkaError, KrustError
-from krust.spark.client_options import CLIENT
+from krust.spark.client_options import common_options
 from krust.spark.errors import LOG
 from krust.spark.offset_reader import UNKNOWN_TOPIC, OffsetReader, bytes_per_offset
 
@@ -28,10 +28,7 @@ class BrokerOffsetReader(OffsetReader):
     def _client(self) -> Any:
         from krust import _krust
 
-        given: dict[str, object] = {
-            name: text for name, text in self._source.client.items() if name in CLIENT
-        }
-        return _krust.Client(self._source.bootstrap, given)
+        return _krust.Client(self._source.bootstrap, common_options(self._source.client))
 
     def bytes_per_offset(
         self, spans: Mapping[TopicPartition, EndOffsets]

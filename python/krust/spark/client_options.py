@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CLIENT = frozenset(
     {
@@ -66,3 +70,17 @@ PRODUCER = CLIENT | {
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """What `kafka.security.protocol` may be."""
 SECRET = re.compile(r"(sasl|ssl|security)\.")
+
+
+def core_options(client: Mapping[str, str]) -> dict[str, object]:
+    """Options as the native core takes them: without JAAS strings and sources of tokens, which a
+    driver passes to tasks as text.
+    """
+    from krust.clients.options import renamed
+
+    return renamed(client)
+
+
+def common_options(client: Mapping[str, str]) -> dict[str, object]:
+    """Those that all clients have."""
+    return core_options({name: text for name, text in client.items() if name in CLIENT})

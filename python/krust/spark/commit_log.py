@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from krust import _krust
 from krust.closing import Closing
 from krust.errors import Code, KafkaError, UnreachableError
-from krust.spark.client_options import CLIENT
+from krust.spark.client_options import common_options
 from krust.spark.decisions import TOPIC, Decision, query_transactional_id
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ class CommitLog(Closing):
     def __init__(self, sink: SinkOptions, query: str) -> None:
         self._sink, self.query = sink, query
         self._producer: Producer | None = None
-        self._common: dict[str, object] = {
-            name: text for name, text in sink.client.items() if name in CLIENT
-        }
+        self._common = common_options(sink.client)
         self._client = _krust.Client(sink.bootstrap, dict(self._common))
         self._patience_s = int(sink.client.get("delivery.timeout.ms", 120_000)) / 1000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.spark.client_options import CLIENT
+from krust.spark.client_options import common_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ class GroupCommitter:
 
     def __init__(self, bootstrap: str, group_id: str, client: Mapping[str, str]) -> None:
         self._bootstrap, self._group_id = bootstrap, group_id
-        self._options = {name: text for name, text in client.items() if name in CLIENT}
+        self._client = client
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit. KafkaError, UnreachableError: that failed; only the shown lag is wrong."""
@@ -26,8 +26,8 @@ class GroupCommitter:
 
         if not offsets:
             return
-        named = {**self._options, "bootstrap.servers": self._bootstrap}
-        patience_ms = int(self._options.get("request.timeout.ms", 10_000))
+        named = {**common_options(self._client), "bootstrap.servers": self._bootstrap}
+        patience_ms = int(self._client.get("request.timeout.ms", 10_000))
         coordinator = CoordinatorClient(self._group_id, named, patience_ms, patience_ms)
         coordinator.commit(
             {TopicPartition(*place): offset for place, offset in offsets.items()}, MemberIdentity()

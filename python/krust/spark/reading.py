@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from krust.errors import KafkaError
+from krust.spark.client_options import core_options
 from krust.spark.errors import LOG, LossReporter, PlanError
 from krust.spark.files import MANIFEST_DDL, TaskNaming, materialize
 from krust.spark.plan import PartitionRange, names
@@ -157,7 +158,7 @@ def _batches(part: Part, source: SourceOptions, schema: StructType) -> Iterator[
 
     wanted = columns(schema)
     lost = "fail" if source.fail_on_data_loss else "skip"
-    place: dict[str, Any] = {"bootstrap": source.bootstrap, "options": dict(source.client)}
+    place: dict[str, Any] = {"bootstrap": source.bootstrap, "options": core_options(source.client)}
     if source.log_dirs:
         level = source.client.get("isolation.level", "read_uncommitted")
         place = {"data_dirs": source.log_dirs, "options": {"isolation.level": level}}

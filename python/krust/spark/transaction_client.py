@@ -12,7 +12,7 @@ from krust import _krust
 from krust.clients.coordinator_client import MOVING, check, find, newest_at, refused
 from krust.closing import Closing
 from krust.errors import Code, KafkaError, UnreachableError
-from krust.spark.client_options import CLIENT
+from krust.spark.client_options import common_options
 from krust.spark.decisions import query_transactional_id
 from krust.spark.errors import LOG
 
@@ -33,10 +33,7 @@ class TransactionClient(Closing):
     """The coordinators of transactions, and the leaders of the partitions they wrote to."""
 
     def __init__(self, sink: SinkOptions) -> None:
-        given: dict[str, object] = {
-            name: text for name, text in sink.client.items() if name in CLIENT
-        }
-        self._client = _krust.Client(sink.bootstrap, given)
+        self._client = _krust.Client(sink.bootstrap, common_options(sink.client))
         self._patience_s = int(sink.client.get("delivery.timeout.ms", 120_000)) / 1000
         self._coordinators: dict[str, int] = {}
 
