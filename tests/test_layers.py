@@ -31,8 +31,8 @@ PYTHON_LAYERS = {
     **dict.fromkeys(
         ("__version__", "_krust", "closing", "errors", "settings", "offset_range", "quantities"), 0
     ),
-    **dict.fromkeys(("foreign", "issuers", "messages", "properties"), 0),
-    **dict.fromkeys(("jaas", "listeners"), 1),
+    **dict.fromkeys(("foreign", "messages", "properties"), 0),
+    **dict.fromkeys(("issuers", "jaas", "listeners"), 1),
     **dict.fromkeys(("authorizer", "password_encoder", "principals", "sasl"), 2),
     **dict.fromkeys(("config", "plugins"), 3),
     **dict.fromkeys(("metadata", "plugin_process"), 4),

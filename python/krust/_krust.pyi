@@ -187,12 +187,17 @@ class Server:
         """
 
     def set_inter_broker_security(
-        self, tls: Mapping[str, str] | None, login: tuple[str, str, str] | None
+        self,
+        tls: Mapping[str, str] | None,
+        login: tuple[str, str, str] | None,
+        tokens: Callable[[], tuple[str, list[tuple[str, str]]]] | None = None,
     ) -> None:
         """Secure new connections to other brokers. raises  ConfigError: as those of clients
 
-        tls    `ssl.*` by Kafka's names; None: plain text
-        login  mechanism, user and password; None: no login
+        tls     `ssl.*` by Kafka's names; None: plain text
+        login   mechanism, user and password; None: no login
+        tokens  returns a token of OAUTHBEARER and its extensions; called at each login, on the
+                thread of the connection, so it must not wait. None: another mechanism
         """
 
     def set_logins(

@@ -7,7 +7,10 @@ issuer answered.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
+
+from krust.errors import KrustError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,3 +53,28 @@ def ask(url: str, *, form: Mapping[str, str] | None = None, login: str | None = 
     if len(found) > MAX_BYTES:
         raise OSError(f"it answered more than {MAX_BYTES} bytes")
     return found
+
+
+def granted(
+    url: str, client_id: str, secret: str, scope: str | None = None
+) -> tuple[str, float | None]:
+    """A token that an issuer grants by OAuth's client credentials, and when it expires, in seconds
+    since 1970; None: the issuer does not say. KrustError: it grants none.
+    """
+    import json
+    from base64 import b64encode
+    from urllib.parse import quote_plus
+
+    login = b64encode(f"{quote_plus(client_id)}:{quote_plus(secret)}".encode()).decode()
+    form = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
+    begun_s = time.time()
+    try:
+        said = json.loads(ask(url, form=form, login=f"Basic {login}"))
+        token, lasts_s = said["access_token"], said.get("expires_in")
+        if not isinstance(token, str):
+            raise TypeError
+        return token, None if lasts_s is None else begun_s + float(lasts_s)
+    except OSError as error:
+        raise KrustError(f"the issuer {url} granted no token: {error}") from None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise KrustError(f"the issuer {url} answered with no access_token") from None

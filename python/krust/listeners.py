@@ -42,6 +42,7 @@ TOKEN_SETTINGS = (
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
     "sasl.oauthbearer.jwks.endpoint.url",
     "sasl.oauthbearer.sub.claim.name",
+    "sasl.oauthbearer.token.endpoint.url",
 )
 """The settings of OAUTHBEARER that act."""
 SASL_SETTINGS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms", *TOKEN_SETTINGS)

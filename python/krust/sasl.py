@@ -17,7 +17,7 @@ from krust.errors import ConfigError
 from krust.listeners import PREFIX, inter_broker_listener, listener_text, listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from krust.listeners import Listener, SettingLookup
 
@@ -32,6 +32,7 @@ MECHANISMS = {
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
 _USER = "user_"
+_EXTENSION = "extension_"
 _OAUTH = "sasl.oauthbearer."
 _ALLOWED_URLS = "krust.sasl.oauthbearer.allowed.urls"
 
@@ -40,12 +41,30 @@ class _NotGivenError(ConfigError):
     """No setting has a JAAS string. The metadata store may have it, if it has passwords."""
 
 
+class TokenIssuer(NamedTuple):
+    """Who grants this broker the tokens that it shows the others (RFC 6749, section 4.4)."""
+
+    url: str
+    client_id: str
+    client_secret: str
+    scope: str | None
+    extensions: list[tuple[str, str]]
+    """what it shows beside a token (KIP-342)"""
+    retry_s: tuple[float, float]
+    """the first pause after a failure, and the longest"""
+
+    def __repr__(self) -> str:
+        return f"TokenIssuer({self.url}, {self.client_id})"
+
+
 class Login(NamedTuple):
-    """How a client logs in."""
+    """How this broker logs in at the others."""
 
     mechanism: str
-    user: str
-    password: str
+    user: str = ""
+    password: str = ""
+    issuer: TokenIssuer | None = None
+    """of OAUTHBEARER, which has neither user nor password"""
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism}, {self.user})"
@@ -161,11 +180,7 @@ def key_source(text: SettingLookup, listener: str) -> KeySource:
             hint=f"{key}=https://HOST/PATH or file:///PATH names a JSON web key set, and "
             f"{_ALLOWED_URLS} allows it; krust has no login by unsigned tokens",
         )
-    if url not in [allowed.strip() for allowed in (text(_ALLOWED_URLS) or "").split(",")]:
-        raise ConfigError(
-            f"{key}: {_ALLOWED_URLS} does not name {url}",
-            hint=f"{_ALLOWED_URLS}={url}",
-        )
+    _check_allowed(text, key, url)
     if not _is_address(url):
         raise ConfigError(
             f"{key}: {url!r} is no address of a key set",
@@ -193,24 +208,52 @@ def inter_broker_login(text: SettingLookup) -> Login | None:
             hint=f"name one of {', '.join(mechanisms(text, listener))}",
         )
     if name == "OAUTHBEARER":
+        return Login(name, issuer=token_issuer(text, listener))
+    options = _own_options(text, listener, name, ("username", "password"))
+    return Login(name, options["username"], options["password"])
+
+
+def token_issuer(text: SettingLookup, listener: str) -> TokenIssuer:
+    """Who grants this broker its tokens. ConfigError: nobody, or at an address not allowed."""
+    key = _key(listener, "OAUTHBEARER", f"{_OAUTH}token.endpoint.url")
+    url = _token_setting(text, listener, "token.endpoint.url")
+    if not url or not url.startswith(("https://", "http://")) or not _is_address(url):
         raise ConfigError(
-            "sasl.mechanism.inter.broker.protocol is OAUTHBEARER, by which krust's brokers do not "
-            "log in at each other",
-            hint=f"let listener {listener} offer SCRAM-SHA-512 too, and name that",
+            f"the brokers log in at listener {listener} by OAUTHBEARER, and {key} is no address of "
+            "an issuer",
+            hint=f"{key}=https://HOST/PATH grants them tokens, and {_ALLOWED_URLS} allows it",
         )
-    key = _key(listener, name, _JAAS)
+    _check_allowed(text, key, url)
+    options = _own_options(text, listener, "OAUTHBEARER", ("clientId", "clientSecret"))
+    extensions = [
+        (name.removeprefix(_EXTENSION), value)
+        for name, value in options.items()
+        if name.startswith(_EXTENSION)
+    ]
+    login = (options["clientId"], options["clientSecret"], options.get("scope") or None)
+    retry = ("sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms")
+    first_s, longest_s = (_number(text(name), name) / 1000 for name in retry)
+    return TokenIssuer(url, *login, extensions, (first_s, longest_s))
+
+
+def _own_options(
+    text: SettingLookup, listener: str, mechanism: str, needed: tuple[str, str]
+) -> Mapping[str, str]:
+    """The options of a listener's JAAS string by which this broker logs in there itself.
+
+    raises  ConfigError: the needed ones are not among them
+    """
+    key = _key(listener, mechanism, _JAAS)
     given = text(key)
-    login = None if given is None else jaas.parse(given, key)
-    user, password = (
-        (login.options.get("username"), login.options.get("password")) if login else (None, None)
-    )
-    if not (user and password):
+    options = {} if given is None else jaas.parse(given, key).options
+    if not all(options.get(name) for name in needed):
+        example = " ".join(f'{name}="{name.upper()}"' for name in needed)
         raise (_NotGivenError if given is None else ConfigError)(
-            f"the brokers log in at listener {listener} by {name}, and {key} has no username and "
-            "password",
-            hint=f'{key}={MECHANISMS[name]} required username="NAME" password="PASSWORD";',
+            f"the brokers log in at listener {listener} by {mechanism}, and {key} has no "
+            f"{' and '.join(needed)}",
+            hint=f"{key}={MECHANISMS[mechanism]} required {example};",
         )
-    return Login(name, user, password)
+    return options
 
 
 def problems(text: SettingLookup) -> Iterator[ConfigError]:
@@ -258,10 +301,24 @@ def _token_setting(text: SettingLookup, listener: str, name: str) -> str | None:
 
 
 def _token_number(text: SettingLookup, listener: str, name: str) -> int:
-    given = _token_setting(text, listener, name) or "0"
-    if not given.isdecimal():
-        raise ConfigError(f"{_OAUTH}{name}: {given!r} is no number from 0 up")
-    return int(given)
+    return _number(_token_setting(text, listener, name), f"{_OAUTH}{name}")
+
+
+def _number(given: str | None, name: str) -> int:
+    if not (given or "0").isdecimal():
+        raise ConfigError(
+            f"{name}: {given!r} is no number from 0 up", hint=f"write {name}=100, or leave it out"
+        )
+    return int(given or "0")
+
+
+def _check_allowed(text: SettingLookup, key: str, url: str) -> None:
+    """ConfigError: nobody has allowed this address."""
+    if url not in [allowed.strip() for allowed in (text(_ALLOWED_URLS) or "").split(",")]:
+        raise ConfigError(
+            f"{key}: {_ALLOWED_URLS} does not name {url}",
+            hint=f"{_ALLOWED_URLS}={url}",
+        )
 
 
 def _key(listener: str, mechanism: str, name: str) -> str:

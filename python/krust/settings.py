@@ -718,10 +718,10 @@ sasl.login.refresh.window.factor  double  0.8  *  ignored  broker
     When a credential is refreshed.
 sasl.login.refresh.window.jitter  double  0.05  *  ignored  broker
     Randomness of these refreshes.
-sasl.login.retry.backoff.max.ms  long  10000  *  ignored  fixed
-    Longest pause between log-in attempts.
-sasl.login.retry.backoff.ms  long  100  *  ignored  fixed
-    First pause between log-in attempts.
+sasl.login.retry.backoff.max.ms  long  10000  0..  yes  fixed
+    Longest pause between requests for an OAuth token.
+sasl.login.retry.backoff.ms  long  100  0..  yes  fixed
+    First pause between requests for an OAuth token.
 sasl.mechanism.controller.protocol  string  GSSAPI  *  ignored  fixed
     SASL mechanism to KRaft controllers.
 sasl.mechanism.inter.broker.protocol  string  GSSAPI  *  yes  fixed
@@ -744,8 +744,8 @@ sasl.oauthbearer.scope.claim.name  string  scope  *  ignored  fixed
     OAuth claim that holds the scope.
 sasl.oauthbearer.sub.claim.name  string  sub  *  yes  fixed
     OAuth claim that holds the user's name.
-sasl.oauthbearer.token.endpoint.url  string  null  *  ignored  fixed
-    Where OAuth tokens are given.
+sasl.oauthbearer.token.endpoint.url  string  null  *  yes  fixed
+    Issuer that grants the tokens by which brokers log in at each other.
 sasl.server.callback.handler.class  class  null  *  ignored  fixed
     A Java class for SASL servers.
 sasl.server.max.receive.size  int  524288  *  yes  fixed
@@ -947,7 +947,7 @@ krust.retention.policy  list  ""  *  yes  fixed
 krust.retention.timeout.ms  int  5000  1..60000  yes  fixed
     How long a retention policy of your own may take.
 krust.sasl.oauthbearer.allowed.urls  list  ""  *  yes  fixed
-    Addresses that the broker may read OAuth keys from, each as a whole.
+    Addresses that the broker may have OAuth keys and tokens from, each as a whole.
 krust.threads  int  0  0..  yes  fixed
     Network threads; 0 takes num.network.threads where that is set, else suits the machine.
 krust.worker.threads  int  2  1..64  yes  fixed

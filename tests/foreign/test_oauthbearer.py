@@ -227,7 +227,7 @@ def test_cve_2025_27817_keys_come_only_from_addresses_that_are_allowed(tmp_path:
                 "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
                 "zookeeper.connect": "127.0.0.1:1",
             },
-            "do not log in at each other",
+            "is no address of an issuer",
         ),
     ],
 )

@@ -121,16 +121,22 @@ def _script(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 def _serves(bootstrap: str) -> bool:
     """Whether the broker answers there and creates topics; an open port is not enough."""
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
     from krust import _krust
 
-    try:
-        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=WAIT_S)
-    except KafkaException:
-        return False
     end = time.monotonic() + WAIT_S
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    while True:
+        try:
+            admin.list_topics(timeout=WAIT_S)
+            break
+        except KafkaException as error:
+            # It knows no broker until its controller has logged in at it.
+            if error.args[0].code() != KafkaError._PARTIAL or time.monotonic() > end:
+                return False
+            time.sleep(0.1)
     while CREATE_TOPICS not in {key for key, *_ in _krust.Client(bootstrap).versions()}:
         if time.monotonic() > end:
             return False

@@ -127,23 +127,4 @@ def _endpoint(taken: dict[str, object]) -> Callable[[], object]:
     if not (user and secret):
         raise ConfigError(f"{ENDPOINT} needs {CLIENT_ID} and {CLIENT_SECRET}")
     scope = taken[SCOPE]
-    return lambda: _granted(url, user, secret, None if scope is None else str(scope))
-
-
-def _granted(url: str, user: str, secret: str, scope: str | None) -> tuple[str, float | None]:
-    """A token that an issuer grants, and when it expires. What it answers is never shown."""
-    import json
-    from base64 import b64encode
-    from urllib.parse import quote_plus
-
-    login = b64encode(f"{quote_plus(user)}:{quote_plus(secret)}".encode()).decode()
-    form = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
-    begun_s = time.time()
-    try:
-        said = json.loads(issuers.ask(url, form=form, login=f"Basic {login}"))
-        token, lasts_s = said["access_token"], said.get("expires_in")
-        return token, None if lasts_s is None else begun_s + float(lasts_s)
-    except OSError as error:
-        raise KrustError(f"the issuer {url} granted no token: {error}") from None
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise KrustError(f"the issuer {url} answered with no access_token") from None
+    return lambda: issuers.granted(url, user, secret, None if scope is None else str(scope))

@@ -15,6 +15,7 @@ from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
 from krust.password_encoder import SECRET
 from krust.principals import rules
+from krust.runtime.broker_tokens import BrokerTokens
 from krust.runtime.file_state import file_state
 from krust.runtime.token_keys import TokenKeys
 from krust.sasl import inter_broker_login, jaas_settings, key_source, logins, mechanisms
@@ -70,6 +71,8 @@ class BrokerListeners:
         self.inter_broker_login: Login | None = None
         """how this broker logs in at the others; None: their listener has no logins"""
         self._alone = alone
+        self._tokens: BrokerTokens | None = None
+        """those that it shows there, by OAUTHBEARER"""
         self.authorizer = authorizer(text)
         """what it is told besides the ACLs; None: everybody may do everything"""
         self._authorizer_calls = _authorizer_calls(config, own)
@@ -107,16 +110,21 @@ class BrokerListeners:
             else:
                 calls.load()
                 calls.start(server.set_authorizer_class(users, everyone, calls.times))
-        server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
+        if self._tokens is not None:
+            self._tokens.load()
+        self._secure_inter_broker(server)
 
     def follow(self, text: SettingLookup, now_s: float, server: Server) -> None:
         """Use settings and files of TLS and JAAS strings that have changed, for connections that
-        begin from now on, and keys of tokens. What cannot be used is logged, and changes nothing.
+        begin from now on, keys of tokens, and tokens. What cannot be used is logged, and changes
+        nothing.
 
         text    the broker's settings of now
         server  has the connections to other brokers
         """
         self._token_keys.follow(server, now_s)
+        if self._tokens is not None:
+            self._tokens.follow(now_s)
         if not (self.tls or self._jaas) or now_s < self._due_s:
             return
         self._due_s = now_s + _FOLLOW_S
@@ -124,7 +132,11 @@ class BrokerListeners:
         if is_new:
             self.inter_broker_tls = tls_settings(text, self.inter_broker)
         if self._follow_jaas(text, server) or is_new:
-            server.set_inter_broker_security(self.inter_broker_tls, self.inter_broker_login)
+            self._secure_inter_broker(server)
+
+    def _secure_inter_broker(self, server: Server) -> None:
+        login = None if self.inter_broker_login is None else self.inter_broker_login[:3]
+        server.set_inter_broker_security(self.inter_broker_tls, login, self._tokens)
 
     def close(self) -> None:
         """End the calls of the user's authorizer."""
@@ -161,6 +173,11 @@ class BrokerListeners:
         login = None if self._alone else inter_broker_login(text)
         server.set_logins({name: logins(text, name) for name in self._with_logins})
         self.inter_broker_login = login
+        issuer = None if login is None else login.issuer
+        if issuer is not None and self._tokens is None:
+            self._tokens = BrokerTokens(issuer)
+        elif issuer is not None and self._tokens is not None:
+            self._tokens.replace(issuer)
 
     def _replaced(self, listener: str, settings: dict[str, str]) -> bool:
         """Whether a listener's TLS was replaced because settings or files changed."""
@@ -182,8 +199,8 @@ class BrokerListeners:
         tls = self.inter_broker_tls or {}
         options |= {name: text for name, text in tls.items() if name != "ssl.client.auth"}
         if self.inter_broker_login is not None:
-            mechanism, user, password = self.inter_broker_login
-            options["sasl.mechanism"] = mechanism
+            mechanism, user, password, _ = self.inter_broker_login
+            options |= {"sasl.mechanism": mechanism, "sasl.oauthbearer.token": self._tokens}
             options |= {"sasl.username": user, "sasl.password": password}
         return options
 

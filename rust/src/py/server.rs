@@ -43,7 +43,7 @@ use crate::storage::{
 };
 use crate::sys;
 use crate::transport::ClientSecurity;
-use crate::transport::sasl::KeySet;
+use crate::transport::sasl::{KeySet, SaslLogin};
 use crate::transport::tls::{ClientTls, TlsSettings};
 
 /// Open files that are not logs: sockets, checkpoints, the interpreter's own.
@@ -247,16 +247,19 @@ impl PyServer {
         Ok(row)
     }
 
+    #[pyo3(signature = (tls, login, tokens=None))]
     fn set_inter_broker_security(
         &self,
         py: Python<'_>,
         tls: Option<TlsSettings>,
         login: Option<(String, String, String)>,
+        tokens: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let tls = tls.map(|settings| ClientTls::new(&settings)).transpose();
         let tls = tls.map_err(|error| config_error(py, &error))?;
-        let login = login.map(|(mechanism, user, password)| {
-            client_login(Some(mechanism), Some(user), Some(password))
+        let login = login.map(|(mechanism, user, password)| match tokens {
+            Some(function) => Ok(SaslLogin::by_tokens(sasl::token_source(function)?)),
+            None => client_login(Some(mechanism), Some(user), Some(password)),
         });
         let login = login.transpose().map_err(|error| config_error(py, &error))?;
         self.broker.set_inter_broker_security(ClientSecurity { tls, login });

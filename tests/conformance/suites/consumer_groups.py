@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.conformance.access import Access
+
 SETTINGS: dict[str, str] = {}
+LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
 NEEDS, prepare = java_tools.NEEDS, java_tools.prepare
 VERSIONS = tuple(java_tools.API_VERSIONS)
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -109,29 +112,31 @@ CONSUMER_LEFT = (
 )
 
 
-def run(cache: Path, bootstrap: str) -> dict[str, bool]:
+def run(cache: Path, access: Access) -> dict[str, bool]:
     """Run all checks with each version; its group and topic are new."""
     outcomes: dict[str, bool] = {}
     (cache / "plan.csv").write_text('"t",0,5\n"t",1,6\n')
+    (cache / "client.properties").write_text(access.java)
     for version in VERSIONS:
-        with _topic(bootstrap):
-            with _member(bootstrap, "classic"):
-                outcomes |= _checks(cache, version, bootstrap, JOINED)
-            outcomes |= _checks(cache, version, bootstrap, LEFT)
-            with _member(bootstrap, "consumer"):
-                found = _checks(cache, version, bootstrap, CONSUMER)
-            found |= _checks(cache, version, bootstrap, CONSUMER_LEFT)
+        with _topic(access):
+            with _member(access, "classic"):
+                outcomes |= _checks(cache, version, access, JOINED)
+            outcomes |= _checks(cache, version, access, LEFT)
+            with _member(access, "consumer"):
+                found = _checks(cache, version, access, CONSUMER)
+            found |= _checks(cache, version, access, CONSUMER_LEFT)
             outcomes |= {f"{name} (KIP-848)": passed for name, passed in found.items()}
     return outcomes
 
 
 def _checks(
-    cache: Path, version: str, bootstrap: str, table: tuple[tuple[str, str, str], ...]
+    cache: Path, version: str, access: Access, table: tuple[tuple[str, str, str], ...]
 ) -> dict[str, bool]:
     outcomes = {}
     for name, line, pattern in table:
         command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka.jars(version)}/*"]
-        command += [TOOL, "--bootstrap-server", bootstrap, "--timeout", TIMEOUT_MS]
+        command += [TOOL, "--bootstrap-server", access.bootstrap, "--timeout", TIMEOUT_MS]
+        command += ["--command-config", str(cache / "client.properties")]
         command += line.format(folder=cache).split()
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         output = re.sub(r"[ \t]+", " ", done.stdout)
@@ -144,14 +149,15 @@ def _checks(
 
 
 @contextmanager
-def _topic(bootstrap: str) -> Iterator[None]:
+def _topic(access: Access) -> Iterator[None]:
     """Topic `t` with RECORDS in each of its partitions."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {"bootstrap.servers": access.bootstrap, **access.librdkafka}
+    admin = AdminClient(settings)
     admin.create_topics([NewTopic("t", PARTITIONS, -1)])["t"].result(LIMIT_S)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer(settings)
     for number in range(RECORDS * PARTITIONS):
         producer.produce("t", str(number), partition=number % PARTITIONS)
     assert producer.flush(LIMIT_S) == 0
@@ -160,12 +166,14 @@ def _topic(bootstrap: str) -> Iterator[None]:
 
 
 @contextmanager
-def _member(bootstrap: str, protocol: str) -> Iterator[None]:
+def _member(access: Access, protocol: str) -> Iterator[None]:
     """A member of group `g` that has read and committed all, and stays until the block ends."""
     from confluent_kafka import Consumer
 
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "g", "client.id": "m"}
+    settings: dict[str, Any] = {"bootstrap.servers": access.bootstrap, **access.librdkafka}
     settings |= {
+        "group.id": "g",
+        "client.id": "m",
         "group.protocol": protocol,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,

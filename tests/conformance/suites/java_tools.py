@@ -2,6 +2,7 @@
 
 `ClientCompatibilityTest` walks producer, consumer and admin client through what a broker may lack;
 `BrokerApiVersionsCommand` lists every API that the broker offers and the client understands.
+The first of them has no option for a login.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from tests.peers import kafka
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.conformance.access import Access
 
 SETTINGS: dict[str, str] = {}
 NEEDS = ("java", "mvn")
@@ -38,11 +41,11 @@ def prepare(_: Path) -> None:
         kafka.jars(version)
 
 
-def run(_: Path, bootstrap: str) -> dict[str, bool]:
+def run(_: Path, access: Access) -> dict[str, bool]:
     """Run both tools of both versions against one broker."""
     outcomes: dict[str, bool] = {}
-    server = ("--bootstrap-server", bootstrap)
-    brokers = str(len(Client(bootstrap).request("Metadata", {"topics": []})["brokers"]))
+    server = ("--bootstrap-server", access.bootstrap)
+    brokers = str(len(Client(access.bootstrap).request("Metadata", {"topics": []})["brokers"]))
     for version, api_versions in API_VERSIONS.items():
         topics = "org.apache.kafka.tools.TopicCommand"
         topic = f"compatibility-{version}"

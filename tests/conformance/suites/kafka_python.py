@@ -1,7 +1,7 @@
 """kafka-python's own integration tests, from its source distribution.
 
-The sdist lacks the fixtures that start brokers; `test/service.py` below stands in for them with a
-broker that runs already. Left out: TLS and SASL, which the listener of this run does not have, and
+Its fixtures start brokers of each security protocol; PLUGIN gives them a listener of a broker that
+runs already. As for the suite's own brokers, ACLs act and what has none is open. Left out:
 DescribeQuorum, which is KRaft's.
 
 A test that fails is run again, TRIES times in all: a consumer of this version that subscribes while
@@ -10,18 +10,29 @@ it bootstraps often never asks any broker for its topic, and waits until the tes
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from tests.conformance.access import MECHANISM
 from tests.conformance.outcomes import from_junit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conformance.access import Access
+
 VERSION = "3.0.12"
-SETTINGS = {"group.min.session.timeout.ms": "1000", "num.partitions": "4"}
+SETTINGS = {
+    "group.min.session.timeout.ms": "1000",
+    "num.partitions": "4",
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
 NEEDS: tuple[str, ...] = ()
 REQUIREMENTS = (
     f"kafka-python=={VERSION}",
@@ -36,7 +47,7 @@ REQUIREMENTS = (
     "xxhash",
 )
 TAKEN_FOR = "4.3.0"  # what this client takes krust for, by the versions that it offers
-CHOICE = "not SCRAM and not PLAIN and not metadata_quorum"
+CHOICE = "not metadata_quorum"
 TRIES = 5
 ONE_BROKER = (
     # It looks for its topic's only replica on the first broker.
@@ -61,7 +72,36 @@ class ExternalService:
 
 class SpawnedService:
     def __init__(self, *args, **kwargs):
-        raise RuntimeError("this run has one broker, started outside")
+        raise RuntimeError("this run has brokers that were started outside")
+'''
+PLUGIN = '''"""Gives fixtures that start a broker a listener of one that runs already."""
+
+import json
+import os
+
+from kafka import KafkaAdminClient
+from test.integration.fixtures import KafkaFixture
+
+LISTENERS = json.loads(os.environ["KRUST_LISTENERS"])
+
+
+def instance(cls, broker_id, transport=LISTENERS["protocol"], sasl_mechanism=None, **others):
+    if transport.startswith("SASL") and sasl_mechanism is None:
+        sasl_mechanism = LISTENERS["mechanism"]
+    host, _, port = LISTENERS["at"][transport].rpartition(":")
+    chosen = {"transport": transport, "sasl_mechanism": sasl_mechanism}
+    found = cls(host, int(port), broker_id, partitions=4, external=True, **chosen)
+    found.ssl_dir = LISTENERS["folder"]
+    return found
+
+
+def get_topic_names(self):
+    with KafkaAdminClient(**self._enrich_client_params({})) as admin:
+        return admin.list_topics()
+
+
+KafkaFixture.instance = classmethod(instance)
+KafkaFixture.get_topic_names = get_topic_names
 '''
 
 
@@ -80,27 +120,33 @@ def prepare(cache: Path) -> None:
     (tests / "service.py").write_text(SERVICE)
 
 
-def run(cache: Path, bootstrap: str) -> dict[str, bool]:
+def run(cache: Path, access: Access) -> dict[str, bool]:
     """Run `test/integration`; test ids as pytest prints them."""
-    whole = ("test/integration", "--deselect", "test/integration/test_ssl_integration.py")
-    outcomes = _pytest(cache, bootstrap, TAKEN_FOR, *whole, "-k", f"{CHOICE} and not {ZOOKEEPERS}")
+    (_source(cache) / "krust_listeners.py").write_text(PLUGIN)
+    shutil.copy(access.authority, cache / "ca-cert")
+    whole = "test/integration"
+    chosen = f"{CHOICE} and not {ZOOKEEPERS}"
+    outcomes = _pytest(cache, access, TAKEN_FOR, whole, "-k", chosen)
     for _ in range(1, TRIES):
         if failed := [test for test, passed in outcomes.items() if not passed]:
-            outcomes |= _pytest(cache, bootstrap, TAKEN_FOR, *failed)
-    return outcomes | _pytest(cache, bootstrap, "3.9.0", *whole, "-k", ZOOKEEPERS)
+            outcomes |= _pytest(cache, access, TAKEN_FOR, *failed)
+    return outcomes | _pytest(cache, access, "3.9.0", whole, "-k", ZOOKEEPERS)
 
 
-def _pytest(cache: Path, bootstrap: str, version: str, *chosen: str) -> dict[str, bool]:
+def _pytest(cache: Path, access: Access, version: str, *chosen: str) -> dict[str, bool]:
     report = cache / "report.xml"
-    command = [str(cache / "venv/bin/python"), "-m", "pytest", *chosen, "-q"]
+    command = [str(cache / "venv/bin/python"), "-m", "pytest", *chosen, "-q", "-rs"]
     # A test that is out of time fails alone; the suite's own way ends the whole run.
-    command += ["--timeout", "60", "--timeout-method=signal"]
+    command += ["-p", "krust_listeners", "--timeout", "60", "--timeout-method=signal"]
     command += [f"--junit-xml={report}", "-o", "junit_family=xunit1"]
+    listeners = {"at": access.at, "protocol": access.protocol}
+    listeners |= {"mechanism": MECHANISM, "folder": str(cache)}
     environment = {
         **os.environ,
-        "KAFKA_URI": f"kafka://{bootstrap}",
+        "KRUST_LISTENERS": json.dumps(listeners),
         "KAFKA_VERSION": version,
         "KAFKA_ROOT": str(cache),
+        "PYTHONPATH": ".",
     }
     report.unlink(missing_ok=True)  # an older run's would be taken for this one's
     subprocess.run(command, cwd=_source(cache), env=environment, check=False)

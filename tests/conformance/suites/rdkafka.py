@@ -1,6 +1,7 @@
 """The tests of the `rdkafka` crate (librdkafka from Rust), built out of cargo's registry.
 
-Left out: `test_base_producer_timeout`, which fails now and then with Kafka too;
+Its librdkafka is built without OpenSSL, so it uses a plain listener alone. Left out:
+`test_base_producer_timeout`, which fails now and then with Kafka too;
 `test_populate_topic`, a helper that is compiled into every binary.
 """
 
@@ -10,8 +11,12 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.conformance.outcomes import from_cargo
+
+if TYPE_CHECKING:
+    from tests.conformance.access import Access
 
 VERSION = "0.39.0"
 SETTINGS = {"num.partitions": "3"}
@@ -86,9 +91,9 @@ def prepare(cache: Path) -> None:
     _cargo(source, "--no-run", check=True)
 
 
-def run(cache: Path, bootstrap: str) -> dict[str, bool]:
+def run(cache: Path, access: Access) -> dict[str, bool]:
     """Run the tests."""
-    environment = {"KAFKA_HOST": bootstrap, "KAFKA_VERSION": "3.9.1"}
+    environment = {"KAFKA_HOST": access.bootstrap, "KAFKA_VERSION": "3.9.1"}
     tail = ("--no-fail-fast", "--", "--test-threads=2", "--exact", *TESTS)
     done = _cargo(cache / "source", *tail, environment=environment)
     outcomes = from_cargo(done.stdout)

@@ -1,8 +1,11 @@
 """The nodes of ACLs. Bytes and paths are those that a Kafka 3.9.1 wrote."""
 
-import random
+import contextlib
+import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from krust.controller import acl_nodes
 from krust.controller.acl_nodes import AclEntry
@@ -148,23 +151,59 @@ def test_a_change_that_names_nothing_is_bad(pattern_type: int, data: bytes | Non
         acl_nodes.decode_change(pattern_type, data)
 
 
-def test_any_entries_are_read_as_they_were_written_and_no_bytes_end_in_another_error() -> None:
-    chance = random.Random(5)
-    letters = 'ab:*"\\/\n\t\x00\x1f\x7fü\u2028😀'
-    operations, permissions = list(OPERATIONS.values()), list(PERMISSIONS.values())
-    for _ in range(300):
-        texts = ["".join(chance.choices(letters, k=chance.randrange(6))) for _ in range(2)]
-        entries = {
-            AclEntry(
-                f"User:{texts[0]}", text, chance.choice(operations), chance.choice(permissions)
-            )
-            for text in texts
-        }
-        data = acl_nodes.encode(entries)
-        assert acl_nodes.decode(data) == entries
-        damaged = bytearray(data)
-        damaged[chance.randrange(len(data))] = chance.randrange(256)
-        try:
-            acl_nodes.decode(bytes(damaged))
-        except BadZnodeError:
-            continue
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+KNOWN = st.sampled_from([*OPERATIONS.values()])
+ENTRIES = st.frozensets(
+    st.builds(
+        AclEntry,
+        TEXTS.map("User:{}".format),
+        TEXTS,
+        KNOWN,
+        st.sampled_from([*PERMISSIONS.values()]),
+    ),
+    max_size=4,
+)
+WORDS = st.sampled_from(["User:a", "*", "Read", "READ", "Allow", "TOPIC", "PREFIXED", "x", ""])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+ROWS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("principal", "permissionType", "host", "operation"), VALUES)
+)
+NODES = st.fixed_dictionaries(
+    {"version": st.just(1) | VALUES},
+    optional={
+        "acls": st.lists(ROWS | VALUES, max_size=3) | VALUES,
+        **dict.fromkeys(("resourceType", "name", "patternType"), VALUES),
+    },
+)
+
+
+@given(ENTRIES, st.data())
+def test_any_entries_are_read_as_they_were_written_and_damage_is_named(
+    entries: frozenset[AclEntry], draw: st.DataObject
+) -> None:
+    data = acl_nodes.encode(entries)
+    assert acl_nodes.decode(data) == entries
+    damaged = bytearray(data)
+    damaged[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    _is_read_or_bad(bytes(damaged))
+
+
+@given(NODES.map(lambda node: json.dumps(node).encode()) | st.binary(max_size=40))
+def test_no_node_of_acls_ends_in_another_error_than_that_it_is_bad(data: bytes) -> None:
+    _is_read_or_bad(data)
+
+
+def _is_read_or_bad(data: bytes) -> None:
+    """Whatever a node has is read, and written so that it is read again; or it is named as bad."""
+    with contextlib.suppress(BadZnodeError):
+        read = acl_nodes.decode(data)
+        assert acl_nodes.decode(acl_nodes.encode(read)) == read
+    for pattern_type in (LITERAL, PREFIXED):
+        with contextlib.suppress(BadZnodeError):
+            pattern = acl_nodes.decode_change(pattern_type, data)
+            again = acl_nodes.encode_change(pattern)
+            assert acl_nodes.decode_change(pattern.pattern_type, again) == pattern
