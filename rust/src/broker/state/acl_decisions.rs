@@ -9,7 +9,7 @@
 use ahash::HashMap;
 use parking_lot::Mutex;
 
-use crate::broker::state::acls::{Operation, ResourceType, TYPES};
+use crate::broker::state::acl_operations::{Operation, ResourceType, TYPES};
 
 const NAMES_MAX: usize = 512;
 

@@ -1,7 +1,8 @@
 //! The broker's state: the cluster image, partitions, coordinators, groups, quotas, fetch sessions.
 //! This layer does not know requests or replies.
 
-pub(crate) mod acl_decisions;
+mod acl_decisions;
+mod acl_operations;
 pub mod acls;
 pub mod class_acls;
 pub mod coordinator;
