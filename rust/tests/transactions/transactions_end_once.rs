@@ -118,6 +118,20 @@ fn while_markers_are_written_the_next_transaction_waits() {
 }
 
 #[test]
+fn while_markers_are_written_the_end_of_the_next_transaction_waits() {
+    for state in [PrepareCommit, PrepareAbort] {
+        let mut id = Id::in_state(state, V2);
+        for commit in [true, false] {
+            assert_eq!(id.end(V2, id.producer(), commit), Err(ConcurrentTransactions));
+        }
+        id.written();
+        assert_eq!(id.end(V2, id.producer(), true), Err(InvalidTxnState), "it has no partition");
+        let next = producer(1, id.producer().epoch + 1);
+        assert_eq!(id.end(V2, id.producer(), false), Ok(next));
+    }
+}
+
+#[test]
 fn partitions_are_verified_against_the_open_transaction() {
     let mut id = Id::ongoing();
     assert_eq!(id.verify(producer(1, 0), &[0, 1]), Ok(vec![NoError, TransactionAbortable]));

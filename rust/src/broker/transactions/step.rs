@@ -5,7 +5,7 @@
 //! none         new id, Empty      49             49                     49
 //! Empty        next epoch, Empty  Ongoing        48                     abort: Prepare; commit: 48
 //! Ongoing      PrepareAbort, 51   Ongoing        Prepare...             Prepare..., next epoch
-//! Prepare...   51                 51             same: 51; other: 48    same: 51; other: 48
+//! Prepare...   51                 51             same: 51; other: 48    51; other result: 48
 //! Complete...  next epoch, Empty  Ongoing        same: done; other: 48  retry: as v0-4; abort:
 //!                                                                       Prepare; commit: 48
 //! ```
@@ -396,6 +396,15 @@ fn end_v2(
             if old.state != TransactionState::Ongoing && commit {
                 return Err(ErrorCode::InvalidTxnState);
             }
+        }
+        // The end of the next transaction, to which nothing was added.
+        state
+            if state.marker().is_some()
+                && is_present
+                && old.client_version == ClientTransactionVersion::V2
+                && present.epoch != i16::MAX =>
+        {
+            return Err(ErrorCode::ConcurrentTransactions);
         }
         state if state.marker().is_some() => {
             // The epoch 32767 only fences: no client continues with it.
