@@ -202,7 +202,6 @@ NOBODY_ELSE = {
     "PLAIN of a shorter name": f"a\0alice\0{SECRET}".encode(),
     SHA512: b"n,a=root,n=alice,r=nonce",
     f"{SHA512} quoted": b"n,a=r=6Fot,n=alice,r=nonce",
-    f"{SHA512} as a token": b"n,,n=alice,r=nonce,tokenauth=true",
 }
 
 
@@ -253,6 +252,17 @@ def test_cve_2024_56128_a_login_by_hand_works(stranger: Stranger) -> None:
     challenge = challenged(stranger)
     error, _, last = stranger.token(final(FIRST, challenge).encode())
     assert (error, last[:2]) == (0, b"v=")
+
+
+def test_cve_2017_12610_a_users_password_is_no_delegation_token(stranger: Stranger) -> None:
+    first = f"{FIRST},tokenauth=true"
+    assert stranger.begin(SHA512) == 0
+    error, _, challenge = stranger.token(f"n,,{first}".encode())
+    assert error == 0, "as for a token that there is"
+    error, message, token = stranger.token(final(first, challenge).encode())
+    assert (error, token) == (FAILED, b"")
+    assert SECRET not in message
+    assert stranger.is_closed()
 
 
 @pytest.mark.parametrize("what", ["replayed", "the client's alone", "cut", "longer", "empty"])
