@@ -34,7 +34,7 @@ LARGE_KINDS = ("same", "smallest", "nested")
 LEAST_MEMORY, PER_BYTE = 8 * MIB, 16
 LONGEST_WORK = 16 * MIB
 MOST_CALLS = 100_000
-PATIENCE_S, SETTLED_S = 1, 20
+PATIENCE_S, SETTLED_S = 1, 120
 BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
 CREATES = "allow_auto_topic_creation"
 
