@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Modules have read how long they are to search: to krust these are unknown settings."""
-    for name in ("KRUST_CLUSTER_SEEDS", "KRUST_EXAMPLES", "KRUST_SIM_SEEDS"):
+    for name in ("KRUST_ACL_EVERY", "KRUST_CLUSTER_SEEDS", "KRUST_EXAMPLES", "KRUST_SIM_SEEDS"):
         os.environ.pop(name, None)
 
 
