@@ -48,7 +48,12 @@ def is_configured(text: SettingLookup) -> bool:
 def plug_in(text: SettingLookup) -> str:
     """The Python class that gives clients their ACLs, or its name; empty: there is none."""
     name = _class(text)
-    return name if ":" in name or "." not in name else ""
+    return name if is_plug_in(name) else ""
+
+
+def is_plug_in(name: str) -> bool:
+    """Whether a class of this name is in Python: `module:Class`, or the name of an entry point."""
+    return ":" in name or "." not in name
 
 
 def authorizer(text: SettingLookup) -> Authorizer | None:

@@ -193,8 +193,11 @@ def _access(cluster: ClusterDescription) -> Outcome:
     }
     obeying = sorted(node for node, name in classes.items() if name)
     open_to_all = sorted(classes.keys() - set(obeying))
-    known = {"", *authorizer.CLASSES}
-    unknown = {name for name in classes.values() if name not in known and ":" not in name}
+    unknown = {
+        name
+        for name in classes.values()
+        if name not in authorizer.CLASSES and not authorizer.is_plug_in(name)
+    }
     found = []
     if obeying and open_to_all:
         found.append(

@@ -6,10 +6,9 @@ CreateAcls 0-3: decides each binding by itself; those of one pattern are written
 DeleteAcls 0-3: the ACLs that each filter deleted. One that several filters match belongs to the
     first. With the last ACL of a pattern goes its node.
 Any broker answers; without an authorizer, or if a user's class is one, each item is refused with
-SECURITY_DISABLED. Each write
-names the changed pattern to all brokers in the same transaction (`acl_changes.py`), and this broker
-obeys it before it answers. Codes and texts are Kafka 3.9's. As there, a binding may have an
-operation that means nothing for its type of resource, and any host.
+SECURITY_DISABLED. Each write names the changed pattern to all brokers in the same transaction
+(`acl_changes.py`), and this broker obeys it before it answers. Codes and texts are Kafka 3.9's. As
+there, a binding may have an operation that means nothing for its type of resource, and any host.
 Different from 3.9: bindings with a pattern, an operation or a principal that cannot be are refused
     one by one with INVALID_REQUEST and the reason (3.9 fails all of the request, or closes the
     connection); a write that changes nothing is not made; a broken node is not overwritten, but
@@ -39,6 +38,7 @@ from krust.controller.acls import (
     ResourcePattern,
     validate,
 )
+from krust.controller.change_notifications import create_nodes
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import ControllerState, Decision, RefusedError, Request, refused_code
 from krust.errors import Code, ServerError
@@ -285,7 +285,7 @@ def _change(
             if refused not in _RETRIABLE:
                 break
             if refused is Refusal.NO_NODE:
-                yield from acl_changes.create_nodes()
+                yield from create_nodes(acl_nodes.PERSISTENT)
     except ServerError as error:
         raise RefusedError(Code.REQUEST_TIMED_OUT, str(error)) from None
     code = refused_code(refused) if refused is not None else Code.UNKNOWN_SERVER_ERROR

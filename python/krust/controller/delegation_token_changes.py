@@ -1,9 +1,9 @@
 """Delegation tokens in the tree: a broker with the key reads all at its start, then each change.
 
-Whoever makes, changes or deletes a token creates a node in `/delegation_token/token_changes` that
-names it, and every broker reads that token again. The controller deletes such a node 15 minutes
-after it has seen it, as Kafka's brokers do, and every `delegation.token.expiry.check.interval.ms`
-the tokens that have expired. (A login needs none of that: the core compares the time.)
+Whoever makes, changes or deletes a token names it in `/delegation_token/token_changes`
+(`change_notifications`), and every broker reads that token again. Every
+`delegation.token.expiry.check.interval.ms` the controller deletes the tokens that have expired. (A
+login needs none of that: the core compares the time.)
 A node that cannot be read is no token: nobody logs in by it. After a lost session a broker reads
 all again. A broker without the key reads nothing.
 """
@@ -14,12 +14,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from krust.controller import delegation_tokens, store_reads
-from krust.controller.controller_election import RetryLaterError
+from krust.controller.change_notifications import SeenNotifications, create_nodes
 from krust.controller.delegation_tokens import CHANGES, DelegationToken
 from krust.controller.pace import PAUSE
 from krust.errors import ServerError
 from krust.metadata.contents import BadZnodeError
-from krust.metadata.store import Children, Create, Delete, Node, Read, Refusal
+from krust.metadata.store import Children, Create, Delete, Node, Read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator
@@ -27,61 +27,40 @@ if TYPE_CHECKING:
     from krust.controller.state import ControllerState, Steps, Transactions
     from krust.metadata.store import MultiResult, Result
 
-KEEP_MS = 15 * 60 * 1000
 _BATCH = 100
 """so many nodes are read in one slice"""
-_LATER = (Refusal.NOT_APPLIED, Refusal.UNKNOWN)
-"""why a notification cannot be read now"""
 
 
-class TokenChangeNotifications:
+class TokenChangeNotifications(SeenNotifications):
     """The notifications of changed tokens that this broker has seen."""
 
     def __init__(self) -> None:
-        self._last = -1
-        """the number of the last one"""
-        self._since: dict[str, int] = {}
-        """path -> when it was seen first"""
+        super().__init__(CHANGES)
 
     def follow(self, state: ControllerState) -> Steps:
         """Read all tokens, and watch for changes from now on."""
         if not state.tokens.is_enabled:
             return
-        yield from create_nodes()
-        names = yield from _notifications()
-        self._last = max(map(_number_of, names), default=-1)
+        yield from create_nodes(delegation_tokens.PERSISTENT)
+        yield from self.begin()
         yield from load(state)
 
     def read_new(self, state: ControllerState, now_ms: int) -> Steps:
         """Read new notifications, and the tokens that they name."""
         if not state.tokens.is_enabled:
             return
-        paths = [f"{CHANGES}/{name}" for name in (yield from _notifications())]
-        self._since = {path: self._since.get(path, now_ms) for path in paths}
-        new = [path for path in paths if _number_of(path) > self._last]
+        new = yield from self.new(now_ms)
         changed: dict[str, None] = {}
         is_known = True
-        results = yield from store_reads.read_many_in_slices(map(Read, new))
-        for path, node in zip(new, results, strict=True):
-            if node in _LATER:
-                raise RetryLaterError(f"{path}: {node}")
+        for path, node in new:
             try:
-                changed[delegation_tokens.decode_change(_data(node))] = None
+                data = node.data if isinstance(node, Node) else b""
+                changed[delegation_tokens.decode_change(data)] = None
             except BadZnodeError as error:
                 is_known = False
                 state.fault(path, error)
         yield from reread(state, changed) if is_known else load(state)
-        self._last = max([self._last, *map(_number_of, new)])
-
-    def purge(self, state: ControllerState, now_ms: int) -> Steps:
-        """Delete notifications that all brokers had the time to see."""
-        for path in [each for each, since in self._since.items() if now_ms - since >= KEEP_MS]:
-            yield [[state.fence(), Delete(path)]]
-            self._since.pop(path, None)
-
-    def due_ms(self, now_ms: int) -> float:
-        """The milliseconds until a notification has to be deleted."""
-        return min(self._since.values(), default=inf) + KEEP_MS - now_ms
+        self.take(path for path, _ in new)
 
 
 class TokenExpiry:
@@ -130,25 +109,12 @@ class TokenExpiry:
 
 
 def load_alone(state: ControllerState) -> Steps:
-    """Read all tokens of a tree that only this broker uses.
-
-    Nobody else watches, so the notifications of its last run are deleted.
-    """
+    """Read all tokens of a tree that only this broker uses."""
     if not state.tokens.is_enabled:
         return
-    yield from create_nodes()
-    names = yield from _notifications()
-    yield [[Delete(f"{CHANGES}/{name}")] for name in names]
+    yield from create_nodes(delegation_tokens.PERSISTENT)
+    yield from TokenChangeNotifications().clear()
     yield from load(state)
-
-
-def create_nodes() -> Steps:
-    """Create the nodes above those of tokens and their changes."""
-    answers = yield [[Create(path)] for path in delegation_tokens.PERSISTENT]
-    for path, done in zip(delegation_tokens.PERSISTENT, answers, strict=True):
-        if done.refused not in (None, Refusal.NODE_EXISTS):
-            why = done.refused.value
-            raise ServerError(f"{path} cannot be created: {why}", hint="look at the store")
 
 
 def load(state: ControllerState) -> Steps:
@@ -200,18 +166,3 @@ def _token(
     except (BadZnodeError, store_reads.UnreadableError) as error:
         state.fault(path, f"{error}; nobody logs in by this delegation token")
     return None, -1
-
-
-def _data(node: Result) -> bytes:
-    return node.data if isinstance(node, Node) else b""
-
-
-def _notifications() -> Generator[Transactions, list[MultiResult], tuple[str, ...]]:
-    """The names of the notifications; watches them."""
-    (done,) = yield [[Children(CHANGES, watch=True)]]
-    return store_reads.children(CHANGES, done.results[0])
-
-
-def _number_of(name: str) -> int:
-    digits = name[-10:]
-    return int(digits) if digits.isdecimal() else -1

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.controller import delegation_token_changes, delegation_tokens
+from krust.controller.change_notifications import create_nodes
 from krust.controller.delegation_tokens import (
     USER_TYPE,
     DelegationToken,
@@ -182,7 +183,7 @@ def _make(state: ControllerState, token: DelegationToken) -> Steps:
     try:
         refused = yield from _commit(state, write, token.id, token)
         if refused is Refusal.NO_NODE:
-            yield from delegation_token_changes.create_nodes()
+            yield from create_nodes(delegation_tokens.PERSISTENT)
             refused = yield from _commit(state, write, token.id, token)
     except ServerError as error:
         raise RefusedError(Code.REQUEST_TIMED_OUT, str(error)) from None

@@ -12,8 +12,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import acl_changes, ids
+from krust.controller import acl_changes, acl_nodes, ids
 from krust.controller.apis import CONTROLLER_APIS
+from krust.controller.change_notifications import create_nodes
 from krust.controller.state import ControllerState, Request
 from krust.runtime.offline_store import open_files, open_zookeeper
 
@@ -35,7 +36,7 @@ class OfflineAcls:
     def request(self, api: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to DescribeAcls, CreateAcls or DeleteAcls."""
         if api == "CreateAcls":
-            self._store.run(acl_changes.create_nodes())
+            self._store.run(create_nodes(acl_nodes.PERSISTENT))
         request: Request[Any] = Request(api, _VERSION, body, {}, time.time_ns() // 1_000_000)
         answer: dict[str, Any] = self._store.run(CONTROLLER_APIS[api].decide(self._state, request))
         return answer

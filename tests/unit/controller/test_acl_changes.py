@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from krust.controller import acl_changes, acl_nodes, acls
+from krust.controller import acl_changes, acl_nodes, acls, change_notifications
 from krust.controller.acl_nodes import AclEntry
 from krust.controller.acls import LITERAL, PREFIXED, AclBinding, AclFilter, ResourcePattern
 from krust.metadata.store import Create, Delete, SessionChanged, SessionState, SetData
@@ -170,7 +170,7 @@ def test_a_notification_of_a_name_that_cannot_be_changes_nothing() -> None:
 def test_the_controller_deletes_notifications_after_15_minutes() -> None:
     nodes = Nodes(1, 2, **AUTHORIZER)
     create(nodes.members[2], ANN, PREFIX)
-    nodes.pass_time(acl_changes.KEEP_MS - 1)
+    nodes.pass_time(change_notifications.KEEP_MS - 1)
     assert len(nodes.children(LITERAL_CHANGES)) == len(nodes.children(PREFIXED_CHANGES)) == 1
     create(nodes.members[2], BOB)
     nodes.pass_time(1)

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from krust.controller import delegation_token_changes, delegation_tokens
+from krust.controller import (
+    change_notifications,
+    delegation_token_changes,
+    delegation_tokens,
+)
 from krust.controller.delegation_tokens import DelegationToken, Principal, TokenLimits
 from krust.messages import RequestContext
 from krust.metadata.contents import BadZnodeError
@@ -332,7 +336,7 @@ def test_notifications_are_deleted_after_a_quarter_of_an_hour() -> None:
     nodes = Nodes(1, 2, **OPTIONS)
     create(nodes.members[2])
     assert len(nodes.children(delegation_tokens.CHANGES)) == 1
-    nodes.pass_time(delegation_token_changes.KEEP_MS)
+    nodes.pass_time(change_notifications.KEEP_MS)
     assert nodes.children(delegation_tokens.CHANGES) == []
 
 

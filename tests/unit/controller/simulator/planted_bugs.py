@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from krust.controller import (
     brokers,
+    change_notifications,
     config_changes,
     control_request_handlers,
     control_requests,
@@ -149,7 +150,7 @@ def notifications_are_seen_once() -> Any:
 
     def look(self: Any, state: ControllerState, now_ms: int) -> Generator[Any, Any, None]:
         with patch.object(
-            config_changes, "Children", lambda path, watch: Children(path, not watch)
+            change_notifications, "Children", lambda path, watch: Children(path, not watch)
         ):
             steps = real(self, state, now_ms)
             first = next(steps)
