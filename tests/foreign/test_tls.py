@@ -449,6 +449,16 @@ def test_a_store_that_cannot_be_opened_prevents_the_start_with_the_cause(
     assert "not-this-one" not in str(caught.value)
 
 
+def test_a_store_of_more_than_16_mib_is_refused_and_one_of_that_size_is_read(
+    tmp_path: Path,
+) -> None:
+    for more, match in ((0, "is neither PEM nor"), (1, "has more than 16777216 bytes")):
+        (tmp_path / "large").write_bytes(bytes((16 << 20) + more))
+        settings = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": tmp_path / "large"}
+        with pytest.raises(ConfigError, match=match):
+            Broker(config=settings).start()
+
+
 def keytool(folder: Path, *words: str) -> None:
     subprocess.run(["keytool", *words], cwd=folder, check=True, capture_output=True, timeout=60)
 

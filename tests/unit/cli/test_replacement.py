@@ -256,3 +256,10 @@ def test_a_problem_is_exit_9_and_is_printed_before_the_steps(run: Any) -> None:
     assert out.index("Mend the 1 problem above") < out.index("step 1")
     code, out, err = run(cluster(*(broker(n, KRUST) for n in (1, 2, 3))))
     assert (code, "every broker is krust" in err) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["teams", "teams:Teams"])
+def test_a_python_class_may_be_the_authorizer(name: str) -> None:
+    settings = {"authorizer.class.name": name}
+    found = findings(cluster(*(broker(n, settings=settings) for n in (1, 2, 3))))
+    assert {each.check: each.status for each in found}["access"] != PROBLEM

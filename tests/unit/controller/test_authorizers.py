@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from krust.controller.authorizers import MOST_ACLS, AnswerError, ClientAcl, rows
+from krust.controller.authorizers import MOST_ACLS, MOST_CHARACTERS, AnswerError, ClientAcl, rows
 from krust.errors import ConfigError
 
 TOPIC, LITERAL, PREFIXED, READ, WRITE, ALLOW, DENY = 2, 3, 4, 3, 4, 3, 2
@@ -43,6 +43,12 @@ def test_a_wrong_word_is_an_error_where_it_is_written(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         ClientAcl.allow(kind, name, *operations)
+
+
+def test_a_name_has_as_many_characters_as_kafkas_strings() -> None:
+    assert ClientAcl.allow("topic", "x" * MOST_CHARACTERS, "read").rows()
+    with pytest.raises(ConfigError, match="is no name of a topic"):
+        ClientAcl.allow("topic", "x" * (MOST_CHARACTERS + 1), "read")
 
 
 def test_operations_as_one_text_are_an_error() -> None:

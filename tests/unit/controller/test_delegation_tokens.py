@@ -15,6 +15,7 @@ from krust.controller import (
     delegation_tokens,
 )
 from krust.controller.delegation_tokens import DelegationToken, Principal, TokenLimits
+from krust.errors import Code
 from krust.messages import RequestContext
 from krust.metadata.contents import BadZnodeError
 from krust.metadata.store import Create, Delete, SessionChanged, SessionState, SetData
@@ -363,3 +364,12 @@ def test_the_first_broker_with_a_key_makes_kafkas_nodes() -> None:
     nodes = Nodes(1, **OPTIONS)
     for path in delegation_tokens.PERSISTENT:
         assert nodes.node(path) == "", path
+
+
+def test_a_token_has_a_thousand_renewers_at_most() -> None:
+    runtime = Runtime(OPTIONS)
+    renewers = [Principal("User", f"renewer-{number}") for number in range(1001)]
+    for count, code in ((1000, 0), (1001, Code.INVALID_REQUEST)):
+        body = creation(None, *renewers[:count])
+        answer = runtime.ask("CreateDelegationToken", body, client=client(ANN))
+        assert answer["error_code"] == code, count
