@@ -6,7 +6,8 @@
 //! from one host or all (`*`). Without a matching ACL nothing is allowed, except what the settings
 //! say ([`BesideAcls`]).
 //! Format: by user, then by type of resource, then by name; of prefixes also which lengths there
-//!     are. So a check looks up one name and its prefixes, however many ACLs there are.
+//!     are. So the first check of a client looks up one name and its prefixes, however many ACLs
+//!     there are; what it says is kept with the client (`acl_decisions`).
 //! Threads: immutable; a part of the cluster image.
 
 use std::net::IpAddr;
