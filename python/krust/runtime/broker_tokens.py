@@ -40,7 +40,9 @@ class BrokerTokens:
         self._issuer = issuer
         self._token: str | None = None
         self._why = "the issuer has not answered yet"
-        self._answers: SimpleQueue[tuple[str, float] | KrustError] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[TokenIssuer, tuple[str, float] | KrustError]] = (
+            SimpleQueue()
+        )
         self._asking: Thread | None = None
         self._due_s = 0.0
         self._retry_s = issuer.retry_s[0]
@@ -54,7 +56,9 @@ class BrokerTokens:
         return token, self._issuer.extensions
 
     def replace(self, issuer: TokenIssuer) -> None:
-        """Have the next token from this issuer, soon if it is another one."""
+        """Have the next token from this issuer, soon if it is another one. What the one before
+        still answers is dropped.
+        """
         if issuer != self._issuer:
             self._issuer, self._due_s = issuer, 0.0
 
@@ -71,20 +75,24 @@ class BrokerTokens:
             self._ask()
 
     def _ask(self) -> Thread:
-        asking = self._asking = Thread(target=self._fetch, name="krust-token", daemon=True)
+        asking = self._asking = Thread(
+            target=self._fetch, args=(self._issuer,), name="krust-token", daemon=True
+        )
         asking.start()
         return asking
 
-    def _fetch(self) -> None:
+    def _fetch(self, issuer: TokenIssuer) -> None:
         try:
-            self._answers.put(_granted(self._issuer))
+            self._answers.put((issuer, _granted(issuer)))
         except KrustError as error:
-            self._answers.put(error)
+            self._answers.put((issuer, error))
 
     def _use(self, now_s: float) -> None:
         try:
-            answer = self._answers.get_nowait()
+            issuer, answer = self._answers.get_nowait()
         except Empty:
+            return
+        if issuer != self._issuer:
             return
         if isinstance(answer, KrustError):
             self._why = str(answer)

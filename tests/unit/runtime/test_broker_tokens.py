@@ -7,6 +7,7 @@ import logging
 import time
 from base64 import urlsafe_b64encode
 from itertools import count
+from threading import Event
 
 import pytest
 
@@ -19,8 +20,12 @@ from tests.issuer_server import Asked, issuer_server
 EXTENSIONS = [("cluster", "one")]
 
 
+def issuer_of(at: str) -> TokenIssuer:
+    return TokenIssuer(f"{at}/token", "id", "a-secret", None, EXTENSIONS, (0.1, 10.0))
+
+
 def tokens_of(at: str) -> BrokerTokens:
-    made = BrokerTokens(TokenIssuer(f"{at}/token", "id", "a-secret", None, EXTENSIONS, (0.1, 10.0)))
+    made = BrokerTokens(issuer_of(at))
     made.load()
     return made
 
@@ -73,6 +78,38 @@ def test_an_issuer_that_fails_is_asked_again_and_the_old_token_stays(
         waiting.until(lambda: has("t2"))
     assert "no new token for logins at other brokers" in caplog.text
     assert "canary" not in caplog.text
+
+
+def test_another_issuer_is_asked_at_once_and_what_the_one_before_still_answers_is_dropped() -> None:
+    asked, goes_on = Event(), Event()
+    old = iter(["t1", "t2"])
+
+    def slow(_: Asked) -> tuple[int, dict[str, str], bytes]:
+        token = next(old)
+        if token == "t2":
+            asked.set()
+            assert goes_on.wait(waiting.WAIT_S)
+        return answered(token, expires_in=100)
+
+    with (
+        issuer_server(slow) as at,
+        issuer_server(lambda _: answered("of the other", expires_in=100)) as other,
+    ):
+        tokens = tokens_of(at)
+        later_s = time.monotonic() + 90
+        tokens.follow(later_s)
+        assert asked.wait(waiting.WAIT_S)
+        tokens.replace(issuer_of(other))
+        goes_on.set()
+        seen = []
+
+        def is_of_the_other() -> bool:
+            tokens.follow(later_s)
+            seen.append(tokens()[0])
+            return seen[-1] == "of the other"
+
+        waiting.until(is_of_the_other)
+        assert set(seen) == {"t1", "of the other"}
 
 
 def test_a_token_whose_end_only_the_token_itself_names_is_accepted() -> None:
