@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from kazoo.client import KazooClient
 
@@ -120,6 +121,9 @@ def test_users_of_plain_are_changed_while_the_broker_runs(tmp_path: Path) -> Non
         alter(broker.bootstrap, broker.node_id, {JAAS: f'{jaas.PLAIN} required user_bob="build";'})
         assert until(lambda: logs_in(at, "bob", "build"))
         assert not logs_in(at, "alice", "wonderland")
+        with pytest.raises(KafkaException, match="is no JAAS string") as refused:
+            alter(broker.bootstrap, broker.node_id, {JAAS: f'{jaas.PLAIN} required user_eve="'})
+        assert refused.value.args[0].code() == Code.INVALID_REQUEST
     del settings[JAAS]
     with Broker(tmp_path, config=settings) as broker:
         assert logs_in(dict(broker.listeners)["SECURE"], "bob", "build")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import krust
@@ -306,19 +307,46 @@ def test_another_certificate_is_named_by_incremental_alter_configs(
 ) -> None:
     broker, _ = own_file
     other = secured.authority.certify("other", "DNS:localhost")
+    name_store(secured, broker, str(other))
+    assert until(lambda: shown_by(broker, secured.authority) == "other")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "cannot be read"), ("half a key", "is neither PEM nor PKCS12 nor JKS")],
+)
+def test_a_store_that_cannot_be_used_is_refused_and_not_stored(
+    secured: Secured,
+    own_file: tuple[Broker, Path],
+    tmp_path: Path,
+    content: str | None,
+    why: str,
+) -> None:
+    broker, file = own_file
+    bad = tmp_path / "bad.pem"
+    if content is not None:
+        bad.write_text(content)
+    with pytest.raises(KafkaException, match=why) as refused:
+        name_store(secured, broker, str(bad))
+    assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
+    name_store(secured, broker, str(file))
+    assert shown_by(broker, secured.authority) == "first"
+
+
+def name_store(secured: Secured, broker: Broker, path: str) -> None:
+    """Have a broker use another store on its listener. KafkaException: it refuses"""
     settings = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.certificate)}
     settings["ssl.endpoint.identification.algorithm"] = "none"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **settings})
     change = ConfigEntry(
         "listener.name.ssl.ssl.keystore.location",
-        str(other),
+        path,
         incremental_operation=AlterConfigOpType.SET,
     )
     node = ConfigResource(
         ConfigResource.Type.BROKER, str(broker.node_id), incremental_configs=[change]
     )
     admin.incremental_alter_configs([node])[node].result(WAIT_S)
-    assert until(lambda: shown_by(broker, secured.authority) == "other")
 
 
 def stores(authority: Authority, folder: Path) -> dict[str, dict[str, str]]:

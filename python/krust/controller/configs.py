@@ -321,7 +321,7 @@ def _write_config(state: ControllerState, key: tuple[int, str], config: dict[str
     (done,) = yield [asked]
     _raise_if_refused(done.refused)
     sealed = {each: text for each, text in entity.sealed.items() if config.get(each) == text}
-    entity.config = {each: text for each, text in config.items() if each not in sealed}
+    entity.config = stored_passwords.usable(entity, config)
     entity.version, entity.sealed = entity.version + 1, sealed
     state.brokers_changed()
 
@@ -392,6 +392,30 @@ def _check(
             raise RefusedError(
                 Code.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"
             ) from None
+    if kind == BROKER_RESOURCE:
+        _check_listeners(state, entity, config)
+
+
+def _check_listeners(state: ControllerState, broker: str, config: Mapping[str, str]) -> None:
+    """Refuse keys, certificates and users that this broker's listeners could not use.
+
+    broker  "": all
+    """
+    own, everywhere = state.own.config, state.everywhere.config
+    if broker:
+        own = stored_passwords.usable(state.own, config)
+    else:
+        everywhere = stored_passwords.usable(state.everywhere, config)
+
+    def text(name: str) -> str | None:
+        if name in own:
+            return own[name]
+        return everywhere[name] if name in everywhere else state.config.text(name)
+
+    try:
+        state.check_listeners(text)
+    except ConfigError as error:
+        raise RefusedError(Code.INVALID_REQUEST, str(error)) from None
 
 
 def _check_topic_value(state: ControllerState, name: str, text: str) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from krust.controller.entities import LiveBroker, Partition, Topic, TopicDeletion
     from krust.controller.quotas import QuotaOwner, QuotaTable
     from krust.controller.scram import ScramCredential
+    from krust.listeners import SettingLookup
     from krust.messages import RequestContext
     from krust.settings import Values
 
@@ -284,6 +285,8 @@ class ControllerState:
         """what users, clients and addresses may use"""
         self.credentials: dict[str, dict[str, ScramCredential]] = {}
         """what proves who users are, by mechanism"""
+        self.check_listeners: Callable[[SettingLookup], None] = lambda _: None
+        """ConfigError: this broker's listeners cannot use the settings"""
         self.has_authorizer, self.acls = authorizer.is_configured(config.text), {}
         self.tokens = DelegationTokens(config.text)
         self.buckets = Buckets()

@@ -71,6 +71,14 @@ def check(state: ControllerState, broker: str, name: str) -> None:
         raise RefusedError(Code.INVALID_REQUEST, why)
 
 
+def usable(entity: ConfigEntity, config: Mapping[str, str]) -> dict[str, str]:
+    """The settings without the passwords that cannot be decoded.
+
+    entity  the settings before
+    """
+    return {name: text for name, text in config.items() if entity.sealed.get(name) != text}
+
+
 def seal(state: ControllerState, entity: ConfigEntity, config: Mapping[str, str]) -> bytes:
     """The content of a broker's znode. Settings that `check` has not refused.
 

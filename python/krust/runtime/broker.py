@@ -144,6 +144,7 @@ class Runtime:
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self.state.kept_epoch = self._unclean_shutdown.kept_epoch
+        self.state.check_listeners = self._listeners.check
         self.view = ClusterView.of(self.state)
         """a copy of the state that other threads may read"""
         self._controller = Controller(self.state)

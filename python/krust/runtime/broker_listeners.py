@@ -138,6 +138,22 @@ class BrokerListeners:
         login = None if self.inter_broker_login is None else self.inter_broker_login[:3]
         server.set_inter_broker_security(self.inter_broker_tls, login, self._tokens)
 
+    def check(self, text: SettingLookup) -> None:
+        """Try settings that are not used yet. ConfigError: the listeners cannot use them.
+
+        Only what differs from the settings in use is tried: nothing else is refused because a file
+        was damaged since.
+        """
+        for name in self.tls:
+            settings = tls_settings(text, name)
+            if _items(settings) != self._used[name][0]:
+                _server_tls(settings, name)
+        if [text(name) for name in self._jaas_names] != self._jaas:
+            for name in self._with_logins:
+                logins(text, name)
+            if not self._alone:
+                inter_broker_login(text)
+
     def close(self) -> None:
         """End the calls of the user's authorizer."""
         if self._authorizer_calls is not None:
@@ -218,7 +234,11 @@ def _authorizer_calls(config: Config, own: Authorizer | None) -> AuthorizerCalls
 def _state(settings: dict[str, str]) -> tuple[object, ...]:
     """The settings, and what tells a file from the one that replaces it."""
     files = (path for name, path in sorted(settings.items()) if name.endswith(".location"))
-    return (tuple(sorted(settings.items())), *map(file_state, files))
+    return (_items(settings), *map(file_state, files))
+
+
+def _items(settings: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(settings.items()))
 
 
 def _server_tls(settings: dict[str, str], listener: str) -> ServerTls:
