@@ -1,5 +1,5 @@
-//! Files and texts with keys and certificates: PEM and PKCS#12. No bytes may panic; a name in a
-//! certificate is text or an error.
+//! Files and texts with keys and certificates: PEM, PKCS#12 and JKS, whose digest only a store's
+//! password checks. No bytes may panic; a name in a certificate is text or an error.
 
 #![no_main]
 
@@ -31,10 +31,15 @@ fuzz_target!(|bytes: &[u8]| {
         ("ssl.keystore.password", "password"),
         ("ssl.key.password", "password"),
     ]));
+    let _ = ServerTls::new(&settings(&[
+        ("ssl.keystore.location", path),
+        ("ssl.key.password", "password"),
+    ]));
     let _ = ClientTls::new(&settings(&[
         ("ssl.truststore.location", path),
         ("ssl.truststore.password", "password"),
     ]));
+    let _ = ClientTls::new(&settings(&[("ssl.truststore.location", path)]));
     let text = String::from_utf8_lossy(bytes);
     let _ = ServerTls::new(&settings(&[
         ("ssl.keystore.key", &text),
