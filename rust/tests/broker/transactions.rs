@@ -156,23 +156,35 @@ pub fn offsets_added(
     AddOffsetsToTxnResponse::decode(&mut Reader::new(&reply), version).unwrap().error_code
 }
 
-/// Sends an EndTxn. Returns its code and the producer to go on with.
-pub fn ended(
-    fixture: &mut TestBroker,
-    conn: &mut Conn,
-    (version, id, producer, committed): (i16, &str, ProducerIdentity, bool),
-) -> (i16, ProducerIdentity) {
+/// An EndTxn: version, id, producer, whether it commits.
+pub fn end((version, id, producer, committed): (i16, &str, ProducerIdentity, bool)) -> Frame {
     let request = EndTxnRequest {
         transactional_id: id,
         producer_id: producer.id,
         producer_epoch: producer.epoch,
         committed,
     };
-    let request = frame(26, version, |writer, version| request.encode(writer, version));
+    frame(26, version, |writer, version| request.encode(writer, version))
+}
+
+/// Sends an EndTxn, and waits until its markers are written. Returns its code and the producer to
+/// go on with.
+pub fn ended(
+    fixture: &mut TestBroker,
+    conn: &mut Conn,
+    request: (i16, &str, ProducerIdentity, bool),
+) -> (i16, ProducerIdentity) {
+    let request = end(request);
     fixture.event(conn, std::slice::from_ref(&request.bytes));
     give_ids(fixture, conn);
-    let reply = conn.reply(&request);
-    let response = EndTxnResponse::decode(&mut Reader::new(&reply), version).unwrap();
+    fixture.turn_until_sent(conn);
+    end_reply(conn, &request)
+}
+
+/// The code of an EndTxn, and the producer to go on with.
+pub fn end_reply(conn: &mut Conn, request: &Frame) -> (i16, ProducerIdentity) {
+    let reply = conn.reply(request);
+    let response = EndTxnResponse::decode(&mut Reader::new(&reply), request.version).unwrap();
     let producer = ProducerIdentity { id: response.producer_id, epoch: response.producer_epoch };
     (response.error_code, producer)
 }

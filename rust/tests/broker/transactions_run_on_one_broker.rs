@@ -7,14 +7,18 @@ use krust::broker::transactions::transaction::TransactionState::{
     CompleteAbort, CompleteCommit, Ongoing, PrepareAbort, PrepareCommit,
 };
 
-use krust::broker::Settings;
+use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
+use krust::broker::{MetadataDelta, Settings};
+use krust::ids::{Epoch, TopicId};
 use krust::storage::DirOptions;
 use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
 
 use crate::double::{NOW_MS, TestBroker, until};
+use crate::records::TOPIC;
 use crate::transactions::{
-    FIRST_ID, ID, TRANSACTIONS, add, added, create_topics, ended, fixture, init, initialised,
-    last_state, markers, offsets_added, producer, states, transactions_topic, wait_until_complete,
+    FIRST_ID, ID, TRANSACTIONS, add, added, create_topics, end, end_reply, ended, fixture, init,
+    initialised, last_state, markers, offsets_added, producer, states, transactions_topic,
+    wait_until_complete,
 };
 
 const TIMEOUT_MS: i64 = 60_000;
@@ -37,7 +41,6 @@ fn a_transaction_ends_with_one_marker_in_each_of_its_partitions() {
         assert_eq!(last_state(&fixture), Some(Ongoing));
         let (code, next) = ended(&mut fixture, &mut conn, (version, ID.0, first, commit));
         assert_eq!(code, 0);
-        wait_until_complete(&fixture);
         let epoch = if version >= 5 { 1 } else { 0 };
         for partition in [0, 2] {
             assert_eq!(markers(&fixture, partition), [(FIRST_ID, epoch, commit)]);
@@ -48,11 +51,67 @@ fn a_transaction_ends_with_one_marker_in_each_of_its_partitions() {
         let (prepared, complete) =
             if commit { (PrepareCommit, CompleteCommit) } else { (PrepareAbort, CompleteAbort) };
         assert_eq!(kinds[1..], [Ongoing, prepared, complete]);
-        if version >= 5 {
-            assert_eq!(next, at(FIRST_ID, 1));
-            assert_eq!(added(&mut fixture, &mut conn, &add(3, ID.0, next, &[1])), [0]);
-        }
+        let next = if version >= 5 { next } else { first };
+        assert_eq!(next, at(FIRST_ID, epoch));
+        assert_eq!(added(&mut fixture, &mut conn, &add(3, ID.0, next, &[1])), [0]);
     }
+}
+
+/// Has a partition of [`TOPIC`] led by a broker.
+fn set_leader(fixture: &mut TestBroker, (partition, leader): (i32, i32), epoch: Epoch) {
+    let state = PartitionState {
+        leader,
+        leader_epoch: epoch,
+        isr: vec![0],
+        replicas: vec![0],
+        partition_epoch: epoch.0,
+    };
+    let topic = TopicDelta {
+        id: TopicId([1; 16]),
+        internal: false,
+        settings: TopicSettings::default(),
+        partitions: vec![(partition, state)],
+    };
+    fixture
+        .apply(MetadataDelta { topics: vec![(TOPIC.into(), Some(topic))], ..Default::default() });
+}
+
+#[test]
+fn the_end_of_a_transaction_is_answered_after_20_ms_if_a_marker_waits_for_its_leader() {
+    const NOBODY: i32 = -1;
+    let mut fixture = fixture();
+    let mut conn = fixture.connect();
+    let first = producer(&mut fixture, &mut conn, ID.0);
+    added(&mut fixture, &mut conn, &add(3, ID.0, first, &[0, 2]));
+    set_leader(&mut fixture, (2, NOBODY), Epoch(1));
+    let request = end((4, ID.0, first, true));
+    fixture.event(&mut conn, std::slice::from_ref(&request.bytes));
+    until("no marker", || markers(&fixture, 0).len() == 1);
+    for waited_ms in [0, 19] {
+        fixture.clock.advance(waited_ms);
+        fixture.turn(&mut [&mut conn]);
+        assert!(conn.is_waiting());
+    }
+    fixture.clock.advance(1);
+    fixture.turn(&mut [&mut conn]);
+    assert_eq!(end_reply(&mut conn, &request).0, 0);
+    assert_eq!(added(&mut fixture, &mut conn, &add(3, ID.0, first, &[0])), [51]);
+    set_leader(&mut fixture, (2, 0), Epoch(2));
+    wait_until_complete(&fixture);
+    assert_eq!(added(&mut fixture, &mut conn, &add(3, ID.0, first, &[0])), [0]);
+}
+
+#[test]
+fn a_connection_that_is_closed_while_its_transaction_ends_harms_nobody() {
+    let mut fixture = fixture();
+    let (mut gone, mut conn) = (fixture.connect(), fixture.connect());
+    let first = producer(&mut fixture, &mut gone, ID.0);
+    added(&mut fixture, &mut gone, &add(3, ID.0, first, &[0]));
+    fixture.event(&mut gone, &[end((4, ID.0, first, true)).bytes]);
+    fixture.close(gone);
+    wait_until_complete(&fixture);
+    fixture.turn(&mut [&mut conn]);
+    assert_eq!(added(&mut fixture, &mut conn, &add(3, ID.0, first, &[0])), [0]);
 }
 
 #[test]
@@ -155,10 +214,7 @@ fn a_deleted_topic_does_not_keep_a_transaction_from_its_end() {
     let mut conn = fixture.connect();
     let first = producer(&mut fixture, &mut conn, ID.0);
     added(&mut fixture, &mut conn, &add(3, ID.0, first, &[0, 1]));
-    fixture.apply(krust::broker::MetadataDelta {
-        topics: vec![(crate::records::TOPIC.into(), None)],
-        ..Default::default()
-    });
+    fixture.apply(MetadataDelta { topics: vec![(TOPIC.into(), None)], ..Default::default() });
     assert_eq!(ended(&mut fixture, &mut conn, (4, ID.0, first, true)).0, 0);
     wait_until_complete(&fixture);
 }

@@ -317,6 +317,11 @@ impl Broker {
                 let delayed = DelayedRequest { conn, slot, head, deadline_ms, operation, lease };
                 return thread.delayed.keep(id, delayed);
             }
+            OperationProgress::WaitsFor(NextWait { operation, deadline_ms }) => {
+                let deadline_ms = Some(deadline_ms);
+                let delayed = DelayedRequest { conn, slot, head, deadline_ms, operation, lease };
+                return thread.delayed.keep(id, delayed);
+            }
             OperationProgress::Works(WorkerTask { account, run }) => {
                 let operation = self.work_on((thread.index, id), account, run);
                 let delayed =

@@ -1,8 +1,8 @@
 //! EndTxn (26), v0-5: commits or aborts a producer's transaction.
-//! Behaviour: the answer leaves when the decision is committed in the log of the transactional id.
-//!     Markers are written afterwards; until all are, the next transaction is refused with
-//!     CONCURRENT_TRANSACTIONS (51). A transaction that has ended the same way already is answered
-//!     again.
+//! Behaviour: the answer leaves when the decision is committed in the log of the transactional id,
+//!     and all markers are written or some take longer ([`end_reply`]). Until all are, the next
+//!     transaction is refused with CONCURRENT_TRANSACTIONS (51). A transaction that has ended the
+//!     same way already is answered again.
 //! Errors: INVALID_TXN_STATE (48): it ended otherwise, or there is none.
 //!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. PRODUCER_FENCED (90): another epoch.
 //!     INVALID_REQUEST (42): an empty transactional id.
@@ -11,6 +11,7 @@
 //!     (KIP-890) each EndTxn bumps the epoch and returns the producer to go on with; an abort
 //!     without a transaction is allowed.
 
+use crate::broker::handlers::end_reply::Decided;
 use crate::broker::handlers::producer_reply::{
     self, Attempt, AttemptResult, ProducerApi, ProducerReply,
 };
@@ -64,7 +65,10 @@ fn attempt(broker: &Broker, (body, version): (&[u8], i16), new_id: Option<i64>) 
         Ok(applied) => match applied.outcome {
             Outcome::Done(producer) | Outcome::WriteMarkers { producer, .. } => {
                 let reply = ProducerReply { error: ErrorCode::None, producer };
-                Attempt::Reply(reply, Some(applied.at))
+                match applied.ending {
+                    Some(ending) => Attempt::Ends(reply, Decided { at: applied.at, ending }),
+                    None => Attempt::Reply(reply, Some(applied.at)),
+                }
             }
             _ => Attempt::NeedsProducerId,
         },

@@ -7,7 +7,9 @@
 
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::call::{Call, HandlerResult};
-use crate::broker::requests::delayed::{DelayedContext, DelayedOperation, OperationProgress};
+use crate::broker::requests::delayed::{
+    DelayedContext, DelayedOperation, NextWait, OperationProgress,
+};
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
 use crate::broker::requests::service::Flow;
@@ -42,8 +44,7 @@ pub(crate) fn answer(
     }
     let reply = call.request.head.output(encode);
     let waiting = DelayedGroupReply { at, reply, body: call.request.body.into(), refuse };
-    let timeout_ms = call.broker.settings.load().offsets_commit_timeout_ms;
-    let deadline_ms = call.broker.clock.monotonic_ms().saturating_add(timeout_ms);
+    let deadline_ms = deadline_ms(call.broker);
     let (thread, id) = (call.thread.index, call.thread.delayed.name());
     waiting.begin(thread, id);
     if waiting.is_over() {
@@ -51,6 +52,12 @@ pub(crate) fn answer(
     }
     call.delay_as(id, Some(deadline_ms), Box::new(waiting));
     Ok(Flow::Go)
+}
+
+/// When a reply has waited for its commit for too long.
+fn deadline_ms(broker: &Broker) -> i64 {
+    let timeout_ms = broker.settings.load().offsets_commit_timeout_ms;
+    broker.clock.monotonic_ms().saturating_add(timeout_ms)
 }
 
 /// What a request that was delayed before does with its reply: it waits for the commit of `at`.
@@ -66,7 +73,13 @@ pub(crate) fn continue_with(
     }
     let waiting = Box::new(DelayedGroupReply { at, reply, body, refuse });
     waiting.begin(delayed.thread.index, delayed.id);
-    waiting.try_complete(delayed, false)
+    match waiting.try_complete(delayed, false) {
+        OperationProgress::Waits(operation) => {
+            let deadline_ms = deadline_ms(delayed.broker);
+            OperationProgress::WaitsFor(NextWait { operation, deadline_ms })
+        }
+        done => done,
+    }
 }
 
 impl DelayedGroupReply {

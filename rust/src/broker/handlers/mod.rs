@@ -11,6 +11,7 @@ pub(crate) mod describe_producers;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod describe_transactions;
 pub(crate) mod dispatch;
+pub(crate) mod end_reply;
 pub(crate) mod end_txn;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;

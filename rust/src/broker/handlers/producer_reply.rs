@@ -5,6 +5,7 @@
 //! it is used. The reply then waits until the change is committed.
 //! Threads: the connection's network thread.
 
+use crate::broker::handlers::end_reply::{self, Decided};
 use crate::broker::handlers::group_reply::{self, EncodeError};
 use crate::broker::policy::{Event, RequestClient};
 use crate::broker::requests::broker::Broker;
@@ -48,6 +49,8 @@ pub(crate) struct ProducerReply {
 pub(crate) enum Attempt {
     /// The reply, and what it waits for.
     Reply(ProducerReply, Option<AppendedAt>),
+    /// The reply to a transaction's end.
+    Ends(ProducerReply, Decided),
     /// A fresh producer id is needed; nothing has changed.
     NeedsProducerId,
 }
@@ -74,6 +77,7 @@ pub(crate) fn answer(call: &mut Call<'_, '_>, api: &'static ProducerApi) -> Hand
             let encode = |writer: &mut Writer, version| (api.encode)(reply, writer, version);
             group_reply::answer(call, at.into_iter().collect(), api.refuse, encode)
         }
+        Attempt::Ends(reply, decided) => Ok(end_reply::answer(call, api, reply, decided)),
         Attempt::NeedsProducerId => {
             let waiting = Box::new(DelayedProducerId { api, body: body.into() });
             let id = call.delay(Some(call.decision_deadline_ms(0)), waiting);
@@ -115,6 +119,9 @@ impl DelayedOperation for DelayedProducerId {
                 let encode = |writer: &mut Writer, version| (api.encode)(reply, writer, version);
                 let appended = appended.into_iter().collect();
                 group_reply::continue_with(at, appended, (self.body, api.refuse), encode)
+            }
+            Ok(Attempt::Ends(reply, decided)) => {
+                end_reply::continue_with(at, (api, self.body), reply, decided)
             }
             Ok(Attempt::NeedsProducerId) => {
                 let error_code = at.broker.producer_ids.state.lock().error_code;

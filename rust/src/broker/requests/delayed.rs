@@ -76,6 +76,8 @@ pub(crate) enum OperationProgress {
     Answered(Output),
     /// It waits for longer.
     Waits(Box<dyn DelayedOperation>),
+    /// It waits for something else, until another deadline.
+    WaitsFor(NextWait),
     /// A worker completes it.
     Works(WorkerTask),
     /// It is answered, and its connection is closed.

@@ -47,7 +47,7 @@ impl Broker {
             shard.partition.advance(&mut Wakes { here: None, waker: self });
         }
         if let Some((id, transaction)) = applied.prepared.take() {
-            self.end_on_commit(shard, applied.at.clone(), (id, &transaction));
+            applied.ending = self.end_on_commit(shard, applied.at.clone(), (id, &transaction));
         }
         Ok(applied)
     }
@@ -69,10 +69,12 @@ impl Broker {
         shard: &Arc<TransactionShard>,
         at: AppendedAt,
         (id, transaction): (Arc<str>, &Transaction),
-    ) {
-        let Some(commit) = transaction.state.marker() else { return };
+    ) -> Option<Arc<EndingTransaction>> {
+        let commit = transaction.state.marker()?;
         let ending = EndingTransaction::new((id, Arc::clone(shard)), transaction, commit);
+        let ending = Arc::new(ending);
         self.start_transaction_thread();
-        self.transactions.markers.add(MarkerTask::Begin(Arc::new(ending), at));
+        self.transactions.markers.add(MarkerTask::Begin(Arc::clone(&ending), at));
+        Some(ending)
     }
 }

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use crate::broker::requests::broker::Broker;
+use crate::broker::requests::delayed::Wake;
 use crate::broker::state::coordinator::shard::{AppendedAt, CoordinatorState};
 use crate::broker::state::image::ClusterImage;
 use crate::broker::state::inter_broker::PeerMarker;
@@ -58,7 +59,7 @@ impl Broker {
 
     fn run_marker_task(&self, task: MarkerTask) {
         if task.ending().shard.state() == CoordinatorState::NotHere {
-            return;
+            return self.wake_waiter(task.ending());
         }
         match task {
             MarkerTask::Begin(ref ending, ref at) => {
@@ -183,11 +184,18 @@ impl Broker {
     fn complete_transaction(&self, ending: Arc<EndingTransaction>) {
         let is_same = |now: Option<&_>| ending.is(now);
         match self.step_in(&ending.shard, &ending.id, &Event::MarkersWritten, is_same) {
-            Ok(_) | Err(ErrorCode::InvalidTxnState) => {}
+            Ok(_) | Err(ErrorCode::InvalidTxnState) => self.wake_waiter(&ending),
             Err(error) => {
                 tracing::debug!(id = &*ending.id, "not complete yet: {}", error.name());
                 self.transactions.markers.retry(MarkerTask::Complete(ending));
             }
+        }
+    }
+
+    /// Has the request answered that waits for the end of a transaction.
+    fn wake_waiter(&self, ending: &EndingTransaction) {
+        if let Some((thread, id)) = ending.end() {
+            self.post(thread, Wake::Recheck(id));
         }
     }
 

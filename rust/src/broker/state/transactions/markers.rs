@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::broker::state::coordinator::shard::AppendedAt;
 use crate::broker::state::transactions::shard::TransactionShard;
+use crate::broker::state::waking::DelayedId;
 use crate::broker::transactions::transaction::{
     ClientTransactionVersion, ProducerIdentity, Transaction,
 };
@@ -37,6 +38,17 @@ pub(crate) struct EndingTransaction {
     pub(crate) partitions: Vec<TopicPartition>,
     /// How many partitions have no committed marker yet.
     left: AtomicUsize,
+    waiter: Mutex<EndWaiter>,
+}
+
+/// Who waits for the end of a transaction: the request that decided it.
+#[derive(Debug)]
+enum EndWaiter {
+    Nobody,
+    /// A request and its network thread.
+    Request(usize, DelayedId),
+    /// It has ended, or is left to another coordinator.
+    Over,
 }
 
 /// What the transaction thread is to do.
@@ -80,7 +92,8 @@ impl EndingTransaction {
         let partitions: Vec<TopicPartition> = transaction.partitions.iter().cloned().collect();
         let left = AtomicUsize::new(partitions.len());
         let (producer, client_version) = (transaction.producer, transaction.client_version);
-        Self { id, shard, producer, commit, client_version, partitions, left }
+        let waiter = Mutex::new(EndWaiter::Nobody);
+        Self { id, shard, producer, commit, client_version, partitions, left, waiter }
     }
 
     /// Whether a transaction is still this one.
@@ -93,6 +106,29 @@ impl EndingTransaction {
     /// A partition has its marker. True: it was the last one.
     pub(crate) fn count(&self) -> bool {
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Has the request `id` of a network thread retried at the end. True: it is over already.
+    pub(crate) fn wait(&self, thread: usize, id: DelayedId) -> bool {
+        let mut waiter = self.waiter.lock();
+        let is_over = matches!(*waiter, EndWaiter::Over);
+        if !is_over {
+            *waiter = EndWaiter::Request(thread, id);
+        }
+        is_over
+    }
+
+    /// Whether it has ended, or is left to another coordinator.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*self.waiter.lock(), EndWaiter::Over)
+    }
+
+    /// Notes that it is over. Returns the request that waited, and its thread.
+    pub(crate) fn end(&self) -> Option<(usize, DelayedId)> {
+        match std::mem::replace(&mut *self.waiter.lock(), EndWaiter::Over) {
+            EndWaiter::Request(thread, id) => Some((thread, id)),
+            EndWaiter::Nobody | EndWaiter::Over => None,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::broker::state::coordinator::shard::{
     AppendedAt, CoordinatorShard, NotAppended, ShardMemory,
 };
+use crate::broker::state::transactions::markers::EndingTransaction;
 use crate::broker::transactions::records::{self, TopicNames};
 use crate::broker::transactions::step::{Event, Moment, Next, Outcome, step};
 use crate::broker::transactions::transaction::Transaction;
@@ -45,6 +46,8 @@ pub(crate) struct AppliedStep {
     pub(crate) is_changed: bool,
     /// The id and its transaction, if markers must be written once `at` is committed.
     pub(crate) prepared: Option<(Arc<str>, Transaction)>,
+    /// The same, once the markers are on their way.
+    pub(crate) ending: Option<Arc<EndingTransaction>>,
 }
 
 impl TransactionShard {
@@ -75,7 +78,7 @@ impl TransactionShard {
             }
         }
         let at = self.end(memory);
-        Ok(AppliedStep { outcome: decided.outcome, at, is_changed, prepared })
+        Ok(AppliedStep { outcome: decided.outcome, at, is_changed, prepared, ending: None })
     }
 
     fn append_record(
