@@ -21,6 +21,9 @@ KILLS ?= 2
 CARGO_QUICK := --profile quick --no-default-features
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
+# A test starts a thousand krusts: their modules are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help dev serve test test-kafkas test-quick test-rust test-python lint format layers messages stubtest wheel bench \
 	bench-throughput bench-start bench-cluster bench-controller bench-peers bench-groups bench-transactions bench-clients bench-arrow bench-spark bench-compaction bench-catchup bench-flush \

@@ -1,5 +1,6 @@
 //! A transactional producer's requests from its first to the complete transaction.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use krust::broker::transactions::transaction::ProducerIdentity;
@@ -10,10 +11,10 @@ use krust::broker::transactions::transaction::TransactionState::{
 use krust::broker::image::{PartitionState, TopicDelta, TopicSettings};
 use krust::broker::{MetadataDelta, Settings};
 use krust::ids::{Epoch, TopicId};
-use krust::storage::DirOptions;
 use krust::storage::recording::{DiskCall, InjectedFault, RecordingDisk};
+use krust::storage::{DirOptions, LogConfig};
 
-use crate::double::{NOW_MS, TestBroker, until};
+use crate::double::{Made, NOW_MS, TestBroker, until};
 use crate::records::TOPIC;
 use crate::transactions::{
     FIRST_ID, ID, TRANSACTIONS, add, added, create_topics, end, end_reply, ended, fixture, init,
@@ -160,6 +161,34 @@ fn a_transaction_whose_time_is_up_is_aborted() {
     fixture.broker.abort_timed_out_transactions();
     wait_until_complete(&fixture);
     assert_eq!(markers(&fixture, 1), [(FIRST_ID, 1, false)]);
+}
+
+#[test]
+fn a_transaction_that_cannot_be_aborted_keeps_no_other_from_its_end() {
+    let mut fixture = TestBroker::new();
+    fixture.topic(TOPIC, Made { partitions: 3, ..Made::default() });
+    let ids_topic = |max_message_bytes| Made {
+        partitions: 1,
+        config: LogConfig { max_message_bytes, ..transactions_topic().config },
+        ..transactions_topic()
+    };
+    fixture.topic(TRANSACTIONS, ids_topic(10_000));
+    let mut conn = fixture.connect();
+    let too_long = "x".repeat(1000);
+    let others: Vec<String> = (0..7).map(|number| format!("short-{number}")).collect();
+    for id in others.iter().chain([&too_long]) {
+        let first = producer(&mut fixture, &mut conn, id);
+        assert_eq!(added(&mut fixture, &mut conn, &add(3, id, first, &[0])), [0]);
+    }
+    fixture.topic(TRANSACTIONS, ids_topic(500));
+    fixture.clock.advance(TIMEOUT_MS + 1);
+    fixture.broker.abort_timed_out_transactions();
+    until("no abort", || {
+        let last = states(&fixture, 0).into_iter().collect::<HashMap<_, _>>();
+        let is = |id: &String, state| last[id].as_ref().unwrap().state == state;
+        assert!(is(&too_long, Ongoing));
+        others.iter().all(|id| is(id, CompleteAbort))
+    });
 }
 
 #[test]

@@ -3,11 +3,13 @@
 //!
 //! Threads: the log scheduler's. A shard's lock is held while its ids are looked through, and for
 //!     each append.
-//! Not promised: that an id ends before the next round.
+//! Not promised: that an id ends before the next round. One that cannot, because its record is
+//!     larger than the topic allows, keeps no other back.
 
 use std::sync::Arc;
 
 use crate::broker::requests::broker::Broker;
+use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::transactions::shard::TransactionShard;
 use crate::broker::transactions::step::{Event, Next, step};
 use crate::storage::ScheduledTask;
@@ -40,8 +42,9 @@ impl Broker {
     fn each_due(&self, event: &Event<'_>) {
         for shard in self.transactions.shards.ready() {
             for id in self.due(&shard, event) {
-                if let Err(error) = self.step_in(&shard, &id, event, |_| true) {
-                    tracing::debug!(id = &*id, ?event, "not now: {}", error.name());
+                let Err(error) = self.step_in(&shard, &id, event, |_| true) else { continue };
+                tracing::debug!(id = &*id, ?event, "not now: {}", error.name());
+                if shard.state() != CoordinatorState::Ready || !shard.partition.can_commit() {
                     break;
                 }
             }
