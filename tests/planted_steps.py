@@ -41,24 +41,27 @@ class Suite(NamedTuple):
     """the test crate; its simulation is the test `whatever_fails...`"""
     sources: str
     files: tuple[str, ...]
+    """below `sources`; a bug knows a file by its name alone"""
     variables: str
     """the variables of the seeds without `_SEED` and `_SEEDS`"""
     bugs: tuple[PlantedBug, ...]
 
     def misplaced(self, root: Path) -> list[str]:
         """Bugs whose place is not there once, in the sources below `root`."""
-        sources = {path: (root / self.sources / path).read_text() for path in self.files}
+        sources = {
+            Path(path).name: (root / self.sources / path).read_text() for path in self.files
+        }
         counts = {bug: sources[bug.path].count(bug.before) for bug in self.bugs}
         return [f"{bug.name}: {n} times in {bug.path}" for bug, n in counts.items() if n != 1]
 
     def build(self, folder: Path, bug: PlantedBug | None) -> Path:
         """Build the tests with step functions that have the bug; the program."""
         for path in self.files:
-            text = (ROOT / self.sources / path).read_text()
-            if bug is not None and bug.path == path:
+            text, name = (ROOT / self.sources / path).read_text(), Path(path).name
+            if bug is not None and bug.path == name:
                 text = text.replace(bug.before, bug.after)
             # A file that is included has no comment of its own.
-            (folder / path).write_text(re.sub(r"^//!.*\n", "", text, flags=re.MULTILINE))
+            (folder / name).write_text(re.sub(r"^//!.*\n", "", text, flags=re.MULTILINE))
         command = [*CARGO, self.test, "--message-format", "json", "--", "--cfg", "krust_planted"]
         environment = {**os.environ, "KRUST_PLANTED": str(folder)}
         done = subprocess.run(

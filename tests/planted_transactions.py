@@ -1,4 +1,5 @@
-"""Bugs planted in the steps of the transaction coordinator, each to be caught by the simulation.
+"""Bugs planted in the steps of the transaction coordinator, and in what a group's coordinator keeps
+of its offsets, each to be caught by the simulation.
 
 python -m tests.planted_transactions [--seeds N] [--first N] [NAME...]
 """
@@ -132,12 +133,60 @@ BUGS = (
         "",
         ENDS,
     ),
+    PlantedBug(
+        "offsets of an aborted transaction apply",
+        "shard_groups.rs",
+        "ended.into_iter().filter(|_| commit)",
+        "ended.into_iter().filter(|_| commit | true)",
+        ("G3",),
+    ),
+    PlantedBug(
+        "offsets apply before their transaction ends",
+        "shard_groups.rs",
+        "            (Some(stored), Some(producer)) => {\n",
+        "            (Some(stored), Some(_)) if partition == 0 => {\n"
+        "                self.offsets.put((group, partition), &topic, stored);\n"
+        "            }\n"
+        "            (Some(stored), Some(producer)) => {\n",
+        ("G3",),
+    ),
+    PlantedBug(
+        "the transaction that ends last has the newest offset",
+        "offsets.rs",
+        "newest.record_offset < stored.record_offset",
+        "newest.record_offset != stored.record_offset",
+        ("G3",),
+    ),
+    PlantedBug(
+        "the first offset of a transaction stays",
+        "pending_offsets.rs",
+        "        if self.by_producer.entry(producer).or_default().insert(key, stored).is_none() {",
+        "        let offsets = self.by_producer.entry(producer).or_default();\n"
+        "        let is_new = !offsets.contains_key(&key);\n"
+        "        offsets.entry(key).or_insert(stored);\n"
+        "        if is_new {",
+        ("G3",),
+    ),
+    PlantedBug(
+        "a partition is stable when one of its transactions has ended",
+        "pending_offsets.rs",
+        "producer.is_none_or(|producer| producer == *it)",
+        "producer.is_none_or(|producer| producer != i64::MIN && *it != i64::MIN)",
+        ("G3",),
+    ),
 )
 
 SUITE = Suite(
     "transactions",
-    "rust/src/broker/transactions/",
-    ("records.rs", "step.rs", "transaction.rs"),
+    "rust/src/broker/",
+    (
+        "transactions/records.rs",
+        "transactions/step.rs",
+        "transactions/transaction.rs",
+        "state/groups/offsets.rs",
+        "state/groups/pending_offsets.rs",
+        "state/groups/shard_groups.rs",
+    ),
     "KRUST_TXN",
     BUGS,
 )

@@ -43,6 +43,7 @@ pub use state::coordinator::shard::{AppendedAt, CoordinatorState};
 pub use state::fetch_sessions::SessionLimits;
 pub use state::fetching;
 pub use state::groups::appending::GroupRecord;
+pub use state::groups::shard_groups::ShardGroups;
 pub use state::groups::snapshot::{
     GroupKind, GroupSnapshot, GroupState, MemberRole, MemberSnapshot,
 };

@@ -11,7 +11,7 @@
 #[cfg(not(krust_planted))]
 use krust::broker;
 
-/// The coordinator's steps with a bug in them, which `tests/planted_transactions.py` has written.
+/// The coordinators' code with a bug in it, which `tests/planted_transactions.py` has written.
 #[cfg(krust_planted)]
 mod broker {
     pub mod transactions {
@@ -25,9 +25,24 @@ mod broker {
             include!(concat!(env!("KRUST_PLANTED"), "/transaction.rs"));
         }
     }
+    #[allow(dead_code, reason = "the simulation uses a part")]
+    pub mod state {
+        pub mod groups {
+            pub mod offsets {
+                include!(concat!(env!("KRUST_PLANTED"), "/offsets.rs"));
+            }
+            pub mod pending_offsets {
+                include!(concat!(env!("KRUST_PLANTED"), "/pending_offsets.rs"));
+            }
+            pub mod shard_groups {
+                include!(concat!(env!("KRUST_PLANTED"), "/shard_groups.rs"));
+            }
+        }
+    }
+    pub use state::groups::shard_groups::ShardGroups;
 }
 
-/// What the steps import from the crate that they belong to.
+/// What that code imports from the crate that it belongs to.
 #[cfg(krust_planted)]
 mod ids {
     pub use krust::ids::TopicPartition;
@@ -35,6 +50,7 @@ mod ids {
 #[cfg(krust_planted)]
 mod protocol {
     pub use krust::protocol::{ErrorCode, transaction_log_key, transaction_log_value};
+    pub use krust::protocol::{offset_commit_key, offset_commit_value};
 }
 #[cfg(krust_planted)]
 mod wire {

@@ -1,4 +1,5 @@
-//! A partition of the data: the real log, on its leader.
+//! A partition that transactions write to: the real log, on its leader. One is of the data, or of
+//! `__consumer_offsets`, whose records are offsets.
 
 use std::sync::Arc;
 
@@ -13,12 +14,15 @@ use krust::storage::{
     Verification, VerificationGuard,
 };
 
+use super::group::{self, Group};
 use super::messages::{Marker, Write};
 
 pub const NOW_MS: i64 = 1_700_000_000_000;
 
 pub struct Partition {
     pub log: Arc<Log>,
+    /// The group whose offsets are its records, if it is of `__consumer_offsets`.
+    pub group: Option<Group>,
 }
 
 /// What a partition says to a batch.
@@ -37,7 +41,7 @@ pub enum Found {
 }
 
 impl Partition {
-    pub fn new(dir: &Arc<LogDir>, number: usize) -> Self {
+    pub fn new(dir: &Arc<LogDir>, number: usize, group: Option<Group>) -> Self {
         let options = Open {
             config: Arc::new(LogConfig::default()),
             topic_id: None,
@@ -49,7 +53,7 @@ impl Partition {
             checking: None,
         };
         let name = TopicPartition::new("data", i32::try_from(number).unwrap());
-        Self { log: Log::open(dir, &name, options).unwrap() }
+        Self { log: Log::open(dir, &name, options).unwrap(), group }
     }
 
     pub fn dir(path: &std::path::Path) -> Arc<LogDir> {
@@ -57,19 +61,29 @@ impl Partition {
     }
 
     /// Appends a batch whose transaction is verified, or is to be.
-    pub fn write(&self, write: &Write, guard: Option<VerificationGuard>) -> Written {
+    pub fn write(&mut self, write: &Write, guard: Option<VerificationGuard>) -> Written {
         let has_own_epoch = write.version == ClientTransactionVersion::V2;
         let verification = match guard {
             None => Verification::Required,
             Some(guard) => Verification::ConfirmedBy { guard, has_own_epoch },
         };
-        let value = write.value.to_be_bytes();
+        let (origin, base_sequence, key, value) = match self.group {
+            None => {
+                let value = write.value.to_be_bytes().to_vec();
+                (AppendOrigin::Client(verification), write.sequence, None, value)
+            }
+            Some(_) => {
+                let (key, value) = group::record(write.value);
+                (AppendOrigin::Coordinator(verification), 0, Some(key), value)
+            }
+        };
+        let (key, value) = (key.as_deref(), Some(&*value));
         let mut builder = BatchBuilder::new();
-        builder.add(&NewRecord { timestamp: NOW_MS, key: None, value: Some(&value), headers: &[] });
+        builder.add(&NewRecord { timestamp: NOW_MS, key, value, headers: &[] });
         let fields = BatchFields {
             producer_id: write.producer.id,
             producer_epoch: write.producer.epoch,
-            base_sequence: write.sequence,
+            base_sequence,
             transactional: true,
             ..BatchFields::default()
         };
@@ -77,10 +91,14 @@ impl Partition {
         let batch = Batch::parse(&bytes).unwrap();
         let validated = batch::check(&batch, &ValidationRules::default()).unwrap();
         let new = NewBatch::new(&batch, &validated, NOW_MS);
-        match self.log.stage(&new.from(AppendOrigin::Client(verification))) {
+        match self.log.stage(&new.from(origin)) {
             Ok(appended) => {
+                let at = appended.last_offset.0;
                 self.log.commit(appended.staged).unwrap();
                 self.log.raise_high_watermark(self.log.log_end_offset());
+                if let Some(group) = &mut self.group {
+                    group.committed(write.producer.id, write.value, at);
+                }
                 Written::Done
             }
             Err(AppendError::NotVerified(guard)) => Written::Ask(guard),
@@ -88,11 +106,14 @@ impl Partition {
         }
     }
 
-    pub fn mark(&self, marker: &Marker) -> ErrorCode {
+    pub fn mark(&mut self, marker: &Marker) -> ErrorCode {
         match self.log.stage_marker(&marker.ends, marker.version as i8, NOW_MS) {
             Ok(staged) => {
                 self.log.commit(staged.staged).unwrap();
                 self.log.raise_high_watermark(self.log.log_end_offset());
+                if let Some(group) = &mut self.group {
+                    group.ended(marker.ends.producer_id, marker.ends.commit);
+                }
                 ErrorCode::None
             }
             Err(error) => code(&error),
@@ -116,8 +137,7 @@ impl Partition {
                         let control = ControlRecord::parse(&record).unwrap();
                         Found::Marker { producer_id, commit: is_commit(&control) }
                     } else {
-                        let value = record.value.unwrap_or_default().try_into().unwrap();
-                        Found::Record { producer_id, value: u64::from_be_bytes(value) }
+                        Found::Record { producer_id, value: self.value(record.value) }
                     });
                 }
                 offset = batch.last_offset() + 1;
@@ -150,13 +170,23 @@ impl Partition {
                     }
                 } else if ends.is_none() {
                     for record in batch.records() {
-                        let value = record.unwrap().value.unwrap_or_default().to_vec();
-                        found.push(u64::from_be_bytes(value.try_into().unwrap()));
+                        found.push(self.value(record.unwrap().value));
                     }
                 }
             }
         }
         found
+    }
+}
+
+impl Partition {
+    /// What a record says.
+    fn value(&self, bytes: Option<&[u8]>) -> u64 {
+        let bytes = bytes.unwrap_or_default();
+        match self.group {
+            None => u64::from_be_bytes(bytes.try_into().unwrap()),
+            Some(_) => group::offset(bytes),
+        }
     }
 }
 

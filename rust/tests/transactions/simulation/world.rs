@@ -5,11 +5,13 @@ use krust::protocol::ErrorCode;
 
 use super::client::Client;
 use super::coordinator::{Coordinator, TIMEOUT_MS};
+use super::group::Group;
 use super::messages::{Asked, Message, Request, Write};
 use super::oracle::Oracle;
 use super::partition::{Partition, Written};
 use super::random::Random;
 
+/// Those of the data, and after them that of the group's offsets.
 const PARTITIONS: usize = 3;
 const STEPS: usize = 1_000;
 /// How many steps all transactions may take to end when nothing fails any more.
@@ -51,12 +53,17 @@ pub fn run(seed: u64) -> Summary {
                 true => ClientTransactionVersion::V2,
                 false => ClientTransactionVersion::V0,
             };
-            Client::new(number, format!("id-{}", number % ids), version, PARTITIONS)
+            Client::new(number, format!("id-{}", number % ids), version, PARTITIONS + 1)
         })
         .collect();
     let mut world = World {
         coordinator: Coordinator::new(),
-        partitions: (0..PARTITIONS).map(|number| Partition::new(&dir, number)).collect(),
+        partitions: (0..=PARTITIONS)
+            .map(|number| {
+                let group = (number == PARTITIONS).then(Group::default);
+                Partition::new(&dir, number, group)
+            })
+            .collect(),
         clients,
         network: Vec::new(),
         oracle: Oracle::default(),
@@ -68,8 +75,10 @@ pub fn run(seed: u64) -> Summary {
     for _ in 0..STEPS {
         world.step();
         world.oracle.check_offsets(&world.partitions);
+        world.check_group();
     }
     world.heal();
+    world.check_group();
     world.oracle.check_markers(&world.partitions);
     world.summary.committed = world.oracle.check_end(&world.partitions);
     world.summary
@@ -89,6 +98,7 @@ impl World {
                 self.coordinator.time_out();
             }
             97 if self.random.percent(30) => self.fail_over(),
+            98 if self.random.percent(30) => self.fail_over_group(),
             _ => self.deliver(),
         }
     }
@@ -111,6 +121,23 @@ impl World {
         let kept = self.random.below(3);
         let logged = self.coordinator.fail_over(kept, &mut self.network);
         self.oracle.logged(&logged);
+    }
+
+    fn fail_over_group(&mut self) {
+        let partition = &mut self.partitions[PARTITIONS];
+        let batches = partition.read();
+        partition.group.as_mut().unwrap().fail_over(&batches);
+    }
+
+    fn check_group(&mut self) {
+        let partition = &mut self.partitions[PARTITIONS];
+        // Each batch has one record.
+        let count = usize::try_from(partition.log.log_end_offset().0).unwrap();
+        if partition.group.as_ref().unwrap().is_checked(count) {
+            return;
+        }
+        let batches = partition.read();
+        partition.group.as_mut().unwrap().check(&batches);
     }
 
     /// Delivers any message that is on its way, perhaps not for the last time, or loses it.

@@ -15,10 +15,9 @@ use crate::broker::policy::Event;
 use crate::broker::requests::broker::Broker;
 use crate::broker::state::coordinator::shard::CoordinatorState;
 use crate::broker::state::groups::kinds;
-use crate::broker::state::groups::offsets::StoredOffset;
 use crate::broker::state::groups::records::{self, GroupRecordView as Record};
-use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory, ShardGroups};
-use crate::protocol::offset_commit_key::OffsetCommitKey;
+use crate::broker::state::groups::shard::{GroupShard, GroupShardMemory};
+use crate::broker::state::groups::shard_groups::ShardGroups;
 use crate::protocol::value::Value;
 
 /// The records of a partition of the offsets topic.
@@ -45,8 +44,8 @@ impl ShardReplay for GroupReplay {
     fn record(&mut self, record: &ReplayedRecord<'_>) {
         match records::read(record.key, record.value) {
             Ok(Record::Offset(key, value)) => {
-                let stored = value.map(|value| StoredOffset::of(&value, record.offset));
-                self.offset(record.transaction_of, &key, stored);
+                let at = (record.transaction_of, record.offset);
+                self.kept.replay(at, &key, value.as_ref());
             }
             Ok(Record::Group(group, Some(value))) => {
                 self.groups.insert(group.into(), value.into());
@@ -103,26 +102,6 @@ impl ShardReplay for GroupReplay {
                 ("records".into(), Value::List(records)),
             ];
             broker.policy.submit(Event::internal("GroupsLoaded", Value::Map(fields)));
-        }
-    }
-}
-
-impl GroupReplay {
-    /// Applies an offset, or its tombstone.
-    fn offset(
-        &mut self,
-        transaction_of: Option<i64>,
-        key: &OffsetCommitKey<'_>,
-        stored: Option<StoredOffset>,
-    ) {
-        let (group, topic, partition) = (key.group, key.topic, key.partition);
-        match (stored, transaction_of) {
-            (Some(stored), None) => self.kept.offsets.put((group, partition), &topic, stored),
-            (Some(stored), Some(producer)) => {
-                let key = (group.into(), topic.into(), partition);
-                self.kept.pending.put(producer, key, stored);
-            }
-            (None, _) => self.kept.remove((group, topic, partition)),
         }
     }
 }

@@ -7,7 +7,8 @@
 //! snapshot   members, as the policy publishes them   published     the same, to check requests
 //! snapshots  all published groups                    epochs        checks for consumer groups
 //! sessions   session deadlines of members            membership    when offsets may be deleted
-//! pending_offsets: committed by open transactions    offset_scan   offsets in slices
+//! shard_groups: what a shard keeps of its log        offset_scan   offsets in slices
+//! pending_offsets: committed by open transactions
 //! appending  records that the policy appends         next_members  those of the next snapshot
 //! group_table, shared_map: how snapshots are kept
 //! ```
@@ -29,6 +30,7 @@ pub(crate) mod published;
 pub(crate) mod records;
 pub(crate) mod sessions;
 pub(crate) mod shard;
+pub(crate) mod shard_groups;
 mod shared_map;
 pub(crate) mod snapshot;
 pub(crate) mod snapshots;
@@ -38,7 +40,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::broker::state::coordinator::shards::CoordinatorShards;
 use crate::broker::state::groups::records::RecordBuilder;
-use crate::broker::state::groups::shard::{GroupShard, ShardGroups};
+use crate::broker::state::groups::shard::GroupShard;
+use crate::broker::state::groups::shard_groups::ShardGroups;
 use crate::broker::state::groups::snapshots::GroupSnapshots;
 use crate::broker::state::image::TopicImage;
 use crate::protocol::ErrorCode;

@@ -10,9 +10,9 @@ use crate::broker::state::coordinator::shard::{
     AppendedAt, CoordinatorShard, NotAppended, NotAppendedInTransaction, ShardMemory,
 };
 use crate::broker::state::groups::appending::GroupRecord;
-use crate::broker::state::groups::offsets::{OffsetKey, ShardOffsets};
-use crate::broker::state::groups::pending_offsets::PendingOffsets;
+use crate::broker::state::groups::offsets::OffsetKey;
 use crate::broker::state::groups::records::RecordBuilder;
+use crate::broker::state::groups::shard_groups::ShardGroups;
 use crate::protocol::ErrorCode;
 use crate::storage::Verification;
 
@@ -26,67 +26,12 @@ pub(crate) type GroupShard = CoordinatorShard<ShardGroups>;
 /// The state that a shard's lock guards.
 pub(crate) type GroupShardMemory = ShardMemory<ShardGroups>;
 
-/// The state of a shard's groups.
-#[derive(Debug, Default)]
-pub(crate) struct ShardGroups {
-    pub(crate) offsets: ShardOffsets,
-    pub(crate) pending: PendingOffsets,
-    /// Groups that the policy has lost, for example after a failed append. They are replayed.
-    pub(crate) lost: Vec<Box<str>>,
-}
-
 /// The error code of a commit that was not appended.
 pub(crate) fn commit_error(error: NotAppended) -> ErrorCode {
     match error {
         NotAppended::TooLarge => ErrorCode::InvalidCommitOffsetSize,
         NotAppended::NotCoordinator => ErrorCode::NotCoordinator,
         NotAppended::NotEnoughReplicas => ErrorCode::CoordinatorNotAvailable,
-    }
-}
-
-impl ShardGroups {
-    /// Whether a group has an offset, committed or pending.
-    pub(crate) fn has_offsets(&self, group: &str) -> bool {
-        self.offsets.of(group).is_some() || self.pending.has_group(group)
-    }
-
-    /// Whether a partition has an offset, committed or pending.
-    pub(crate) fn has_offset(&self, group: &str, topic: &str, partition: i32) -> bool {
-        let offsets = self.offsets.of(group);
-        offsets.is_some_and(|offsets| offsets.get(topic, partition).is_some())
-            || self.pending.is_pending(group, topic, partition)
-    }
-
-    /// All partitions of a group with an offset.
-    pub(crate) fn keys_of(&self, group: &str) -> Vec<OffsetKey> {
-        let mut keys = self.offsets.keys_of(group);
-        if self.pending.has_group(group) {
-            keys.extend(self.pending.keys_of(group));
-            keys.sort_unstable();
-            keys.dedup();
-        }
-        keys
-    }
-
-    /// The transaction of a producer has ended: its offsets apply, or are dropped.
-    pub(crate) fn end_transaction(&mut self, producer_id: i64, commit: bool) {
-        let ended = self.pending.take(producer_id);
-        for (key, stored) in ended.into_iter().filter(|_| commit) {
-            self.offsets.apply(&key, stored);
-        }
-    }
-
-    /// Removes offsets, committed and pending, whose tombstones are written.
-    pub(crate) fn remove_all(&mut self, keys: &[OffsetKey]) {
-        for (group, topic, partition) in keys {
-            self.remove((group, topic, *partition));
-        }
-    }
-
-    /// Removes an offset, whose tombstone is written.
-    pub(crate) fn remove(&mut self, key: (&str, &str, i32)) {
-        self.offsets.remove(key);
-        self.pending.remove(key);
     }
 }
 
