@@ -52,6 +52,10 @@ impl Broker {
                             markers.retry(task);
                         }
                     }
+                    // All at once: a network thread that is woken for each answers each alone.
+                    for (thread, id) in markers.take_answered() {
+                        broker.post(thread, Wake::Recheck(id));
+                    }
                 }
             })
         });
@@ -59,7 +63,7 @@ impl Broker {
 
     fn run_marker_task(&self, task: MarkerTask) {
         if task.ending().shard.state() == CoordinatorState::NotHere {
-            return self.wake_waiter(task.ending());
+            return self.transactions.markers.over(task.ending());
         }
         match task {
             MarkerTask::Begin(ref ending, ref at) => {
@@ -184,18 +188,11 @@ impl Broker {
     fn complete_transaction(&self, ending: Arc<EndingTransaction>) {
         let is_same = |now: Option<&_>| ending.is(now);
         match self.step_in(&ending.shard, &ending.id, &Event::MarkersWritten, is_same) {
-            Ok(_) | Err(ErrorCode::InvalidTxnState) => self.wake_waiter(&ending),
+            Ok(_) | Err(ErrorCode::InvalidTxnState) => self.transactions.markers.over(&ending),
             Err(error) => {
                 tracing::debug!(id = &*ending.id, "not complete yet: {}", error.name());
                 self.transactions.markers.retry(MarkerTask::Complete(ending));
             }
-        }
-    }
-
-    /// Has the request answered that waits for the end of a transaction.
-    fn wake_waiter(&self, ending: &EndingTransaction) {
-        if let Some((thread, id)) = ending.end() {
-            self.post(thread, Wake::Recheck(id));
         }
     }
 

@@ -71,6 +71,8 @@ pub(crate) enum MarkerTask {
 pub(crate) struct MarkerQueue {
     state: Mutex<QueuedMarkers>,
     changed: Condvar,
+    /// Requests whose transaction is over, which have not been woken.
+    answered: Mutex<Vec<(usize, DelayedId)>>,
 }
 
 #[derive(Debug, Default)]
@@ -124,7 +126,7 @@ impl EndingTransaction {
     }
 
     /// Notes that it is over. Returns the request that waited, and its thread.
-    pub(crate) fn end(&self) -> Option<(usize, DelayedId)> {
+    fn end(&self) -> Option<(usize, DelayedId)> {
         match std::mem::replace(&mut *self.waiter.lock(), EndWaiter::Over) {
             EndWaiter::Request(thread, id) => Some((thread, id)),
             EndWaiter::Nobody | EndWaiter::Over => None,
@@ -157,6 +159,16 @@ impl MarkerQueue {
         let due = Instant::now() + Duration::from_millis(RETRY_MS);
         self.state.lock().later.push_back((due, task));
         self.changed.notify_one();
+    }
+
+    /// A transaction is over: its request is woken with the next ones.
+    pub(crate) fn over(&self, ending: &EndingTransaction) {
+        self.answered.lock().extend(ending.end());
+    }
+
+    /// The requests to wake.
+    pub(crate) fn take_answered(&self) -> Vec<(usize, DelayedId)> {
+        std::mem::take(&mut self.answered.lock())
     }
 
     /// Takes all tasks that are due, and waits for the first; `None` at the end.
