@@ -48,9 +48,7 @@ class Suite(NamedTuple):
 
     def misplaced(self, root: Path) -> list[str]:
         """Bugs whose place is not there once, in the sources below `root`."""
-        sources = {
-            Path(path).name: (root / self.sources / path).read_text() for path in self.files
-        }
+        sources = {Path(path).name: (root / self.sources / path).read_text() for path in self.files}
         counts = {bug: sources[bug.path].count(bug.before) for bug in self.bugs}
         return [f"{bug.name}: {n} times in {bug.path}" for bug, n in counts.items() if n != 1]
 

@@ -13,7 +13,6 @@ Not promised: who may write the metadata can put one password in another's place
 
 from __future__ import annotations
 
-import hashlib
 import os
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING
@@ -125,6 +124,8 @@ class PasswordEncoder:
         return password
 
     def _key(self, factory: str | None, salt: bytes, iterations: int, bits: int) -> bytes:
+        import hashlib
+
         if factory is None:
             raise ValueError("its key is made in a way that is not offered")
         if not 0 < iterations <= MOST_ITERATIONS:

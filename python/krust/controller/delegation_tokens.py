@@ -12,7 +12,6 @@ Pure: no clock, no store.
 
 from __future__ import annotations
 
-import hmac
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,6 +161,8 @@ class DelegationTokens:
 
     def hmac_of(self, token_id: str) -> bytes:
         """The HMAC of a token: it lets in whoever has it."""
+        import hmac
+
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def set(self, token_id: str, token: DelegationToken | None) -> bool:

@@ -9,8 +9,6 @@ Pure: no clock, no store.
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,6 +49,9 @@ def of_salted_password(
     mechanism: str, salt: bytes, salted_password: bytes, iterations: int
 ) -> ScramCredential:
     """The credential of a password that was salted and hashed (RFC 5802, section 3)."""
+    import hashlib
+    import hmac
+
     name = HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     server_key = hmac.digest(salted_password, b"Server Key", name)
@@ -59,6 +60,8 @@ def of_salted_password(
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
     """A password, salted and hashed: what AlterUserScramCredentials carries."""
+    import hashlib
+
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
@@ -92,4 +95,6 @@ def rows(
 
 def hash_bytes(mechanism: str) -> int:
     """How long the hashes of a mechanism are."""
+    import hashlib
+
     return hashlib.new(HASHES[mechanism]).digest_size

@@ -15,8 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from krust import issuers
 from krust.errors import ConfigError
@@ -46,7 +45,7 @@ class TokenKeys:
 
     def __init__(self, sources: Mapping[str, KeySource]) -> None:
         self._files = {
-            name: _KeyFile(name, Path(url2pathname(urlsplit(source.url).path)))
+            name: _KeyFile(name, Path(unquote(urlsplit(source.url).path)))
             for name, source in sources.items()
             if source.url.startswith("file:")
         }
