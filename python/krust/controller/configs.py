@@ -4,7 +4,7 @@ DescribeConfigs 0-4: every setting of topics and brokers, with source, synonyms 
     documentation (v3); groups; client metrics by their defaults; of the loggers the root one.
 AlterConfigs 0-2 (replaces all that was set), IncrementalAlterConfigs 0-1 (set, delete, append,
     subtract): topics, this broker, all brokers (""), groups (`group_configs.py`).
-    One bad item refuses its resource alone.
+    One bad item refuses its resource alone (`config_checks.py` says which are bad).
 ListConfigResources 0-1: v0 lists client metrics, and there are none; v1 also the groups that have
     settings of their own.
 Version notes: v0 of DescribeConfigs has `is_default` in place of a source.
@@ -18,8 +18,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from krust.config import RETENTION, VALUE_CHECKS, parse_topic, rules
-from krust.controller import group_configs, stored_passwords
+from krust.controller import config_checks, group_configs, stored_passwords
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import (
     ControllerState,
@@ -28,12 +27,11 @@ from krust.controller.state import (
     Request,
     refused_code,
 )
-from krust.errors import Code, ConfigError
+from krust.errors import Code
 from krust.listeners import base_name
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Operation, Refusal, SetData
-from krust.plugins import RETENTION_GROUP, RETENTION_POLICIES, entry_points
 from krust.settings import BROKER, TOPIC, Setting, Type
 
 if TYPE_CHECKING:
@@ -110,27 +108,6 @@ class SettingValue(NamedTuple):
     name: str
     value: str
     source: int
-
-
-def refused_topic_value(state: ControllerState, name: str, text: str) -> str | None:
-    """Why a topic cannot have this value, although it parses; None: it can."""
-    setting = TOPIC[name]
-    if name == RETENTION and text:
-        return _refused_policy(text, state.config.text(RETENTION) or "")
-    if setting.support == "refused" and text != setting.default:
-        return f"{name} = {text} cannot be set here: {setting.doc}"
-    return None
-
-
-def _refused_policy(name: str, of_broker: str) -> str | None:
-    """Why a topic cannot name this retention policy; None: it can. A client must not make a broker
-    load any module: the policy is built in, of an installed package, or named by a broker setting.
-    """
-    named = [name for _, name in rules(RETENTION, of_broker)]
-    known = {*RETENTION_POLICIES, *entry_points(RETENTION_GROUP), *named}
-    if name in known:
-        return None
-    return f"{RETENTION} = {name}: this broker has {', '.join(sorted(known))}"
 
 
 def describe(
@@ -367,65 +344,14 @@ def _check(
     before: Mapping[str, str],
     config: Mapping[str, str],
 ) -> None:
-    """Refuse an unknown setting, a wrong value, and a setting that cannot change at run time."""
-    kind, entity = key
+    """Refuse settings that the resource cannot have."""
+    kind, name = key
     if kind == GROUP_RESOURCE:
         group_configs.check(state, config)
-        return
-    for name, text in config.items():
-        if kind == TOPIC_RESOURCE:
-            if before.get(name) != text:
-                _check_topic_value(state, name, text)
-            continue
-        setting = BROKER.get(base_name(name) or name)
-        if setting is None or (not setting.dynamic and before.get(name) != text):
-            raise RefusedError(
-                Code.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"
-            )
-        if before.get(name) != text:
-            stored_passwords.check(state, entity, name)
-        try:
-            setting.parse(text)
-            if name in VALUE_CHECKS:
-                VALUE_CHECKS[name](text)
-        except (ConfigError, ValueError) as error:
-            raise RefusedError(
-                Code.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"
-            ) from None
-    if kind == BROKER_RESOURCE:
-        _check_listeners(state, entity, config)
-
-
-def _check_listeners(state: ControllerState, broker: str, config: Mapping[str, str]) -> None:
-    """Refuse keys, certificates and users that this broker's listeners could not use.
-
-    broker  "": all
-    """
-    own, everywhere = state.own.config, state.everywhere.config
-    if broker:
-        own = stored_passwords.usable(state.own, config)
+    elif kind == TOPIC_RESOURCE:
+        config_checks.check_topic(state, before, config)
     else:
-        everywhere = stored_passwords.usable(state.everywhere, config)
-
-    def text(name: str) -> str | None:
-        if name in own:
-            return own[name]
-        return everywhere[name] if name in everywhere else state.config.text(name)
-
-    try:
-        state.check_listeners(text)
-    except ConfigError as error:
-        raise RefusedError(Code.INVALID_REQUEST, str(error)) from None
-
-
-def _check_topic_value(state: ControllerState, name: str, text: str) -> None:
-    try:
-        parse_topic(name, text)
-    except ConfigError as error:
-        raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
-    refused = refused_topic_value(state, name, text)
-    if refused:
-        raise RefusedError(Code.INVALID_CONFIG, refused)
+        config_checks.check_broker(state, name, before, config)
 
 
 def _check_broker(state: ControllerState, name: str, who: str = "Broker") -> None:

@@ -222,6 +222,9 @@ class ControllerState:
     tokens: DelegationTokens
     """by which clients log in as others; none without a key in the settings"""
 
+    check_listeners: Callable[[SettingLookup], None] = staticmethod(lambda _: None)
+    """ConfigError: this broker's listeners cannot use the settings"""
+
     def __init__(self, config: Config, new_id: Callable[[], str], node_id: int) -> None:
         self.config, self.passwords = config, PasswordEncoder.of(config.text)
         """what this broker was started with"""
@@ -285,8 +288,6 @@ class ControllerState:
         """what users, clients and addresses may use"""
         self.credentials: dict[str, dict[str, ScramCredential]] = {}
         """what proves who users are, by mechanism"""
-        self.check_listeners: Callable[[SettingLookup], None] = lambda _: None
-        """ConfigError: this broker's listeners cannot use the settings"""
         self.has_authorizer, self.acls = authorizer.is_configured(config.text), {}
         self.tokens = DelegationTokens(config.text)
         self.buckets = Buckets()

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
-from krust.controller import configs, internal_topics
+from krust.controller import config_checks, internal_topics
 from krust.controller.entities import Topic
 from krust.controller.leaders import new_partitions
 from krust.controller.state import INTERNAL, ControllerState, RefusedError, flattened
@@ -211,7 +211,7 @@ def _topic_settings(
             parse_topic(name, text)
         except ConfigError as error:
             raise RefusedError(Code.INVALID_CONFIG, str(error)) from None
-        refused = configs.refused_topic_value(state, name, text)
+        refused = config_checks.refused_topic_value(state, name, text)
         if refused:
             raise RefusedError(Code.INVALID_CONFIG, refused)
     return config

@@ -144,7 +144,6 @@ class Runtime:
         self.cut_off(cut_off)
         self.state = ControllerState(config, lambda: ids.from_random(os.urandom(16)), node_id)
         self.state.kept_epoch = self._unclean_shutdown.kept_epoch
-        self.state.check_listeners = self._listeners.check
         self.view = ClusterView.of(self.state)
         """a copy of the state that other threads may read"""
         self._controller = Controller(self.state)
@@ -200,6 +199,7 @@ class Runtime:
     def _open_logs(self) -> None:
         """Apply the changes of the start to the image, which opens the logs."""
         self._listeners.secure(self.state.broker_text, self.server)
+        self.state.check_listeners = self._listeners.check
         self.server.start()
         self._deltas.advertised = self._listeners.advertised
         changes, self._start_changes = self._start_changes or Changes(), None

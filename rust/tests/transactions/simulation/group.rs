@@ -1,5 +1,5 @@
-//! The coordinator of a group, and its log: a partition of `__consumer_offsets`, in which a producer
-//! commits offsets as a part of its transaction.
+//! The coordinator of a group, and its log: a partition of `__consumer_offsets`, in which producers
+//! commit offsets as parts of their transactions.
 //!
 //! Like the broker's, it takes an offset into memory when it is in the log, and ends those of a
 //! transaction when the marker is. A successor replays the log. What it keeps in memory is the real
