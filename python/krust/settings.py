@@ -12,9 +12,10 @@ change    fixed: by restart; broker: dynamic, for each broker or for all; cluste
           broker or for all, as far as it is no listener's (topic settings are always dynamic)
 
 Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour and
-`num.recovery.threads.per.data.dir` 2 (as in Kafka 4), that and `num.network.threads` change by
-restart, `listeners` is loopback, `log.dir` is `krust-data`, `password.encoder.iterations` is at
-most a million. Of `sasl.*` only JAAS strings change without a restart.
+`num.recovery.threads.per.data.dir` 2 (as in Kafka 4), that, `num.network.threads`, `listeners`,
+`advertised.listeners` and their protocols change by restart, `listeners` is loopback,
+`log.dir` is `krust-data`, `password.encoder.iterations` is at most a million. Of `sasl.*`
+only JAAS strings change without a restart.
 Sources: kafka.apache.org/39/documentation, sections "Broker Configs" and "Topic Configs"; KIP-226
 for what is dynamic.
 """
@@ -215,7 +216,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
 """Topic setting -> the broker's settings that give its default, the strongest first."""
 
 _BROKER = """\
-advertised.listeners  string  null  *  yes  broker
+advertised.listeners  string  null  *  yes  fixed
     Addresses that clients get; unset, each client gets the address it connected to.
 allow.everyone.if.no.acl.found  boolean  false  *  yes  fixed
     Whether everyone may use a resource that has no ACL.
@@ -402,9 +403,9 @@ leader.imbalance.per.broker.percentage  int  10  *  yes  fixed
 leader.replication.throttled.rate  long  max  0..  yes  broker
     Bytes a second that throttled leaders of this broker may send to followers.
 listener.security.protocol.map  string  \
-SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT  *  yes  broker
+SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT  *  yes  fixed
     Which security protocol each listener name stands for.
-listeners  string  PLAINTEXT://localhost:9092  *  yes  broker
+listeners  string  PLAINTEXT://localhost:9092  *  yes  fixed
     Addresses to listen on; Kafka's own default is every interface, krust's is loopback.
 log.cleaner.backoff.ms  long  15000  0..  yes  cluster
     Pause of the cleaner when there is nothing to clean.
@@ -875,7 +876,7 @@ zookeeper.ssl.endpoint.identification.algorithm  string  HTTPS  *  yes  fixed
     Whether ZooKeeper's host name is checked against its certificate; empty: it is not.
 zookeeper.ssl.keystore.location  string  null  *  yes  fixed
     PEM file with the key and the certificates shown to ZooKeeper.
-zookeeper.ssl.keystore.password  password  null  *  yes  broker
+zookeeper.ssl.keystore.password  password  null  *  yes  fixed
     Password of that file.
 zookeeper.ssl.keystore.type  string  null  *  yes  fixed
     Format of that file.

@@ -1,8 +1,9 @@
 """When a broker recovers its session with the metadata store.
 
-A broker that recovers registers again and reads the tree again (`registration.register_again`,
-`jobs.recover`). A recovery is due each time the store is connected again, because the registration
-may be gone, and after each write whose outcome is unknown, because the tree says what happened.
+A broker that recovers reads again what may have changed in the tree, and registers again
+(`registration.register_again`, `jobs.recover`). A recovery is due each time the store is connected
+again, because the registration may be gone, and after each write whose outcome is unknown, because
+the tree says what happened.
 Requests wait while the broker recovers. A new reason during a recovery makes another one due.
 Time: seconds on a monotonic clock, handed in.
 """

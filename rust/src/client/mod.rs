@@ -8,7 +8,7 @@
 //! Threads: calls block; one thread at a time uses each value. Every wait ends at its deadline, or
 //! within 100 ms of the caller's [`Interrupt`]. The only threads are a sender's own and the one
 //! that calls the system's resolver.
-//! Not promised: TLS, SASL, consumer groups, transactions.
+//! Not promised: consumer groups, which the Python clients have.
 
 pub mod aborted;
 pub mod admin;

@@ -10,7 +10,7 @@
 //! only while no byte of the answer has come, and looks every 50 ms. A pause lasts from 50 ms to
 //! `replica.fetch.backoff.ms`.
 //! Threads: one. It ends within 50 ms after [`Inbox::stop`], and the time of the append it does.
-//! Not promised: TLS. What a leader sends is checked as what any peer sends.
+//! What a leader sends is checked as what any peer sends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};

@@ -100,7 +100,7 @@ impl LogConfig {
     }
 
     /// The unflushed allowance: how many records that are not flushed may be acknowledged. A power
-    /// failure loses no more acknowledged records.
+    /// failure loses at most so many acknowledged records.
     pub fn unflushed_allowance(&self) -> i64 {
         if self.ack_flush { 0 } else { self.flush_messages.max(1) - 1 }
     }

@@ -241,7 +241,7 @@ impl LogDir {
     }
 
     /// Writes the checkpoint files, from the logs that are open. Call it every
-    /// `log.flush.offset.checkpoint.interval.ms`, never on a reactor thread.
+    /// `log.flush.offset.checkpoint.interval.ms`, never on a network thread.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.online()?;
         for log in self.logs() {
@@ -252,7 +252,7 @@ impl LogDir {
     }
 
     /// Writes the high watermarks of the logs that are open, if one has moved. Call it every
-    /// `replica.high.watermark.checkpoint.interval.ms`, never on a reactor thread.
+    /// `replica.high.watermark.checkpoint.interval.ms`, never on a network thread.
     pub fn checkpoint_high_watermarks(&self) -> Result<(), StorageError> {
         self.online()?;
         let logs = self.logs();

@@ -1,10 +1,10 @@
 //! Delays the reply that ends a transaction until its markers are written, at most [`WAIT_MS`].
 //!
-//! The decision is committed long before, and Kafka replies then. But a producer that begins its
-//! next transaction at once would get CONCURRENT_TRANSACTIONS, and clients wait 20 ms or more
-//! before they try again; markers are written in less. Also, who reads with `read_committed` after
-//! the reply sees the records. A marker that takes longer, because its leader is down, costs the
-//! producer no more than this.
+//! Kafka replies as soon as the decision is committed. A producer that begins its next transaction
+//! at once would then get CONCURRENT_TRANSACTIONS, and clients wait 20 ms or more before they try
+//! again; markers are written in less. Also, who reads with `read_committed` after the reply sees
+//! the records, unless the time ran out. A marker that takes longer, because its leader is down,
+//! costs the producer no more than this.
 //! Threads: the connection's network thread.
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! EndTxn (26), v0-5: commits or aborts a producer's transaction.
-//! Behaviour: the answer leaves when the decision is committed in the log of the transactional id,
-//!     and all markers are written or some take longer ([`end_reply`]). Until all are, the next
-//!     transaction is refused with CONCURRENT_TRANSACTIONS (51). A transaction that has ended the
-//!     same way already is answered again.
+//! Behaviour: the answer leaves when the decision is committed in the transactional id's partition
+//!     of `__transaction_state`, and all markers are written or 20 ms have passed (`end_reply`).
+//!     Until all are, the next transaction is refused with CONCURRENT_TRANSACTIONS (51).
+//!     A transaction that has ended the same way already is answered again.
 //! Errors: INVALID_TXN_STATE (48): it ended otherwise, or there is none.
 //!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. PRODUCER_FENCED (90): another epoch.
 //!     INVALID_REQUEST (42): an empty transactional id.

@@ -12,7 +12,7 @@
 //! CreateDelegationToken (38) v0-3    RenewDelegationToken (39) v0-2
 //! ExpireDelegationToken (40) v0-2    DescribeDelegationToken (41) v0-3
 //! DescribeAcls (29) v0-3             CreateAcls (30) v0-3            DeleteAcls (31) v0-3
-//! ListConfigResources (74) v0-1
+//! ListConfigResources (74) v0-1      UpdateFeatures (57) v0-2
 //! JoinGroup (11) v0-9                SyncGroup (14) v0-5             LeaveGroup (13) v0-5
 //! DescribeGroups (15) v0-6           ListGroups (16) v0-5            DeleteGroups (42) v0-2
 //! ConsumerGroupDescribe (69) v0-1

@@ -176,7 +176,7 @@ impl Log {
     }
 
     /// Renames the directory to `…-stray` and forgets the partition; the files stay as they are.
-    /// Readers that hold ranges keep them. Blocks; never on a reactor thread.
+    /// Readers that hold ranges keep them. Blocks; never on a network thread.
     pub fn mark_stray(&self) -> Result<(), StorageError> {
         let closed = self.close();
         self.closed.store(true, Ordering::Release);
@@ -193,7 +193,7 @@ impl Log {
 
     /// Ends the use of the log and renames its directory to `…-delete`.
     /// Its files are removed later.
-    /// Readers that hold ranges keep them. Blocks; never on a reactor thread.
+    /// Readers that hold ranges keep them. Blocks; never on a network thread.
     pub fn delete(&self, deletions: &mut Deletions) -> Result<(), StorageError> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());

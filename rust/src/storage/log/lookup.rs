@@ -2,7 +2,8 @@
 //!
 //! Times go through the time index to a segment and near a batch; the batch's records then decide,
 //! inflated piece by piece where they are compressed.
-//! Threads: as reads. They may read files from the disk: not for a reactor where that matters.
+//! Threads: as reads. They may read files from the disk: not for a network thread where that
+//! matters.
 
 use std::fs::File;
 use std::path::Path;

@@ -6,8 +6,8 @@
 //! Invariants: log_start <= high_watermark <= log_end, flushed <= log_end; offsets are dense per
 //! append and never used twice after a commit; batches lie in files whole.
 //! Threads: one mutex for writers; readers take none (a swapped list of segments, a seqlock for
-//! the end) but the short one of an index. Three watermarks, one owner each: writers own log_end,
-//! the sync thread flushed, the replica protocol high_watermark.
+//! the end) but the short one of an index. Three watermarks: writers move log_end, whoever syncs
+//! moves flushed, the replica protocol high_watermark; truncation lowers all three.
 //! Not promised: files exist only after the first append; what is not flushed may not survive a
 //! power cut; the leader epoch file may lag, it is derived.
 
@@ -242,7 +242,8 @@ impl Log {
     }
 
     /// Raises the high watermark, at most to the log's end (in flush mode `ack`: to the flushed
-    /// offset). It never falls here, in whatever order threads call. Returns its value now.
+    /// offset). Only truncation lowers it (`trim.rs`), not this, in whatever order threads call.
+    /// Returns its value now.
     pub fn raise_high_watermark(&self, offset: Offset) -> Offset {
         let limit =
             if self.config.load().ack_flush { self.flushed_offset() } else { Offset(i64::MAX) };

@@ -34,7 +34,7 @@ pub struct SegmentSummary {
 
 impl Log {
     /// Applies the settings' retention at `now_ms` (wall time) and forgets silent producers. How
-    /// many segments went. Blocks for some calls; never on a reactor thread.
+    /// many segments went. Blocks for some calls; never on a network thread.
     pub fn retain(&self, now_ms: i64) -> Result<usize, StorageError> {
         self.drop_idle_recent();
         self.usable()?;
@@ -63,9 +63,12 @@ impl Log {
         Ok(count)
     }
 
-    /// Drops whole segments below `offset`, as a policy decided. It never drops the active segment
-    /// or one above the high watermark. Returns how many it dropped.
+    /// Drops whole segments below `offset`, as a policy decided. It never drops the active segment,
+    /// one above the high watermark, or one of a damaged log. Returns how many it dropped.
     pub fn drop_segments_below(&self, offset: Offset) -> Result<usize, StorageError> {
+        if self.damage.get().is_some() {
+            return Ok(0);
+        }
         let _layout = self.layout.lock();
         let count = {
             let mut writer = self.writer.lock();

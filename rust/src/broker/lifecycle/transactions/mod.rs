@@ -9,6 +9,12 @@
 //! verify   partitions that leaders ask for
 //! rounds   transactions whose time is up, and ids that expire
 //! ```
+//! The way of a transaction. AddPartitionsToTxn, or under protocol 2 the leader that gets a Produce
+//! (`verify`), has the coordinator append to `__transaction_state` that it is ongoing (`steps`).
+//! EndTxn appends the decision. Once that is committed, the transaction thread writes a marker to
+//! each partition (`writer`), here or by its leader; each marker moves the partition's last stable
+//! offset. When all are committed, it appends that the transaction is complete, and EndTxn is
+//! answered (`handlers/end_reply.rs`: after 20 ms at the latest).
 //! Threads: network threads, the loader's, the log scheduler's, and the transaction thread.
 
 mod markers;

@@ -1,5 +1,5 @@
 //! The group coordinator's state for the partitions of `__consumer_offsets` that this broker leads.
-//! It makes no decision about a group; the policy does.
+//! It makes no decision about a group; the coordinator in Python does.
 //!
 //! ```text
 //! shard      one partition and its groups            records       keys and values, as bytes
@@ -13,7 +13,8 @@
 //! group_table, shared_map: how snapshots are kept
 //! ```
 //! Invariant: a shard's lock is taken before a lock of the snapshots, never after.
-//! Threads: network threads (commits, fetches), the policy thread, the loader.
+//! Threads: network threads (commits, fetches), the policy thread, the loader, the log scheduler
+//!     (expiry of offsets), workers and the transaction thread (markers).
 //! Before a shard is loaded (`CoordinatorState::Loading`), its state is incomplete and no request
 //! reads it.
 

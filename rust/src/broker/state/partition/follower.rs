@@ -6,9 +6,9 @@
 //! would be asked now. So an answer that comes after the role, the leader or the log has changed
 //! is ignored.
 //! Invariant: the log end that a question names is on the disk, where acknowledgements wait for the
-//!     disk (`krust.flush.mode=ack`).
-//! Threads: any but a reactor, because appends and truncations go to the disk. A step holds the
-//!     lock of the replica; nothing is woken under it.
+//!     disk (`krust.flush.mode=ack`, `flush.messages=1`).
+//! Threads: any but a network thread, because appends and truncations go to the disk. A step
+//!     holds the lock of the replica; nothing is woken under it.
 
 use std::sync::atomic::Ordering;
 

@@ -241,7 +241,7 @@ impl Partition {
     }
 
     /// Flushes records that were appended before flushing was required, for example before a crash.
-    /// No later append flushes them, and a retried batch waits for them. Blocks; never on a reactor
+    /// No later append flushes them, and a retried batch waits for them. Blocks; never on a network
     /// thread.
     pub fn settle(&self) -> Result<(), StorageError> {
         if self.flushed_if_asked() < self.log.log_end_offset() {
