@@ -2,8 +2,10 @@
 //! Behaviour: the answer leaves when the decision is committed in the transactional id's partition
 //!     of `__transaction_state`, and all markers are written or 20 ms have passed (`end_reply`).
 //!     Until all are, the next transaction is refused with CONCURRENT_TRANSACTIONS (51).
-//!     A transaction that has ended the same way already is answered again.
+//!     A transaction that has ended the same way already is answered again, with that code while
+//!     its markers are being written.
 //! Errors: INVALID_TXN_STATE (48): it ended otherwise, or there is none.
+//!     COORDINATOR_NOT_AVAILABLE (15): the decision is not committed in time. NOT_COORDINATOR (16).
 //!     INVALID_PRODUCER_ID_MAPPING (49): another producer id. PRODUCER_FENCED (90): another epoch.
 //!     INVALID_REQUEST (42): an empty transactional id.
 //! Authorization: Write on the transactional id, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).

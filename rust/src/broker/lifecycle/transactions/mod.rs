@@ -14,7 +14,7 @@
 //! EndTxn appends the decision. Once that is committed, the transaction thread writes a marker to
 //! each partition (`writer`), here or by its leader; each marker moves the partition's last stable
 //! offset. When all are committed, it appends that the transaction is complete, and EndTxn is
-//! answered (`handlers/end_reply.rs`: after 20 ms at the latest).
+//! answered; it waits at most 20 ms for the markers (`handlers/end_reply.rs`).
 //! Threads: network threads, the loader's, the log scheduler's, and the transaction thread.
 
 mod markers;
