@@ -85,3 +85,31 @@ fn a_log_that_was_cut_on_purpose_is_not_damaged() {
     fill(&log, 2);
     assert_eq!(crate::support::read_all(&log), expected(0..2));
 }
+
+#[test]
+fn neither_retention_nor_a_users_policy_deletes_segments_of_a_damaged_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = LogFixture::new(dir.path());
+    fixture.config.segment_bytes = 600;
+    let log = fixture.open();
+    fill(&log, 20);
+    log.flush().unwrap();
+    log.raise_high_watermark(log.log_end_offset());
+    fixture.dir.checkpoint().unwrap();
+    let last = log.segment_summaries().unwrap().last().unwrap().base_offset;
+    let path = fixture.file(last.0, "log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[80] ^= 4;
+    std::fs::write(&path, &bytes).unwrap();
+    drop((log, fixture));
+
+    let mut fixture = LogFixture::new(dir.path());
+    (fixture.config.segment_bytes, fixture.config.retention_bytes) = (600, 0);
+    let log = fixture.open();
+    assert!(log.damage().is_some());
+    log.raise_high_watermark(log.log_end_offset());
+    let before = snapshot(&fixture.partition());
+    assert_eq!(log.retain(0).unwrap(), 0);
+    assert_eq!(log.drop_segments_below(last).unwrap(), 0);
+    assert_eq!(snapshot(&fixture.partition()), before);
+}
