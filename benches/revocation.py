@@ -3,10 +3,11 @@
     PYTHONPATH=. python benches/revocation.py [--times 100]
 
 Three krusts of this interpreter share a ZooKeeper. One after the other is told to delete the ACL
-that lets alice read a topic, or to give her another password (SCRAM-SHA-512). Timed is, for each
-broker, from the moment before that request to the first refusal there: of a request on a connection
-that is open, or of a login with the old password. The clients ask every 2 ms. A refused login waits
-for `connection.failed.authentication.delay.ms` (100), which is part of the time.
+that lets alice describe a topic, or to give her another password (SCRAM-SHA-512). Timed is, for
+each broker, from the moment before that request to the first refusal there: of a request on a
+connection that is open, or of a login with the old password. The clients ask every 2 ms. A
+refused login waits for `connection.failed.authentication.delay.ms` (100), which is part of the
+time.
 
 Wanted is at most 1 s everywhere. It is no test: it reports a missed target and does not fail.
 """
@@ -93,10 +94,7 @@ def change_acl(admin: Connection, *, allow: bool) -> None:
 
 def change_password(admin: Admin, password: str) -> None:
     """Give alice another password."""
-    salt = os.urandom(25)
-    salted_password = scram.salted_password(SCRAM, password, salt, 4096)
-    parts = {"iterations": 4096, "salt": salt, "salted_password": salted_password}
-    row = {"name": "alice", "mechanism": scram.MECHANISMS[SCRAM], **parts}
+    row = scram.upsertion("alice", SCRAM, password, os.urandom(25))
     told = admin.request("AlterUserScramCredentials", {"deletions": [], "upsertions": [row]})
     assert [each["error_code"] for each in told["results"]] == [0], told
 

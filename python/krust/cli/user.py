@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
         ScramCredentialDeletion,
-        ScramCredentialUpsertion,
     )
 
 COLUMNS = ("user", "mechanism", "iterations")
@@ -98,19 +97,10 @@ def add(
     connections that are open stay open.
     """
     password = _password(password_file)
-    upsertions: list[ScramCredentialUpsertion] = []
-    for mechanism in _chosen(mechanisms):
-        salt = os.urandom(_SALT_BYTES)
-        salted = scram.salted_password(mechanism, password, salt, iterations)
-        upsertions.append(
-            {
-                "name": name,
-                "mechanism": scram.MECHANISMS[mechanism],
-                "iterations": iterations,
-                "salt": salt,
-                "salted_password": salted,
-            }
-        )
+    upsertions = [
+        scram.upsertion(name, mechanism, password, os.urandom(_SALT_BYTES), iterations)
+        for mechanism in _chosen(mechanisms)
+    ]
     _alter(options, name, {"deletions": [], "upsertions": upsertions}, where)
     session.note(options, f"user {name} logs in by {' and '.join(_chosen(mechanisms))}")
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from krust.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The mechanisms, each with the name of its hash."""
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
@@ -58,8 +60,21 @@ def of_salted_password(
     return ScramCredential(salt, hashlib.new(name, client_key).digest(), server_key, iterations)
 
 
+def upsertion(
+    user: str, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
+) -> ScramCredentialUpsertion:
+    """What AlterUserScramCredentials carries for a user's password."""
+    return {
+        "name": user,
+        "mechanism": MECHANISMS[mechanism],
+        "iterations": iterations,
+        "salt": salt,
+        "salted_password": salted_password(mechanism, password, salt, iterations),
+    }
+
+
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """A password, salted and hashed: what AlterUserScramCredentials carries."""
+    """A password, salted and hashed."""
     import hashlib
 
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)

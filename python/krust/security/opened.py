@@ -243,14 +243,7 @@ def _users(asked: Security, kept: Mapping[str, str]) -> dict[str, str]:
 
 
 def _credential(user: str, password: str) -> ScramCredentialUpsertion:
-    salt, iterations = os.urandom(20), scram.MIN_ITERATIONS
-    return {
-        "name": user,
-        "mechanism": scram.MECHANISMS[SCRAM],
-        "iterations": iterations,
-        "salt": salt,
-        "salted_password": scram.salted_password(SCRAM, password, salt, iterations),
-    }
+    return scram.upsertion(user, SCRAM, password, os.urandom(20))
 
 
 def _jaas(options: str) -> str:
