@@ -1,7 +1,7 @@
 """Which settings of topics and brokers AlterConfigs and IncrementalAlterConfigs refuse.
 
 Refused are unknown settings, wrong values, what cannot change while a broker runs, and keys,
-certificates and users that its listeners could not use. What was set before is not judged anew.
+certificates and users that its listeners could not use.
 `group_configs` has the same for groups, `stored_passwords` for passwords.
 """
 
@@ -89,14 +89,8 @@ def _check_listeners(state: ControllerState, broker: str, config: Mapping[str, s
         own = stored_passwords.usable(state.own, config)
     else:
         everywhere = stored_passwords.usable(state.everywhere, config)
-
-    def text(name: str) -> str | None:
-        if name in own:
-            return own[name]
-        return everywhere[name] if name in everywhere else state.config.text(name)
-
     try:
-        state.check_listeners(text)
+        state.check_listeners(lambda name: state.layered_text(name, own, everywhere))
     except ConfigError as error:
         raise RefusedError(Code.INVALID_REQUEST, str(error)) from None
 

@@ -459,10 +459,12 @@ class ControllerState:
 
     def broker_text(self, name: str) -> str | None:
         """The effective broker setting: of this broker, of all brokers, static, default."""
-        for entity in (self.own, self.everywhere):
-            if name in entity.config:
-                return entity.config[name]
-        return self.config.text(name)
+        return self.layered_text(name, self.own.config, self.everywhere.config)
+
+    def layered_text(self, name: str, *dynamic: Mapping[str, str]) -> str | None:
+        """A broker setting: of the first of these that has it, static, default."""
+        found = next((each for each in dynamic if name in each), None)
+        return self.config.text(name) if found is None else found[name]
 
     def topic_text(self, topic: Topic | None, name: str) -> str | None:
         """The effective topic setting, in its own unit."""
