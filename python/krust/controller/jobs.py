@@ -6,8 +6,9 @@ another. Client requests run beside jobs: each write checks versions, and one of
 job that the store interrupts starts again.
 The controller reads the whole tree (`_initialize`) before `is_controller` becomes true. Then it
 sends the whole state to all brokers, and from then on the changes, whenever no job is running.
-Another broker reads only who the controller is, and settings. It learns everything else from the
-controller's requests (`control_request_handlers.py`).
+Another broker reads who the controller is, settings, features, ACLs and delegation tokens
+(`OF_EVERY_BROKER`). It learns topics and brokers from the controller's requests
+(`control_request_handlers.py`).
 A decision or job that started in one term ends with that term (`Controller.on_transaction_done`).
 Threads: the policy thread.
 """
@@ -225,7 +226,8 @@ class ControllerJobs:
         self._wanted |= {"election", "registration"}
 
     def recover(self, own_registration: registration.Registration) -> Steps:
-        """Register again after the connection was lost, and read everything again.
+        """After the connection was lost: read ACLs and delegation tokens, elect a controller, which
+        reads the tree, register, report failed log directories.
 
         raises  ServerError: this failed, and may be tried again
         """

@@ -6,8 +6,8 @@ reads everything else into the state (`loading.py`); last, when it listens, it w
 registration, so that the answer contains its epoch (the czxid). It also writes `/brokers/ids`, so
 that the controller writes no state before it has read the registration (`brokers.py`).
 
-After the end of a session the broker registers again, takes `/controller` if it is free, and reads
-again what may have changed (`jobs.py`). If the session survived, the broker finds its
+After the end of a session the broker reads again what may have changed, takes `/controller` if it
+is free, and registers again last (`Jobs.recover`). If the session survived, the broker finds its
 own nodes and keeps them. An ephemeral node is this broker's only if it has the session of this
 broker. A node with its id and another session belongs to another broker, or to an earlier session
 of this one that ZooKeeper has not ended yet.

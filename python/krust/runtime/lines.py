@@ -42,7 +42,10 @@ SESSION_LINES = {
         "no connection to ZooKeeper: nothing changes",
     ),
     SessionState.OVERDUE: (logging.ERROR, "ZooKeeper is silent for as long as a session lasts"),
-    SessionState.EXPIRED: (logging.ERROR, "the ZooKeeper session has expired: registering again"),
+    SessionState.EXPIRED: (
+        logging.ERROR,
+        "the ZooKeeper session has expired: this broker registers again once it is connected",
+    ),
     SessionState.CONNECTED: (logging.INFO, "connected to ZooKeeper again"),
 }
 """Level and line for each state of the session with the ZooKeeper."""

@@ -1,4 +1,4 @@
-//! Recovery cuts the end of a log after the first bad batch. It logs the loss first, then it cuts.
+//! Recovery cuts the end of a log from the first bad batch on. It logs the loss first, then cuts.
 //!
 //! The log line names the log, the lost offsets and the lost bytes, those of later segments too.
 //! The process logs lines of the module `krust.storage.cut` at once (see `py/logs`), so that a

@@ -7,7 +7,8 @@
 //! append and never used twice after a commit; batches lie in files whole.
 //! Threads: one mutex for writers; readers take none (a swapped list of segments, a seqlock for
 //! the end) but the short one of an index. Three watermarks: writers move log_end, whoever syncs
-//! moves flushed, the replica protocol high_watermark; truncation lowers all three.
+//! moves flushed, the replica protocol high_watermark. Truncation lowers them, a log that begins
+//! again sets them to its start, and a restart takes high_watermark from its checkpoint.
 //! Not promised: files exist only after the first append; what is not flushed may not survive a
 //! power cut; the leader epoch file may lag, it is derived.
 
