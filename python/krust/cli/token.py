@@ -108,7 +108,10 @@ def create(
 @shared.client
 @click.pass_obj
 def renew(options: Options, /, token: str, period_ms: int | None) -> None:
-    """Have a token expire later, though not after its longest life."""
+    """Have a token expire later, though not after its longest life.
+
+    An ID that begins with a dash comes last, after --.
+    """
     _change(options, token, "RenewDelegationToken", {"renew_period_ms": period_ms})
 
 
@@ -118,7 +121,10 @@ def renew(options: Options, /, token: str, period_ms: int | None) -> None:
 @shared.client
 @click.pass_obj
 def expire(options: Options, /, token: str, period_ms: int | None) -> None:
-    """End a token, at once or later. Open connections last until it would have expired."""
+    """End a token, at once or later. Open connections last until it would have expired.
+
+    An ID that begins with a dash comes last, after --.
+    """
     _change(options, token, "ExpireDelegationToken", {"expiry_time_period_ms": period_ms})
 
 
