@@ -13,6 +13,7 @@ import re
 import signal
 import zlib
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ LONGEST = (  # the first to begin
 )
 _ORDER = {part: number for number, part in enumerate(LONGEST)}
 _SECONDS: dict[str, float] = defaultdict(float)
+_CPU_SECONDS: dict[str, float] = defaultdict(float)
+_USED = sum(os.times()[:4])
 
 
 def part(nodeid: str) -> str:
@@ -127,12 +130,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Parts(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the CPU time since the last report: of this process, and of children that ended."""
+    global _USED
+    report = yield
+    used = sum(os.times()[:4])
+    vars(report)["cpu_seconds"], _USED = used - _USED, used
+    return report
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _SECONDS[part(report.nodeid)] += report.duration
+    name = part(report.nodeid)
+    _SECONDS[name] += report.duration
+    _CPU_SECONDS[name] += getattr(report, "cpu_seconds", 0.0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.section("minutes by part, those of half a minute and more")
+    """The parts that take long. The CPU of a child counts when it has ended: maybe for the next."""
+    terminalreporter.section("minutes by part, those of half a minute and more, and their CPU")
     for part, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):
-        if seconds >= 30:
-            terminalreporter.write_line(f"  {part:<48} {seconds / 60:5.1f} min")
+        if seconds >= 30 or _CPU_SECONDS[part] >= 30:
+            minutes, cpu_minutes = seconds / 60, _CPU_SECONDS[part] / 60
+            terminalreporter.write_line(f"  {part:<48} {minutes:5.1f} min {cpu_minutes:5.1f} CPU")
