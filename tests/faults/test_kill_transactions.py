@@ -67,7 +67,7 @@ OPTIONS: dict[str, object] = {
 }
 SHORTEST_MS = 1000
 """the shortest timeout of a transaction that librdkafka takes"""
-READ_DELAY_US = 30_000
+READ_DELAY_US = 150_000
 """each read of the coordinator's log takes so long while a replay is awaited"""
 WRITES = "pwrite64,pwritev,pwritev2"
 READS = "pread64,preadv"

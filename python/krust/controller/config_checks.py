@@ -35,26 +35,15 @@ def check_topic(
 def check_broker(
     state: ControllerState, broker: str, before: Mapping[str, str], config: Mapping[str, str]
 ) -> None:
-    """Refuse settings of a broker. RefusedError: these.
+    """Refuse changed settings of a broker. RefusedError: these.
+
+    What is stored and does not change is no reason: Kafka stores settings that krust does not know.
 
     broker  "": all
     """
     for name, text in config.items():
-        setting = BROKER.get(base_name(name) or name)
-        if setting is None or (not setting.dynamic and before.get(name) != text):
-            raise RefusedError(
-                Code.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"
-            )
         if before.get(name) != text:
-            stored_passwords.check(state, broker, name)
-        try:
-            setting.parse(text)
-            if name in VALUE_CHECKS:
-                VALUE_CHECKS[name](text)
-        except (ConfigError, ValueError) as error:
-            raise RefusedError(
-                Code.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"
-            ) from None
+            _check_broker_value(state, broker, name, text)
     _check_listeners(state, broker, config)
 
 
@@ -93,6 +82,21 @@ def _check_listeners(state: ControllerState, broker: str, config: Mapping[str, s
         state.check_listeners(lambda name: state.layered_text(name, own, everywhere))
     except ConfigError as error:
         raise RefusedError(Code.INVALID_REQUEST, str(error)) from None
+
+
+def _check_broker_value(state: ControllerState, broker: str, name: str, text: str) -> None:
+    setting = BROKER.get(base_name(name) or name)
+    if setting is None or not setting.dynamic:
+        raise RefusedError(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
+    stored_passwords.check(state, broker, name)
+    try:
+        setting.parse(text)
+        if name in VALUE_CHECKS:
+            VALUE_CHECKS[name](text)
+    except (ConfigError, ValueError) as error:
+        raise RefusedError(
+            Code.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}"
+        ) from None
 
 
 def _check_topic_value(state: ControllerState, name: str, text: str) -> None:

@@ -110,6 +110,17 @@ def test_invalid_dynamic_broker_settings_are_ignored(tree: Tree) -> None:
     assert runtime.state.broker_text("log.retention.ms") is None
 
 
+def test_broker_settings_change_beside_one_that_is_unknown_here(tree: Tree) -> None:
+    path = znodes.broker_config(znodes.DEFAULT_ENTITY)
+    write(tree, Create(path, b'{"version":1,"config":{"of.tomorrow":"1"}}'))
+    runtime = Runtime(tree=tree)
+    pairs = [{"name": "message.max.bytes", "config_operation": 0, "value": "2000"}]
+    resource = {"resource_type": 4, "resource_name": "", "configs": pairs}
+    runtime.ask("IncrementalAlterConfigs", {"resources": [resource], "validate_only": False})
+    assert runtime.state.broker_text("message.max.bytes") == "2000"
+    assert '"of.tomorrow":"1"' in runtime.nodes(path)[path][0]
+
+
 def test_an_invalid_topic_name_is_logged(tree: Tree) -> None:
     write(tree, Create("/brokers/topics/a b", b'{"version":1,"partitions":{"0":[0]}}'))
     runtime = Runtime(tree=tree)
