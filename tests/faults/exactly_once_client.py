@@ -26,6 +26,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -338,12 +339,18 @@ def main() -> None:
         stops.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    if role == "teller":
-        tell(library, bootstrap, name, stops)
-    else:
-        copy(library, bootstrap, name, topics, stops)
+    code = 0
+    try:
+        if role == "teller":
+            tell(library, bootstrap, name, stops)
+        else:
+            copy(library, bootstrap, name, topics, stops)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
-    os._exit(0)  # what a library does at its end is no part of the test
+    # What a library does at its end is no part of the test: its threads can hang the interpreter.
+    os._exit(code)
 
 
 if __name__ == "__main__":
