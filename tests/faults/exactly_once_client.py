@@ -31,7 +31,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 import krust
@@ -86,7 +93,8 @@ class Confluent:
         found = []
         for message in self._consumer.consume(AT_ONCE, POLL_S):
             value, error = message.value(), message.error()
-            if error is not None and error.fatal():
+            # fatal() is False for an error that comes as a message.
+            if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
                 raise KafkaException(error)
             if error is None and isinstance(value, bytes):
                 found.append((message.partition() or 0, value))
