@@ -13,7 +13,7 @@ from krust.config import RETENTION, VALUE_CHECKS, parse_topic, rules
 from krust.controller import stored_passwords
 from krust.controller.state import RefusedError
 from krust.errors import Code, ConfigError
-from krust.listeners import base_name
+from krust.listeners import PREFIX, base_name
 from krust.plugins import RETENTION_GROUP, RETENTION_POLICIES, entry_points
 from krust.settings import BROKER, TOPIC
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from krust.controller.state import ControllerState
+
+
+_STORES = ("ssl.key.password", "ssl.keystore.", "ssl.truststore.")
+"""Keys and certificates: a running broker takes those of one listener only."""
 
 
 def check_topic(
@@ -88,7 +92,13 @@ def _check_broker_value(state: ControllerState, broker: str, name: str, text: st
     setting = BROKER.get(base_name(name) or name)
     if setting is None or not setting.dynamic:
         raise RefusedError(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
-    stored_passwords.check(state, broker, name)
+    if not broker and setting.change == "per-broker":
+        why = "Cannot update these configs at default cluster level, broker id must be specified"
+        raise RefusedError(Code.INVALID_REQUEST, f"{why}: {name}")
+    if name.startswith(_STORES) or (setting.sensitive and not name.startswith(PREFIX)):
+        why = f"{name} can be changed for a listener only, as {PREFIX}NAME.{name}"
+        raise RefusedError(Code.INVALID_REQUEST, why)
+    stored_passwords.check(state, name)
     try:
         setting.parse(text)
         if name in VALUE_CHECKS:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from krust.controller import store_reads
 from krust.controller.state import RefusedError
 from krust.errors import Code
-from krust.listeners import PREFIX, base_name
+from krust.listeners import base_name
 from krust.metadata import znodes
 from krust.metadata.contents import BadZnodeError, EntityConfig
 from krust.metadata.store import Read, SetData
@@ -53,20 +53,9 @@ def unseal(state: ControllerState, path: str, config: dict[str, str]) -> dict[st
     return sealed
 
 
-def check(state: ControllerState, broker: str, name: str) -> None:
-    """Refuse a password that Kafka would not store, or that would be stored as it is.
-
-    broker  "": all
-    """
-    if not is_password(name):
-        return
-    if not broker:
-        why = "Cannot update these configs at default cluster level, broker id must be specified"
-        raise RefusedError(Code.INVALID_REQUEST, f"{why}: {name}")
-    if not name.startswith(PREFIX):
-        why = f"{name} can be changed for a listener only, as {PREFIX}NAME.{name}"
-        raise RefusedError(Code.INVALID_REQUEST, why)
-    if state.passwords is None:
+def check(state: ControllerState, name: str) -> None:
+    """Refuse a password that would be stored as it is."""
+    if is_password(name) and state.passwords is None:
         why = f"{name} is a password, and this broker does not store any: set {SECRET}, restart it"
         raise RefusedError(Code.INVALID_REQUEST, why)
 
