@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -137,3 +138,29 @@ def test_a_broker_that_closed_a_connection_once_still_gets_headers(
     assert [(one.value, one.headers) for one in found] == [
         (b"%d" % number, (("h", b"1"),)) for number in range(4)
     ]
+
+
+def test_a_producer_delivers_over_a_link_whose_answers_take_long(tmp_path: Path) -> None:
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        time.sleep(0.4)
+        return False
+
+    with behind(tmp_path, answer) as bootstrap:
+        create(bootstrap, "t", 1)
+        with krust.Producer(bootstrap_servers=bootstrap) as producer:
+            assert producer.send("t", b"delivered").result(60_000).offset == 0
+
+
+def test_a_topic_that_was_deleted_delays_no_record_of_another(tmp_path: Path) -> None:
+    with krust.Broker(data_dir=tmp_path, config={"auto.create.topics.enable": "false"}) as broker:
+        for topic in ("deleted", "kept"):
+            broker.create_topic(topic, 1)
+        producer = krust.Producer(bootstrap_servers=broker.bootstrap, retry_backoff_ms=10)
+        for topic in ("deleted", "kept"):
+            assert producer.send(topic, b"first").result(60_000).offset == 0
+        broker.delete_topic("deleted")
+        producer.send("deleted", b"nobody takes it")
+        for offset in range(1, 30):
+            assert producer.send("kept", b"later").result(5000).offset == offset
+        with pytest.raises(UnreachableError, match="1 batch not delivered within 0 ms"):
+            producer.close(0)

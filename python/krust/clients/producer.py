@@ -174,8 +174,9 @@ class Producer(TransactionalSender):
             _living.discard(self)
             self.end()
         if left:
+            most = 2 * self.delivery_ms if timeout_ms is None else timeout_ms
             raise UnreachableError(
-                f"{counted(left, 'batch', 'batches')} not delivered within {timeout_ms} ms"
+                f"{counted(left, 'batch', 'batches')} not delivered within {most} ms"
             )
 
     def __enter__(self) -> Self:

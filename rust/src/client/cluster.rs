@@ -1,25 +1,32 @@
 //! The brokers of one cluster: a connection to each broker that is needed, and cached metadata.
 //!
 //! A request names a [`Target`]. The cluster finds the broker, connects and agrees on the version.
-//! Metadata is requested when it is missing or stale, from any broker that answers: one
-//! connected already, else the bootstrap list in order. A topic's metadata is cached until
-//! [`Cluster::forget`].
-//! Threads: one at a time.
+//! Metadata is requested when it is missing or stale, from any broker that answers (`seed`). A
+//! topic's metadata is cached until [`Cluster::forget`].
+//! Threads: one at a time. What has to go on while a broker does not answer runs on threads of its
+//! own (`in_background`).
+
+mod in_background;
+mod seed;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use in_background::MetadataLookup;
+use seed::{MetadataQuery, Seed};
+
+use super::background::BackgroundCall;
 use super::connection::{ApiRequest, ApiResponse, BrokerConnection, newest};
 use super::error::{Error, Result};
 use super::metadata::{Metadata, TopicMetadata};
 use super::options::{Address, ClientOptions, Wait};
 use crate::ids::TopicId;
 use crate::protocol;
-use crate::protocol::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use crate::wire::Writer;
 
-const METADATA: i16 = 3;
+/// Metadata of this age are new: if they lead to an error, the seed may lack newer ones.
+const NEW: Duration = Duration::from_secs(1);
 
 /// The broker that a request is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,18 +61,21 @@ impl<'a> ClusterRequest<'a> {
 /// A client's view of one cluster.
 pub struct Cluster {
     options: ClientOptions,
-    seed: Option<BrokerConnection>,
+    seed: Seed,
     brokers: HashMap<i32, Address>,
     connections: HashMap<i32, BrokerConnection>,
+    opening: HashMap<i32, BackgroundCall<Result<BrokerConnection>>>,
+    lookup: MetadataLookup,
     controller_id: i32,
     topics: HashMap<Arc<str>, CachedTopic>,
 }
 
-/// A topic's metadata, and when it arrived.
-#[derive(Debug)]
-struct CachedTopic {
-    topic: Arc<TopicMetadata>,
-    at: Instant,
+/// A topic's metadata, and when it was requested and arrived.
+#[derive(Clone, Debug)]
+pub(super) struct CachedTopic {
+    pub(super) topic: Arc<TopicMetadata>,
+    pub(super) requested_at: Instant,
+    arrived_at: Instant,
 }
 
 impl Cluster {
@@ -73,9 +83,11 @@ impl Cluster {
     pub fn new(options: ClientOptions) -> Self {
         Self {
             options,
-            seed: None,
+            seed: Seed::default(),
             brokers: HashMap::new(),
             connections: HashMap::new(),
+            opening: HashMap::new(),
+            lookup: MetadataLookup::default(),
             controller_id: -1,
             topics: HashMap::new(),
         }
@@ -96,7 +108,10 @@ impl Cluster {
         match target {
             Target::Broker(node) => self.node(node, wait),
             Target::Controller if self.controller_id >= 0 => self.node(self.controller_id, wait),
-            Target::Any | Target::Controller => self.any(wait),
+            Target::Any | Target::Controller => {
+                let addresses = self.addresses();
+                self.seed.connect(&addresses, &self.options, wait)
+            }
         }
     }
 
@@ -110,19 +125,20 @@ impl Cluster {
         self.connections.get(&node)
     }
 
-    /// Drops a connection. Its outstanding responses are lost.
+    /// Drops a connection after a failure. Its outstanding responses are lost.
     pub fn disconnect(&mut self, target: Target) {
         match target {
             Target::Broker(node) => drop(self.connections.remove(&node)),
             Target::Controller => drop(self.connections.remove(&self.controller_id)),
-            Target::Any => self.seed = None,
+            Target::Any => self.seed.fail(),
         }
     }
 
     /// Closes every connection. Outstanding responses are lost.
     pub fn close(&mut self) {
-        self.seed = None;
+        self.seed.close();
         self.connections.clear();
+        self.opening.clear();
     }
 
     /// Sends a request and waits for its response. A connection that fails is dropped.
@@ -145,29 +161,11 @@ impl Cluster {
         create: bool,
         wait: &Wait,
     ) -> Result<Metadata> {
-        let encode = |writer: &mut Writer, version: i16| {
-            let topic = |name| MetadataRequestTopic { name: Some(name), ..Default::default() };
-            let named = topics.map(|names| names.iter().copied().map(topic).collect());
-            let request = MetadataRequest {
-                topics: if version == 0 { named.or_else(|| Some(Vec::new())) } else { named },
-                allow_auto_topic_creation: create,
-                ..Default::default()
-            };
-            request.encode(writer, version);
-        };
-        let ask = ClusterRequest::new(Target::Any, METADATA, &encode);
-        let mut tried = self.call(&ask, wait);
-        if matches!(tried, Err(Error::Closed { .. })) {
-            tried = self.call(&ask, wait); // an idle connection may have ended long ago
-        }
-        let reply = tried?;
-        let response = MetadataResponse::decode(&mut reply.body(), reply.version)
-            .map_err(|error| self.bad(Target::Any, error))?;
-        if response.error_code != 0 {
-            return Err(Error::refused(response.error_code, "Metadata"));
-        }
-        let metadata = Metadata::of(&response);
-        self.apply_metadata(&metadata);
+        let requested_at = Instant::now();
+        let query = MetadataQuery { topics, create };
+        let addresses = self.addresses();
+        let metadata = self.seed.metadata(&query, (&addresses, &self.options), wait)?;
+        self.apply_metadata(&metadata, requested_at);
         Ok(metadata)
     }
 
@@ -181,18 +179,16 @@ impl Cluster {
         }
         loop {
             let metadata = self.metadata(Some(&[name]), create, wait)?;
-            let found = metadata.topics.into_iter().find(|topic| &*topic.name == name);
-            let code = found.as_ref().map_or(3, |topic| topic.error_code);
-            if let Some(topic) = found.filter(|topic| topic.exists()) {
-                return Ok(topic);
+            let Some(refusal) = metadata.refusal(name) else {
+                let found = metadata.topics.into_iter().find(|topic| &*topic.name == name);
+                return found.ok_or_else(|| Error::refused(3, format!("topic {name:?}")));
+            };
+            let unknown = refusal.code() == 3 && !create;
+            if unknown || !refusal.retriable() {
+                return Err(refusal);
             }
-            let unknown = code == 3 && !create;
-            if unknown || !(code == 0 || Error::refused(code, "").retriable()) {
-                return Err(Error::refused(code, format!("topic {name:?}")));
-            }
-            let last = Error::refused(if code == 0 { 5 } else { code }, format!("topic {name:?}"));
             wait.pause(self.options.retry_backoff, &name).map_err(|error| match error {
-                Error::Timeout { .. } => last,
+                Error::Timeout { .. } => refusal,
                 other => other,
             })?;
         }
@@ -232,7 +228,15 @@ impl Cluster {
 
     /// Removes a topic from the cache, so that its metadata is requested again.
     pub fn forget(&mut self, topic: &str) {
+        self.doubt(topic);
         self.topics.remove(topic);
+    }
+
+    /// A topic's metadata led to an error. If they are new, another broker is asked next time.
+    pub(super) fn doubt(&mut self, topic: &str) {
+        if self.topics.get(topic).is_some_and(|cached| cached.arrived_at.elapsed() < NEW) {
+            self.seed.doubt();
+        }
     }
 
     /// The error for an answer of `target` that cannot be read; the connection is dropped.
@@ -240,7 +244,7 @@ impl Cluster {
         let address = match target {
             Target::Broker(node) => self.connections.get(&node),
             Target::Controller => self.connections.get(&self.controller_id),
-            Target::Any => self.seed.as_ref(),
+            Target::Any => self.seed.connection(),
         };
         let address =
             address.map_or_else(String::new, |connection| connection.address().to_string());
@@ -270,18 +274,20 @@ impl Cluster {
         Ok(reply)
     }
 
-    fn apply_metadata(&mut self, metadata: &Metadata) {
+    fn apply_metadata(&mut self, metadata: &Metadata, requested_at: Instant) {
         self.controller_id = metadata.controller_id;
         let known = metadata.brokers.iter().map(|b| (b.node_id, b.address.clone())).collect();
         let before = std::mem::replace(&mut self.brokers, known);
         for (node, address) in before {
             if self.brokers.get(&node).is_some_and(|now| *now != address) {
                 self.connections.remove(&node);
+                self.opening.remove(&node);
             }
         }
+        let arrived_at = Instant::now();
         for topic in &metadata.topics {
             if topic.exists() {
-                let cached = CachedTopic { topic: Arc::clone(topic), at: Instant::now() };
+                let cached = CachedTopic { topic: Arc::clone(topic), requested_at, arrived_at };
                 self.topics.insert(Arc::clone(&topic.name), cached);
             } else {
                 self.topics.remove(&topic.name);
@@ -289,24 +295,15 @@ impl Cluster {
         }
     }
 
-    fn any(&mut self, wait: &Wait) -> Result<&mut BrokerConnection> {
-        if self.seed.is_none() {
-            let mut last = Error::Invalid("no broker is named".to_owned());
-            let known = self.brokers.values().cloned();
-            let addresses: Vec<_> = self.options.bootstrap.iter().cloned().chain(known).collect();
-            for address in &addresses {
-                match open(address, &self.options, wait) {
-                    Ok(connection) => {
-                        self.seed = Some(connection);
-                        break;
-                    }
-                    Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(error) => last = error,
-                }
+    /// Where a broker may answer: the bootstrap list, then the other brokers of the cluster.
+    fn addresses(&self) -> Vec<Address> {
+        let mut addresses = self.options.bootstrap.clone();
+        for address in self.brokers.values() {
+            if !addresses.contains(address) {
+                addresses.push(address.clone());
             }
-            return self.seed.as_mut().ok_or(last);
         }
-        self.seed.as_mut().ok_or_else(|| Error::Invalid("no broker is named".to_owned()))
+        addresses
     }
 
     fn node(&mut self, node: i32, wait: &Wait) -> Result<&mut BrokerConnection> {
@@ -319,7 +316,11 @@ impl Cluster {
             .cloned()
             .ok_or_else(|| Error::refused(8, format!("broker {node}")))?;
         if !self.connections.contains_key(&node) {
-            let opened = open(&address, &self.options, wait).map_err(|e| match e {
+            let opened = match self.opening.remove(&node).and_then(BackgroundCall::result) {
+                Some(opened) => opened,
+                None => BrokerConnection::open_noted(&address, &self.options, wait),
+            };
+            let opened = opened.map_err(|e| match e {
                 Error::Connect { address, reason, .. } => {
                     Error::Connect { address, reason, advertised: true }
                 }
@@ -335,15 +336,8 @@ impl CachedTopic {
     /// Whether every partition has a leader, or the metadata is younger than `backoff`.
     fn is_fresh(&self, backoff: Duration) -> bool {
         self.topic.partitions.iter().all(|partition| partition.leader >= 0)
-            || self.at.elapsed() < backoff
+            || self.arrived_at.elapsed() < backoff
     }
-}
-
-/// Opens a connection, and records whether the broker can be reached.
-fn open(address: &Address, options: &ClientOptions, wait: &Wait) -> Result<BrokerConnection> {
-    let opened = BrokerConnection::open(address, options, wait);
-    options.reachability.record_attempt(address, opened.as_ref().err());
-    opened
 }
 
 /// The API with this name, in any case and with or without `_`.

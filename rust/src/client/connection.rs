@@ -120,6 +120,17 @@ impl BrokerConnection {
         Ok(connection)
     }
 
+    /// Opens a connection, and notes whether the broker can be reached.
+    pub(super) fn open_noted(
+        address: &Address,
+        options: &ClientOptions,
+        wait: &Wait,
+    ) -> Result<Self> {
+        let opened = Self::open(address, options, wait);
+        options.reachability.record_attempt(address, opened.as_ref().err());
+        opened
+    }
+
     /// Opens the connection again after the broker hung up on ApiVersions. A broker of 0.8 or 0.9
     /// hangs up on every ApiVersions and answers other requests. A broker that is stopping must not
     /// be taken for such a one, because records would lose headers and timestamps. A broker without

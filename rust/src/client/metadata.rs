@@ -5,11 +5,15 @@
 
 use std::sync::Arc;
 
+use super::error::Error;
 use super::options::Address;
 use crate::ids::TopicId;
 use crate::protocol::metadata::{
     MetadataResponse, MetadataResponsePartition, MetadataResponseTopic,
 };
+
+const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
+const LEADER_NOT_AVAILABLE: i16 = 5;
 
 /// Topic and partition.
 pub type PartitionKey = (Arc<str>, i32);
@@ -92,6 +96,20 @@ impl Metadata {
                 .map(|topic| Arc::new(TopicMetadata::of(topic)))
                 .collect(),
         }
+    }
+}
+
+impl Metadata {
+    /// Why a requested topic cannot be used; `None`: it can.
+    pub(super) fn refusal(&self, name: &str) -> Option<Error> {
+        let topic = self.topics.iter().find(|topic| &*topic.name == name);
+        let code = match topic {
+            None => UNKNOWN_TOPIC_OR_PARTITION,
+            Some(topic) if topic.exists() => return None,
+            Some(topic) if topic.error_code == 0 => LEADER_NOT_AVAILABLE,
+            Some(topic) => topic.error_code,
+        };
+        Some(Error::refused(code, format!("topic {name:?}")))
     }
 }
 

@@ -12,6 +12,7 @@
 
 pub mod aborted;
 pub mod admin;
+mod background;
 pub mod chunk;
 pub mod cluster;
 pub mod connection;

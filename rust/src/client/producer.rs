@@ -10,6 +10,8 @@
 //! A batch that failed with a retriable error returns to its position in the queue. The partition
 //! is then muted: none of its batches is sent until all its batches in flight are answered. A batch
 //! fails if it is refused for good, or if it is not acknowledged within its delivery time.
+//! A partition whose broker or metadata cannot be reached does not delay the others: connections
+//! and metadata arrive in the background.
 //! Memory: [`Producer::send`] waits while more than `buffer_bytes` are not acknowledged.
 //! Threads: one at a time. The producer has no thread and sends only during calls. A
 //! [`Sender`](super::sender::Sender) has a thread that makes these calls.
@@ -148,7 +150,7 @@ impl Producer {
         if full {
             self.close(&key)?;
             self.sticky.next();
-            self.send_ready(&wait)?;
+            self.send_ready()?;
             while self.held_bytes > self.config.buffer_bytes {
                 self.send_and_receive(&wait)?;
             }
@@ -171,8 +173,7 @@ impl Producer {
         for key in &due {
             self.close(key)?;
         }
-        let wait = self.cluster.wait();
-        self.send_ready(&wait)?;
+        self.send_ready()?;
         let nodes: Vec<i32> = self.in_flight_requests.keys().copied().collect();
         for node in nodes {
             while let Some(oldest) = self.in_flight_requests.get(&node).and_then(VecDeque::front) {
@@ -233,7 +234,7 @@ impl Producer {
 
     /// Sends the batches that may be sent, then waits for the oldest response of one broker.
     fn send_and_receive(&mut self, wait: &Wait) -> Result<()> {
-        self.send_ready(wait)?;
+        self.send_ready()?;
         let busy =
             self.in_flight_requests.iter().find(|(_, f)| !f.is_empty()).map(|(node, _)| *node);
         match busy {
@@ -244,7 +245,7 @@ impl Producer {
     }
 
     /// Sends every batch that may be sent now, one request after the other.
-    fn send_ready(&mut self, wait: &Wait) -> Result<()> {
+    fn send_ready(&mut self) -> Result<()> {
         self.expire();
         if let Some(at) = self.retry_at {
             if Instant::now() < at {
@@ -252,35 +253,26 @@ impl Producer {
             }
             self.retry_at = None;
         }
-        if !self.add_partitions(wait)? {
+        if !self.add_partitions(&self.cluster.wait())? {
             return Ok(());
         }
         loop {
-            let by_node = match self.ready_partitions(wait) {
-                Ok(by_node) => by_node,
-                Err(error) if error.retriable() => {
-                    self.retry_at = Some(Instant::now() + self.cluster.options().retry_backoff);
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            };
+            let by_node = self.ready_partitions();
             if by_node.is_empty() {
                 return Ok(());
             }
             for (node, keys) in by_node {
-                self.send_request(node, keys, wait)?;
+                self.send_request(node, keys)?;
             }
         }
     }
 
     /// The partitions with a batch that may be sent, by their leader.
-    fn ready_partitions(
-        &mut self,
-        wait: &Wait,
-    ) -> Result<BTreeMap<i32, Vec<(PartitionKey, TopicId)>>> {
+    fn ready_partitions(&mut self) -> BTreeMap<i32, Vec<(PartitionKey, TopicId)>> {
         let now = Instant::now();
+        let mut refused = Vec::new();
         let mut by_node: BTreeMap<i32, Vec<(PartitionKey, TopicId)>> = BTreeMap::new();
-        for (key, partition_batches) in &self.accumulator {
+        for (key, partition_batches) in &mut self.accumulator {
             let window =
                 if partition_batches.first_acknowledged { MAX_IN_FLIGHT_BATCHES } else { 1 };
             if partition_batches.queue.is_empty()
@@ -290,25 +282,38 @@ impl Producer {
             {
                 continue;
             }
-            let topic = self.cluster.topic(&key.0, self.config.create_topics, wait)?;
+            let since = partition_batches.failed_at;
+            let cached =
+                match self.cluster.topic_in_background(&key.0, self.config.create_topics, since) {
+                    Ok(Some(cached)) if since.is_none_or(|at| cached.requested_at >= at) => cached,
+                    Ok(_) => continue,
+                    Err(error) if error.retriable() => continue,
+                    Err(error) => {
+                        refused.push((Arc::clone(&key.0), error));
+                        continue;
+                    }
+                };
+            let topic = cached.topic;
             let leader = topic.partition(key.1).map_or(-1, |partition| partition.leader);
+            if leader >= 0 && !self.cluster.knows(leader) {
+                partition_batches.fail(now, self.cluster.options().retry_backoff);
+                continue;
+            }
             let busy = self.in_flight_requests.get(&leader).map_or(0, VecDeque::len)
                 >= MAX_IN_FLIGHT_REQUESTS;
             let has_moved = partition_batches.in_flight > 0 && partition_batches.leader != leader;
-            if leader >= 0 && !busy && !has_moved {
+            if leader >= 0 && !busy && !has_moved && self.cluster.prepare_connection(leader) {
                 by_node.entry(leader).or_default().push((key.clone(), topic.topic_id));
             }
         }
-        Ok(by_node)
+        for (topic, error) in refused {
+            self.fail_queued(&error, |key| key.0 == topic);
+        }
+        by_node
     }
 
     /// Sends one request to `node` with the first batch of each queue, as far as they fit.
-    fn send_request(
-        &mut self,
-        node: i32,
-        keys: Vec<(PartitionKey, TopicId)>,
-        wait: &Wait,
-    ) -> Result<()> {
+    fn send_request(&mut self, node: i32, keys: Vec<(PartitionKey, TopicId)>) -> Result<()> {
         let mut batches = Vec::new();
         let mut ids = HashMap::new();
         let mut bytes = 0;
@@ -330,7 +335,7 @@ impl Producer {
         if let Some(transaction) = &mut self.transaction {
             transaction.started = true;
         }
-        match self.write_request(node, &request, wait) {
+        match self.write_request(node, &request) {
             Ok(()) if self.config.acks == 0 => {
                 for (key, batch) in request.batches {
                     self.complete_batch(&key, batch, Ok(-1));
@@ -350,8 +355,8 @@ impl Producer {
         Ok(())
     }
 
-    fn write_request(&mut self, node: i32, request: &ProduceInFlight, wait: &Wait) -> Result<()> {
-        let ids = &request.ids;
+    fn write_request(&mut self, node: i32, request: &ProduceInFlight) -> Result<()> {
+        let (ids, wait) = (&request.ids, &request.wait);
         let connection = self.cluster.connection(Target::Broker(node), wait)?;
         let by_name = ids.values().any(|id| *id == TopicId::ZERO);
         let transaction = self.transaction.as_ref();

@@ -41,8 +41,8 @@ pub use open_batches::MetadataTimes;
 use open_batches::{OpenBatch, TopicLookup, TopicState};
 use transactions::TransactionCalls;
 
-/// How long the thread waits for the metadata of one topic before it serves the others.
-const TOPIC_LOOKUP: Duration = Duration::from_millis(500);
+/// How often the thread checks for metadata that are under way.
+const LOOKUP_POLL: Duration = Duration::from_millis(10);
 /// How many emptied builders are kept for the next batches.
 const SPARE_BUILDERS: usize = 16;
 /// How many failures of batches without a callback are kept for [`Sender::take_delivery_reports`].
@@ -399,6 +399,13 @@ impl SenderShared {
     }
 }
 
+/// A topic to look up.
+struct DueLookup {
+    topic: Arc<str>,
+    /// Older metadata are of no use.
+    since: Instant,
+}
+
 /// The state of the thread.
 struct SenderThread {
     shared: Arc<SenderShared>,
@@ -424,13 +431,13 @@ impl Drop for PanicNotice {
 impl SenderThread {
     fn run(mut self) {
         loop {
-            let Some((closed, topics)) = self.take_work() else { return };
+            let Some((closed, lookups)) = self.take_work() else { return };
             let mut spare = Vec::with_capacity(closed.len());
             for batch in closed {
                 spare.push(self.producer.enqueue(batch));
             }
-            for topic in topics {
-                self.look_up_topic(&topic);
+            for lookup in lookups {
+                self.look_up_topic(&lookup);
             }
             if let Err(error) = self.producer.poll()
                 && !error.retriable()
@@ -448,7 +455,7 @@ impl SenderThread {
     }
 
     /// The closed batches and the topics to look up; `None`: the Sender is closed.
-    fn take_work(&self) -> Option<(Vec<AccumulatedBatch>, Vec<Arc<str>>)> {
+    fn take_work(&self) -> Option<(Vec<AccumulatedBatch>, Vec<DueLookup>)> {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
         if state.ending {
@@ -474,17 +481,22 @@ impl SenderThread {
             state.open.pop_front();
         }
         state.flushing = false;
-        let is_due = |known: &TopicState| known.lookup().is_some_and(|lookup| lookup.at <= now);
-        let due = state.topics.iter().filter(|(_, known)| is_due(known));
-        let topics = due.map(|(topic, _)| Arc::clone(topic)).collect();
-        Some((std::mem::take(&mut state.closed), topics))
+        let due = |known: &TopicState| known.lookup().filter(|lookup| lookup.at <= now);
+        let lookup = |(topic, known): (&Arc<str>, &TopicState)| {
+            Some(DueLookup { topic: Arc::clone(topic), since: due(known)?.since })
+        };
+        let lookups = state.topics.iter().filter_map(lookup).collect();
+        Some((std::mem::take(&mut state.closed), lookups))
     }
 
-    fn look_up_topic(&mut self, topic: &Arc<str>) {
-        let found = self.producer.partitions(topic, TOPIC_LOOKUP);
+    fn look_up_topic(&mut self, DueLookup { topic, since }: &DueLookup) {
+        let found = self.producer.partitions(topic, *since).transpose();
         let times = (self.backoff, self.shared.times.max_block);
         if let Some(known) = self.shared.state.lock().topics.get_mut(topic) {
-            known.complete_lookup(topic, found, times);
+            match found {
+                Some(found) => known.complete_lookup(topic, found, times),
+                None => known.await_lookup(topic, LOOKUP_POLL, times.1),
+            }
         }
         self.notify();
     }

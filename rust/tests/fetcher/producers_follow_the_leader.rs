@@ -1,7 +1,8 @@
 //! A producer's batches reach a new leader in order, and one that failed harms no later one.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use krust::client::cluster::Cluster;
 use krust::client::producer::{DeliveryReport, Producer, ProducerConfig};
@@ -24,7 +25,12 @@ struct OneByOne {
 
 impl OneByOne {
     fn new(port: u16, request_timeout: Duration) -> Self {
-        let bootstrap = vec![Address { host: "127.0.0.1".to_owned(), port }];
+        Self::with(&[port], request_timeout)
+    }
+
+    fn with(ports: &[u16], request_timeout: Duration) -> Self {
+        let address = |port: &u16| Address { host: "127.0.0.1".to_owned(), port: *port };
+        let bootstrap = ports.iter().map(address).collect();
         let options = ClientOptions {
             request_timeout,
             retry_backoff: Duration::from_millis(10),
@@ -46,6 +52,14 @@ impl OneByOne {
             NewRecord { timestamp: 1_700_000_000_000, key: None, value: Some(value), headers: &[] };
         self.producer.send(TOPIC, Some(partition), &record).unwrap();
         self.poll();
+    }
+
+    /// Waits for metadata that are requested now.
+    fn look_up(&mut self) {
+        let now = Instant::now();
+        while !matches!(self.producer.partitions(TOPIC, now), Ok(Some(_))) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn poll(&mut self) {
@@ -82,7 +96,7 @@ fn a_new_leader_gets_no_batch_before_the_old_one_has_answered() {
     producer.send(0, b"second");
     until(|| proxy.seen(PRODUCE).len() == 2, || format!("{:?}", proxy.seen(PRODUCE)));
     pair.elect(1);
-    producer.producer.partitions(TOPIC, Duration::from_secs(60)).unwrap();
+    producer.look_up();
     producer.send(0, b"third");
     producer.send(1, b"other partition");
     // Broker 1 answers in order, so it would have refused the third record before.
@@ -127,4 +141,50 @@ fn a_leader_that_refuses_connections_is_tried_again_after_the_back_off() {
     assert!(tries <= 3, "{tries} look-ups in one call");
     producer.send(1, b"the other leader takes it");
     assert_eq!(producer.reports(1), [(1, 0, 0)]);
+}
+
+/// A port that accepts connections and never answers.
+fn silent() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+#[test]
+fn a_leader_that_does_not_answer_delays_no_batch_for_another() {
+    let mut pair = Pair::new(0, Made::default());
+    let proxy = Proxy::start(pair.nodes[1].port(), HashMap::new());
+    let (_listener, port) = silent();
+    pair.nodes[1].meet(&[(0, port), (1, proxy.port)]);
+    pair.nodes[1].assign([(0, 0, 0), (1, 1, 0)]);
+    let mut producer = OneByOne::new(proxy.port, Duration::from_secs(600));
+    producer.send(0, b"nobody takes it");
+    producer.send(1, b"the other leader takes it");
+    assert_eq!(producer.reports(1), [(1, 0, 0)]);
+}
+
+#[test]
+fn a_bootstrap_broker_that_does_not_answer_is_passed_over() {
+    let mut pair = Pair::new(1, Made::default());
+    let proxy = Proxy::start(pair.nodes[0].port(), HashMap::new());
+    pair.meet_at(proxy.port);
+    let (_listener, port) = silent();
+    let mut producer = OneByOne::with(&[port, proxy.port], Duration::from_millis(100));
+    producer.look_up();
+    producer.send(0, b"delivered");
+    assert_eq!(producer.reports(1), [(0, 0, 0)]);
+}
+
+#[test]
+fn a_broker_whose_metadata_are_old_is_not_asked_for_ever() {
+    let mut pair = Pair::new(0, Made::default());
+    let proxies = [0, 1].map(|at: usize| Proxy::start(pair.nodes[at].port(), HashMap::new()));
+    let brokers = [(0, closed_port()), (1, proxies[1].port)];
+    pair.nodes.iter_mut().for_each(|node| node.meet(&brokers));
+    pair.nodes[0].assign([(0, 0, 0)]);
+    pair.nodes[1].assign([(0, 1, 1)]);
+    let ports = [proxies[0].port, proxies[1].port];
+    let mut producer = OneByOne::with(&ports, Duration::from_secs(2));
+    producer.send(0, b"delivered to the new leader");
+    assert_eq!(producer.reports(1), [(0, 0, 0)]);
 }

@@ -81,12 +81,14 @@ impl Producer {
         Ok(())
     }
 
-    /// The number of a topic's partitions, requested within `time`.
-    pub fn partitions(&mut self, topic: &str, time: Duration) -> Result<i32> {
-        let wait = self.cluster.options().wait(time);
-        self.cluster.forget(topic);
-        let known = self.cluster.topic(topic, self.config.create_topics, &wait)?;
-        Ok(i32::try_from(known.partitions.len()).unwrap_or(i32::MAX))
+    /// The number of a topic's partitions by metadata that were requested after `since`; `None`:
+    /// they have not arrived yet.
+    pub fn partitions(&mut self, topic: &str, since: Instant) -> Result<Option<i32>> {
+        let create = self.config.create_topics;
+        let cached = self.cluster.topic_in_background(topic, create, Some(since))?;
+        let new = cached.filter(|cached| cached.requested_at >= since);
+        let count = |partitions: usize| i32::try_from(partitions).unwrap_or(i32::MAX);
+        Ok(new.map(|cached| count(cached.topic.partitions.len())))
     }
 
     /// A wait that ends `time` from now, or when the producer is interrupted.
@@ -96,7 +98,12 @@ impl Producer {
 
     /// Reports every queued batch as failed.
     pub fn fail(&mut self, error: &Error) {
-        let keys: Vec<_> = self.accumulator.keys().cloned().collect();
+        self.fail_queued(error, |_| true);
+    }
+
+    /// Reports every queued batch of these partitions as failed.
+    pub(super) fn fail_queued(&mut self, error: &Error, of: impl Fn(&PartitionKey) -> bool) {
+        let keys: Vec<_> = self.accumulator.keys().filter(|key| of(key)).cloned().collect();
         for key in keys {
             let queue: Vec<ProducerBatch> = match self.accumulator.get_mut(&key) {
                 Some(partition_batches) => partition_batches.queue.drain(..).collect(),

@@ -99,6 +99,8 @@ pub(super) struct PartitionBatches {
     pub(super) leader: i32,
     /// Nothing is sent before.
     pub(super) retry_at: Option<Instant>,
+    /// When the leader failed last. The next request needs metadata that were requested later.
+    pub(super) failed_at: Option<Instant>,
     /// A batch must be retried. The partition waits until its other batches in flight are answered.
     pub(super) muted: bool,
     /// A batch of the current producer id was acknowledged. Before that a broker accepts any
@@ -106,6 +108,14 @@ pub(super) struct PartitionBatches {
     /// ever.
     pub(super) first_acknowledged: bool,
     pub(super) next_sequence: i32,
+}
+
+impl PartitionBatches {
+    /// The leader failed or is not in the cluster: the next request needs newer metadata.
+    pub(super) fn fail(&mut self, now: Instant, backoff: Duration) {
+        self.failed_at = Some(now);
+        self.retry_at = Some(now + backoff);
+    }
 }
 
 /// A closed batch that a [`Sender`](crate::client::sender::Sender) passes to its producer.

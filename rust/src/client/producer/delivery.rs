@@ -44,13 +44,15 @@ impl Producer {
             let at = partition_batches.queue.partition_point(|other| other.number < batch.number);
             partition_batches.queue.insert(at, batch);
             partition_batches.muted = true;
-            let mut backoff = self.cluster.options().retry_backoff;
-            if outcome.is_err_and(|error| error.code() == CONCURRENT_TRANSACTIONS) {
-                backoff = backoff.min(CONCURRENT_BACKOFF);
+            let (now, backoff) = (Instant::now(), self.cluster.options().retry_backoff);
+            if outcome.as_ref().is_err_and(|error| error.code() == CONCURRENT_TRANSACTIONS) {
+                partition_batches.retry_at = Some(now + backoff.min(CONCURRENT_BACKOFF));
             } else {
-                self.cluster.forget(&key.0);
+                partition_batches.fail(now, backoff);
+                if outcome.is_err_and(|error| error.stale_metadata()) {
+                    self.cluster.doubt(&key.0);
+                }
             }
-            partition_batches.retry_at = Some(Instant::now() + backoff);
         } else {
             let error = outcome.as_ref().err().filter(|error| error.code() != DUPLICATE_SEQUENCE);
             let leader = partition_batches.leader;

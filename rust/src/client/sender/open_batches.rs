@@ -101,6 +101,20 @@ impl TopicState {
         }
     }
 
+    /// Has a look-up checked again after `pause`, or fails it if it has taken `most`.
+    pub(super) fn await_lookup(&mut self, topic: &str, pause: Duration, most: Duration) {
+        let Some(lookup) = self.lookup() else { return };
+        if lookup.since.elapsed() >= most {
+            let subject = format!("the metadata of topic {topic:?}");
+            return self.complete_lookup(topic, Err(Error::Timeout { subject }), (pause, most));
+        }
+        let next = TopicLookup { at: Instant::now() + pause, ..lookup };
+        match self {
+            TopicState::Known(partitions) => partitions.lookup = Some(next),
+            state => *state = TopicState::LookingUp(next),
+        }
+    }
+
     /// Applies the result of a look-up. `times`: the pause between attempts, and their total time.
     pub(super) fn complete_lookup(
         &mut self,
