@@ -23,7 +23,8 @@ ControlledShutdown 0-3: the broker will stop. Other replicas in the ISR become t
     it. A partition without another replica in the ISR keeps its leader until the broker stops: it
     is in the answer, unless it has only that replica. The broker asks again later.
 Version notes: AlterPartition v0-1 names topics, v2 ids, v3 brokers with their epochs (-1: the
-leader, a Kafka in ZooKeeper mode, does not know it).
+leader, a Kafka in ZooKeeper mode, does not know it). ControlledShutdown v0-1 names no broker epoch:
+it counts for the present registration, also when it arrives late, as in Kafka.
 Source: KIP-497, KIP-841, KIP-903, KIP-966.
 """
 

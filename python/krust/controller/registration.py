@@ -86,10 +86,15 @@ def advertised(
 def controlled_shutdown(state: ControllerState) -> BrokerRequest | None:
     """The request that has the controller move this broker's leaderships before it stops.
 
-    returns  None: there is no other broker, or `controlled.shutdown.enable` is false
+    It names the registration that ends. A request without a broker epoch that arrives late would
+    count for the next registration, and keep that broker out of every ISR.
+
+    returns  None: this broker is not registered, there is no other broker, or
+             `controlled.shutdown.enable` is false
     """
     others = state.brokers.keys() - {state.node_id}
-    if not others or not state.config.true("controlled.shutdown.enable"):
+    is_registered = state.broker_epoch >= 0
+    if not (is_registered and others and state.config.true("controlled.shutdown.enable")):
         return None
     message: ControlledShutdownRequest = {
         "broker_id": state.node_id,

@@ -36,10 +36,19 @@ def test_a_broker_asks_the_controller_to_move_its_leaderships_before_it_stops() 
 def test_a_broker_alone_and_one_whose_settings_forbid_it_ask_for_no_controlled_shutdown() -> None:
     alone = state()
     alone.brokers[7] = LiveBroker()
+    alone.broker_epoch = 30
     assert registration.controlled_shutdown(alone) is None
     forbidden = state(**{"controlled.shutdown.enable": "false"})
     forbidden.brokers |= {7: LiveBroker(), 8: LiveBroker()}
+    forbidden.broker_epoch = 30
     assert registration.controlled_shutdown(forbidden) is None
+
+
+def test_a_broker_that_is_not_registered_asks_for_no_controlled_shutdown() -> None:
+    starting = state()
+    starting.brokers |= {7: LiveBroker(), 8: LiveBroker()}
+    starting.set_controller(8)
+    assert registration.controlled_shutdown(starting) is None
 
 
 def test_a_start_with_directories_of_another_cluster_is_refused() -> None:

@@ -20,6 +20,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
+from krust.controller import registration
 from krust.controller.state import BrokerRequest
 from krust.messages import Message
 from krust.metadata import contents, znodes
@@ -386,8 +387,9 @@ class ControllerSimulation:
         process, leader = broker.process, self._leader()
         if process is None or leader is None:
             return
-        asked = {"broker_id": broker.id, "broker_epoch": process.state.broker_epoch}
-        leader.ask("ControlledShutdown", asked, lambda _: None)
+        request = registration.controlled_shutdown(process.state)
+        if request is not None:
+            leader.ask(request.api, request.message, lambda _: None)
         self.at(self.now + 20, broker.kill)
 
     def _kill(self) -> None:
