@@ -7,6 +7,7 @@ dense, and the three replicas have the same bytes. With `krust.flush.mode=ack` t
 brokers is cut at once; by default that of one in a round (docs/operations.md promises no more).
 KRUST_REPLICATED_ROUNDS: how many rounds (10 in flush mode `ack`, half as many by default).
 KRUST_REPLICATED_SEED: which.
+KRUST_REPLICATED_LASTS_S: how long the faults of a round last at most (1.5).
 KRUST_REPLICATED_BURST: how many records a fast writer sends at a time.
 KRUST_REPLICATED_TOTALS: the file to which each run adds a line (`totals.py` sums them).
 A failure names its seed and its faults.
