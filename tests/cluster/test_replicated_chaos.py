@@ -10,17 +10,19 @@ KRUST_REPLICATED_SEED: which.
 KRUST_REPLICATED_LASTS_S: how long the faults of a round last at most (1.5).
 KRUST_REPLICATED_BURST: how many records a fast writer sends at a time.
 KRUST_REPLICATED_TOTALS: the file to which each run adds a line (`totals.py` sums them).
-A failure names its seed and its faults.
+A failure names its seed and its faults, and keeps the partitions of all brokers.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,8 @@ def test_no_fault_loses_or_doubles_an_acknowledged_record(tmp_path: Path, mode: 
         seconds = time.monotonic() - began
         broken = [each for one in ledgers.values() for each in one.check(cluster.bootstrap())]
         record(mode, seconds, faults, ledgers, broken)
+        if broken:
+            keep(cluster, ledgers, tmp_path / "kept")
         assert broken == [], (happened, len(broken), broken[:8])
         for name in ("confluent", "krust"):
             failed = ledgers[name].failed
@@ -96,6 +100,15 @@ def test_no_fault_loses_or_doubles_an_acknowledged_record(tmp_path: Path, mode: 
         for name in (f"{topic}-{each}" for topic in ledgers for each in range(PARTITIONS)):
             copies = {log_bytes(cluster.folder(each) / name) for each in BROKERS}
             assert len(copies) == 1, (happened, name)
+
+
+def keep(cluster: Cluster, topics: Iterable[str], folder: Path) -> None:
+    """Copy the partitions of each broker, whose disks end with the test."""
+    print(f"the partitions are kept in {folder}")
+    for number, topic in itertools.product(BROKERS, topics):
+        for each in range(PARTITIONS):
+            name = f"{topic}-{each}"
+            shutil.copytree(cluster.folder(number) / name, folder / str(number) / name)
 
 
 def states(cluster: Cluster, topic: str) -> Iterator[str]:

@@ -13,6 +13,8 @@
 //! it is. The consumer reads that replica until it fails, lacks the offset, or is no longer in the
 //! cluster's metadata, or until the metadata is old; then it fetches from the leader again. If the
 //! metadata lacks the named replica, it is requested again first.
+//! A partition whose broker or metadata cannot be reached does not delay the others, nor the end of a
+//! poll: connections and metadata arrive in the background.
 //! Memory: one response per broker, `max_bytes` each (a larger single batch comes whole).
 //! Threads: one at a time. Not promised: groups, commits.
 
@@ -32,6 +34,7 @@ use super::metadata::PartitionKey;
 use super::options::Wait;
 use super::socket;
 use crate::ids::TopicId;
+use crate::protocol::error::ErrorCode;
 use crate::protocol::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData,
 };
@@ -42,7 +45,10 @@ const FETCH: i16 = 1;
 /// The last version with topics by name.
 const BY_NAME: i16 = 12;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
+const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 const OFFSET_NOT_AVAILABLE: i16 = 78;
+/// The longest sleep while a partition is not being fetched.
+const NAP: Duration = Duration::from_millis(20);
 
 /// The configuration of a consumer.
 #[derive(Clone, Debug)]
@@ -125,6 +131,10 @@ struct PartitionPosition {
     out_of_range: bool,
     max_bytes: i32,
     high_watermark: i64,
+    /// It is not fetched before.
+    retry_at: Option<Instant>,
+    /// When its broker failed last. The next Fetch needs metadata that were requested later.
+    failed_at: Option<Instant>,
 }
 
 /// A consumer's assigned partitions and the Fetch requests in flight (see the module).
@@ -136,6 +146,10 @@ pub struct Consumer {
     in_flight: BTreeMap<i32, Wait>,
     sessions: HashMap<i32, FetchSessionHandler>,
     ids: HashMap<TopicId, Arc<str>>,
+    /// A partition waits for metadata, a connection or the end of its pause.
+    is_waiting: bool,
+    /// Why no broker has got a Fetch since this happened.
+    unreachable: Option<Error>,
     /// An error that followed records; the next poll returns it.
     deferred_error: Option<Error>,
 }
@@ -143,9 +157,17 @@ pub struct Consumer {
 impl Consumer {
     /// A consumer without assigned partitions.
     pub fn new(cluster: Cluster, config: ConsumerConfig) -> Self {
-        let (positions, in_flight) = (BTreeMap::new(), BTreeMap::new());
-        let (sessions, ids) = (HashMap::new(), HashMap::new());
-        Self { cluster, config, positions, in_flight, sessions, ids, deferred_error: None }
+        Self {
+            cluster,
+            config,
+            positions: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            sessions: HashMap::new(),
+            ids: HashMap::new(),
+            is_waiting: false,
+            unreachable: None,
+            deferred_error: None,
+        }
     }
 
     /// The cluster it reads from, for other requests.
@@ -176,6 +198,8 @@ impl Consumer {
                 out_of_range: false,
                 max_bytes: self.config.partition_max_bytes,
                 high_watermark: -1,
+                retry_at: None,
+                failed_at: None,
             };
             self.positions.insert(key, position);
         }
@@ -248,7 +272,8 @@ impl Consumer {
                 return Ok(chunks);
             }
             match self.sleep(&wait) {
-                Err(Error::Timeout { .. }) => return Ok(Vec::new()),
+                Err(Error::Timeout { .. }) if wait.left().is_zero() => return Ok(Vec::new()),
+                Err(Error::Timeout { .. }) => {}
                 other => other?,
             }
         }
@@ -273,46 +298,20 @@ impl Consumer {
     /// Sends a Fetch to each broker that has none in flight. A broker that cannot be reached is an
     /// error only if no other Fetch is in flight.
     fn send_fetches(&mut self) -> Result<()> {
-        let wait = self.cluster.wait();
-        let options = self.cluster.options();
-        let answer = options.wait(options.request_timeout + self.config.max_wait);
-        let mut by_node: BTreeMap<i32, Vec<(PartitionKey, FetchPosition)>> = BTreeMap::new();
-        for (key, position) in &mut self.positions {
-            if position.is_resting() || self.in_flight.contains_key(&position.node) {
-                continue;
-            }
-            let topic = self.cluster.topic_with(&key.0, key.1, &wait)?;
-            let topic_id = topic.topic_id;
-            if topic_id != TopicId::ZERO {
-                self.ids.insert(topic_id, Arc::clone(&key.0));
-            }
-            let Some(partition) = topic.partition(key.1) else {
-                return Err(Error::refused(3, format!("{}:{}", key.0, key.1)));
-            };
-            position
-                .preferred
-                .take_if(|(node, until)| *until <= Instant::now() || !partition.has_online(*node));
-            position.node = position.preferred.map_or(partition.leader, |(node, _)| node);
-            if position.node >= 0 && !self.in_flight.contains_key(&position.node) {
-                let requested = FetchPosition {
-                    topic_id,
-                    offset: position.offset,
-                    leader_epoch: partition.leader_epoch,
-                    max_bytes: position.max_bytes,
-                };
-                by_node.entry(position.node).or_default().push((key.clone(), requested));
-            }
-        }
-        let mut unreachable = None;
-        for (node, wanted) in by_node {
-            match self.send(node, wanted, &wait) {
-                Ok(()) => drop(self.in_flight.insert(node, answer.clone())),
+        for (node, wanted) in self.wanted()? {
+            let options = self.cluster.options();
+            let answer = options.wait(options.request_timeout + self.config.max_wait);
+            match self.send(node, wanted) {
+                Ok(()) => {
+                    self.in_flight.insert(node, answer);
+                    self.unreachable = None;
+                }
                 Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
-                    self.handle_disconnect(node, &error)?;
+                    self.handle_disconnect(node, &error);
                 }
                 Err(error @ Error::Connect { .. }) => {
-                    self.handle_disconnect(node, &error)?;
-                    unreachable = Some(error);
+                    self.handle_disconnect(node, &error);
+                    self.unreachable = Some(error);
                 }
                 Err(error) => {
                     self.disconnect(node);
@@ -320,18 +319,86 @@ impl Consumer {
                 }
             }
         }
-        match unreachable {
-            Some(error) if self.in_flight.is_empty() => Err(error),
+        match &self.unreachable {
+            Some(error) if self.in_flight.is_empty() => Err(error.clone()),
             _ => Ok(()),
         }
     }
 
-    fn send(
-        &mut self,
-        node: i32,
-        wanted: Vec<(PartitionKey, FetchPosition)>,
-        wait: &Wait,
-    ) -> Result<()> {
+    /// The partitions to fetch now, by broker.
+    fn wanted(&mut self) -> Result<BTreeMap<i32, Vec<(PartitionKey, FetchPosition)>>> {
+        let (now, backoff) = (Instant::now(), self.cluster.options().retry_backoff);
+        let mut by_node: BTreeMap<i32, Vec<(PartitionKey, FetchPosition)>> = BTreeMap::new();
+        self.is_waiting = false;
+        for (key, position) in &mut self.positions {
+            if position.is_resting() || self.in_flight.contains_key(&position.node) {
+                continue;
+            }
+            let since = position.failed_at;
+            let cached = match self.cluster.topic_in_background(&key.0, false, since) {
+                Ok(cached) => cached,
+                Err(Error::Refused { code, .. })
+                    if code != UNKNOWN_TOPIC_OR_PARTITION
+                        && ErrorCode::from(code).is_retriable() =>
+                {
+                    None
+                }
+                Err(error) if error.retriable() && !matches!(error, Error::Refused { .. }) => {
+                    self.unreachable = Some(error);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            let new = cached.filter(|cached| since.is_none_or(|at| cached.requested_at >= at));
+            let Some(topic) = new.map(|cached| cached.topic) else {
+                self.is_waiting = true;
+                continue;
+            };
+            let topic_id = topic.topic_id;
+            if topic_id != TopicId::ZERO {
+                self.ids.insert(topic_id, Arc::clone(&key.0));
+            }
+            let Some(partition) = topic.partition(key.1) else {
+                if since.is_some() {
+                    let subject = format!("{}:{}", key.0, key.1);
+                    return Err(Error::refused(UNKNOWN_TOPIC_OR_PARTITION, subject));
+                }
+                position.fail(now, Duration::ZERO); // the topic may have grown
+                self.is_waiting = true;
+                continue;
+            };
+            position
+                .preferred
+                .take_if(|(node, until)| *until <= now || !partition.has_online(*node));
+            position.node = position.preferred.map_or(partition.leader, |(node, _)| node);
+            let is_known = self.cluster.knows(position.node);
+            if !is_known {
+                self.unreachable = None;
+            }
+            if position.node >= 0 && !is_known {
+                position.fail(now, backoff);
+            }
+            if self.in_flight.contains_key(&position.node) {
+                continue;
+            }
+            let is_due = position.retry_at.is_none_or(|at| at <= now);
+            if !is_known || !is_due || !self.cluster.prepare_connection(position.node) {
+                self.is_waiting = true;
+                continue;
+            }
+            let requested = FetchPosition {
+                topic_id,
+                offset: position.offset,
+                leader_epoch: partition.leader_epoch,
+                max_bytes: position.max_bytes,
+            };
+            by_node.entry(position.node).or_default().push((key.clone(), requested));
+        }
+        Ok(by_node)
+    }
+
+    fn send(&mut self, node: i32, wanted: Vec<(PartitionKey, FetchPosition)>) -> Result<()> {
+        let wait = &self.cluster.wait();
         let named = wanted.iter().any(|(_, requested)| requested.topic_id == TopicId::ZERO);
         let connection = self.cluster.connection(Target::Broker(node), wait)?;
         let version = connection.version(FETCH, if named { BY_NAME } else { newest(FETCH) })?;
@@ -356,8 +423,9 @@ impl Consumer {
     fn sleep(&mut self, wait: &Wait) -> Result<()> {
         let streams: Vec<_> = self.in_flight.keys().filter_map(|n| self.cluster.peek(*n)).collect();
         if streams.is_empty() {
-            return wait.pause(Duration::from_millis(20), &"fetch");
+            return wait.pause(NAP, &"fetch");
         }
+        let wait = &if self.is_waiting { wait.at_most(NAP) } else { wait.clone() };
         let mut fds: Vec<_> =
             streams.iter().map(|c| PollFd::new(c.socket(), PollFlags::IN)).collect();
         socket::await_any(&mut fds, wait)
@@ -372,7 +440,7 @@ impl Consumer {
         match reply {
             Ok(reply) => self.handle_response(node, &reply),
             Err(error @ (Error::Closed { .. } | Error::Timeout { .. })) => {
-                self.handle_disconnect(node, &error)?;
+                self.handle_disconnect(node, &error);
                 Ok(Vec::new())
             }
             Err(error) => {
@@ -383,15 +451,17 @@ impl Consumer {
     }
 
     /// The connection to a broker is lost: look up the leaders of its partitions again.
-    fn handle_disconnect(&mut self, node: i32, error: &Error) -> Result<()> {
+    fn handle_disconnect(&mut self, node: i32, error: &Error) {
         self.disconnect(node);
+        let (now, backoff) = (Instant::now(), self.cluster.options().retry_backoff);
         for ((topic, _), position) in &mut self.positions {
             if position.node == node {
-                position.preferred = None;
-                self.cluster.forget(topic);
+                position.fail(now, backoff);
+                if error.stale_metadata() {
+                    self.cluster.doubt(topic);
+                }
             }
         }
-        self.cluster.wait().pause(self.cluster.options().retry_backoff, error)
     }
 
     fn disconnect(&mut self, node: i32) {
@@ -413,7 +483,7 @@ impl Consumer {
         }
         session.handle_response(response.session_id);
         let mut chunks = Vec::new();
-        let mut stale = false;
+        let (now, backoff) = (Instant::now(), self.cluster.options().retry_backoff);
         for topic in &response.responses {
             let name = match self.ids.get(&topic.topic_id) {
                 Some(name) if reply.version > BY_NAME => Arc::clone(name),
@@ -435,38 +505,31 @@ impl Consumer {
                             let until = Instant::now() + self.config.metadata_max_age;
                             position.preferred = Some((replica, until));
                         } else {
-                            self.cluster.forget(&key.0);
-                            stale = true;
+                            position.fail(now, backoff);
                         }
                     }
-                    OFFSET_OUT_OF_RANGE if position.preferred.is_some() => {
-                        position.preferred = None;
-                        stale = true;
+                    OFFSET_OUT_OF_RANGE if position.preferred.take().is_some() => {
+                        position.retry_at = Some(now + backoff);
                     }
                     OFFSET_OUT_OF_RANGE if self.config.report_out_of_range => {
                         position.out_of_range = true
                     }
                     OFFSET_NOT_AVAILABLE => {
                         position.preferred = None;
-                        stale = true;
+                        position.retry_at = Some(now + backoff);
                     }
                     0 => chunks.extend(self.advance(&key, data, reply)?),
                     code => {
-                        position.preferred = None;
                         let subject = format!("{}:{}", key.0, key.1);
                         let refused = Error::refused(code, subject);
                         if !refused.stale_metadata() {
                             return Err(refused);
                         }
-                        self.cluster.forget(&key.0);
-                        stale = true;
+                        position.fail(now, backoff);
+                        self.cluster.doubt(&key.0);
                     }
                 }
             }
-        }
-        if stale {
-            let wait = self.cluster.wait();
-            wait.pause(self.cluster.options().retry_backoff, &"metadata")?;
         }
         Ok(chunks)
     }
@@ -524,6 +587,13 @@ impl Consumer {
 }
 
 impl PartitionPosition {
+    /// Its broker failed or is not in the cluster: the next Fetch needs newer metadata.
+    fn fail(&mut self, now: Instant, backoff: Duration) {
+        self.preferred = None;
+        self.failed_at = Some(now);
+        self.retry_at = Some(now + backoff);
+    }
+
     fn is_done(&self) -> bool {
         self.end.is_some_and(|end| self.offset >= end)
     }

@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod consumers_read_what_answers;
 mod double;
 mod fetchers_come_and_go;
 mod followers_copy_their_leader;

@@ -60,8 +60,8 @@ impl Cluster {
     }
 
     /// What is known of a topic. Metadata are requested if none are known, if they were requested
-    /// before `since`, or if a partition has no leader. `None`: they have not arrived yet. An
-    /// error is returned once for each request.
+    /// before `since`, or if a partition has no leader. `None`: they have not arrived yet. The error
+    /// of a request is returned once, if there is nothing newer than `since`.
     pub(in crate::client) fn topic_in_background(
         &mut self,
         name: &str,
@@ -76,10 +76,11 @@ impl Cluster {
         if is_due && self.begin_lookup(name, create) {
             self.end_lookup(PATIENCE);
         }
-        match (self.lookup.failures.remove(name), self.topics.get(name)) {
-            (_, Some(cached)) => Ok(Some(cached.clone())),
-            (Some(error), None) => Err(error),
-            (None, None) => Ok(None),
+        let cached = self.topics.get(name);
+        let is_new = cached.is_some_and(|it| since.is_none_or(|since| it.requested_at >= since));
+        match self.lookup.failures.remove(name) {
+            Some(error) if !is_new => Err(error),
+            _ => Ok(cached.cloned()),
         }
     }
 
