@@ -62,6 +62,8 @@ class ControllerChecks:
         """the brokers that went through a power cut, and did not copy their leader's log since"""
         self.may_be_unclean: set[str] = set()
         """names of topics for which unclean elections were allowed"""
+        self.unclean_epochs: dict[tuple[str, int], int] = {}
+        """topic id and partition -> the leader epoch of the last unclean election"""
         self.written: dict[str, PartitionState] = {}
         """a state's path -> the contents of the node"""
         self.assigned: dict[str, TopicAssignment] = {}
@@ -127,9 +129,10 @@ class ControllerChecks:
         self._before.setdefault(write.path, before)
         assert write.version >= 0, f"R3: {write.path} is written over any version"
         key = (name, int(index))
-        if after.leader not in (-1, before.leader):
-            allowed = name in self.may_be_unclean or after.leader in (*before.isr, *before.elr)
+        if after.leader not in (-1, before.leader, *before.isr, *before.elr):
+            allowed = name in self.may_be_unclean
             assert allowed, f"R9: {key} is led by {after.leader}: {before}, {after}"
+            self.unclean_epochs[self._id(key)] = after.leader_epoch
         for broker in set(after.isr) - set(before.isr):
             if broker != after.leader and self._is_known(broker):
                 lost = self._lost(key, broker)
@@ -194,9 +197,15 @@ class ControllerChecks:
             if index in moving and index not in still and set(adding) & set(replicas):
                 assert set(replicas) <= isr, f"R10: {name}-{index} ends with {isr} of {replicas}"
 
-    def acknowledged(self, topic_id: str, index: int, record: int, needed: int) -> None:
-        """A producer has the answer for a record, which so many replicas have."""
-        self.acked.setdefault((topic_id, index), {}).setdefault(record, needed)
+    def acknowledged(
+        self, partition: tuple[str, int], epoch: int, record: int, needed: int
+    ) -> None:
+        """A producer has the answer for a record, which so many replicas have.
+
+        A leader of an earlier epoch may not know yet that an unclean election gave up its records.
+        """
+        if epoch >= self.unclean_epochs.get(partition, -1):
+            self.acked.setdefault(partition, {}).setdefault(record, needed)
 
     # Each step of a process.
 

@@ -131,7 +131,8 @@ class Replicas:
         for place in range(led.high_watermark, min(ends)):
             if needed >= min(written, len(self._partition(key).replicas)):
                 fewest = min(needed, written)
-                self._simulation.checks.acknowledged(led.topic_id, key[1], log[place], fewest)
+                partition = led.topic_id, key[1]
+                self._simulation.checks.acknowledged(partition, led.epoch, log[place], fewest)
         led.high_watermark = max(led.high_watermark, min(ends))
 
     def fetched(self, key: Key, broker: int, broker_epoch: int) -> None:
