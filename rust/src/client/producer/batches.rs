@@ -101,6 +101,8 @@ pub(super) struct PartitionBatches {
     pub(super) retry_at: Option<Instant>,
     /// When the leader failed last. The next request needs metadata that were requested later.
     pub(super) failed_at: Option<Instant>,
+    /// Why the last batch came back that will be sent again, until one is acknowledged.
+    pub(super) last_error: Option<Error>,
     /// A batch must be retried. The partition waits until its other batches in flight are answered.
     pub(super) muted: bool,
     /// A batch of the current producer id was acknowledged. Before that a broker accepts any

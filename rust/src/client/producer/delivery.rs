@@ -31,6 +31,7 @@ impl Producer {
         partition_batches.in_flight = partition_batches.in_flight.saturating_sub(1);
         let is_current = self.identity == Some(batch.identity);
         partition_batches.first_acknowledged |= is_current && outcome.is_ok();
+        partition_batches.last_error.take_if(|_| outcome.is_ok());
         let may_retry = self.transaction.as_ref().is_none_or(TransactionManager::may_retry);
         let again = match &outcome {
             Ok(_) | Err(Error::Refused { code: DUPLICATE_SEQUENCE, .. }) => false,
@@ -44,6 +45,7 @@ impl Producer {
             let at = partition_batches.queue.partition_point(|other| other.number < batch.number);
             partition_batches.queue.insert(at, batch);
             partition_batches.muted = true;
+            partition_batches.last_error = outcome.as_ref().err().cloned();
             let (now, backoff) = (Instant::now(), self.cluster.options().retry_backoff);
             if outcome.as_ref().is_err_and(|error| error.code() == CONCURRENT_TRANSACTIONS) {
                 partition_batches.retry_at = Some(now + backoff.min(CONCURRENT_BACKOFF));
@@ -139,8 +141,12 @@ impl Producer {
             .map(|(key, _)| key.clone())
             .collect();
         for key in late {
-            let subject = match self.cluster.options().reachability.unreachable() {
-                Some((address, Some(why))) => {
+            let last = self.accumulator.get_mut(&key).and_then(|it| it.last_error.take());
+            let unreachable = self.cluster.options().reachability.unreachable();
+            let subject = match (last, unreachable) {
+                (Some(refused @ Error::Refused { .. }), _) => refused.to_string(),
+                (Some(last), _) => format!("{}:{} ({last})", key.0, key.1),
+                (None, Some((address, Some(why)))) => {
                     format!("{}:{} (cannot connect to {address}: {why})", key.0, key.1)
                 }
                 _ => format!("{}:{}", key.0, key.1),
