@@ -57,6 +57,25 @@ fn every_staged_append_of_a_failed_write_gets_the_error() {
 }
 
 #[test]
+fn a_batch_behind_a_failed_write_fails_in_the_same_way_and_not_as_out_of_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());
+    let fixture = LogFixture::on(dir.path(), Arc::clone(&disk) as _);
+    let log = fixture.open();
+    append(&log, &batch_of(1, 0, &[&value(0)])).unwrap();
+    disk.inject(full(0, 1));
+    let failed = append(&log, &batch_of(1, 1, &[&value(1)]));
+    assert!(matches!(failed, Err(AppendError::Storage(StorageError::NoSpace(_)))));
+    let behind = append(&log, &batch_of(1, 2, &[&value(2)]));
+    assert!(matches!(behind, Err(AppendError::Storage(StorageError::Cut(_)))), "{behind:?}");
+    append(&log, &batch_of(1, 1, &[&value(1)])).unwrap();
+    append(&log, &batch_of(1, 2, &[&value(2)])).unwrap();
+    assert_eq!(read_all(&log), expected(0..3));
+    let gap = append(&log, &batch_of(1, 9, &[&value(9)]));
+    assert!(matches!(gap, Err(AppendError::OutOfOrderSequence { .. })), "{gap:?}");
+}
+
+#[test]
 fn a_large_batch_that_does_not_fit_takes_small_ones_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RecordingDisk::new(dir.path()).unwrap());

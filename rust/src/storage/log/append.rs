@@ -204,7 +204,10 @@ impl Log {
         }
     }
 
-    /// Whether the log takes the batch. `Some`: it was appended before.
+    /// Whether the log takes the batch. `Some`: it was appended before. While writes fail, a batch
+    /// that does not follow is refused for that reason: the one before it was taken back, and a
+    /// client may answer a sequence error with a new epoch, which writes batches twice whose
+    /// outcome it does not know.
     fn check_producer(
         &self,
         writer: &mut LogWriter,
@@ -212,7 +215,12 @@ impl Log {
         new: &NewBatch<'_, '_>,
     ) -> Result<Option<Appended>, AppendError> {
         self.may_lead()?;
-        let earlier = analyze_producer_state(writer, new)?;
+        let earlier = match analyze_producer_state(writer, new) {
+            Err(AppendError::OutOfOrderSequence { .. }) if writer.is_failing => {
+                return Err(StorageError::Cut(Arc::clone(&self.partition_dir().name)).into());
+            }
+            other => other?,
+        };
         Ok(earlier.map(|(base, last, time)| Appended {
             base_offset: Offset(base),
             last_offset: Offset(last),
