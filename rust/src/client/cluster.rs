@@ -27,6 +27,8 @@ use crate::wire::Writer;
 
 /// Metadata of this age are new: if they lead to an error, the seed may lack newer ones.
 const NEW: Duration = Duration::from_secs(1);
+/// How long to wait after a failure for metadata that are newer. Then those at hand have to do.
+const NEWER_WAIT: Duration = Duration::from_secs(1);
 
 /// The broker that a request is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -333,6 +335,12 @@ impl Cluster {
 }
 
 impl CachedTopic {
+    /// Whether it may be used after a failure at `since`: it was requested later, or there is
+    /// nothing newer for a while.
+    pub(super) fn serves(&self, since: Option<Instant>) -> bool {
+        since.is_none_or(|at| self.requested_at >= at || at.elapsed() >= NEWER_WAIT)
+    }
+
     /// Whether every partition has a leader, or the metadata is younger than `backoff`.
     fn is_fresh(&self, backoff: Duration) -> bool {
         self.topic.partitions.iter().all(|partition| partition.leader >= 0)

@@ -133,7 +133,7 @@ struct PartitionPosition {
     high_watermark: i64,
     /// It is not fetched before.
     retry_at: Option<Instant>,
-    /// When its broker failed last. The next Fetch needs metadata that were requested later.
+    /// When its broker was found to be gone. The next Fetch waits for newer metadata.
     failed_at: Option<Instant>,
 }
 
@@ -349,21 +349,21 @@ impl Consumer {
                 }
                 Err(error) => return Err(error),
             };
-            let new = cached.filter(|cached| since.is_none_or(|at| cached.requested_at >= at));
-            let Some(topic) = new.map(|cached| cached.topic) else {
+            let Some(cached) = cached.filter(|cached| cached.serves(since)) else {
                 self.is_waiting = true;
                 continue;
             };
+            let topic = cached.topic;
             let topic_id = topic.topic_id;
             if topic_id != TopicId::ZERO {
                 self.ids.insert(topic_id, Arc::clone(&key.0));
             }
             let Some(partition) = topic.partition(key.1) else {
-                if since.is_some() {
+                if since.is_some_and(|at| cached.requested_at >= at) {
                     let subject = format!("{}:{}", key.0, key.1);
                     return Err(Error::refused(UNKNOWN_TOPIC_OR_PARTITION, subject));
                 }
-                position.fail(now, Duration::ZERO); // the topic may have grown
+                position.failed_at = since.or(Some(now)); // the topic may have grown
                 self.is_waiting = true;
                 continue;
             };
@@ -587,7 +587,7 @@ impl Consumer {
 }
 
 impl PartitionPosition {
-    /// Its broker failed or is not in the cluster: the next Fetch needs newer metadata.
+    /// Its broker is gone: the next Fetch waits for newer metadata.
     fn fail(&mut self, now: Instant, backoff: Duration) {
         self.preferred = None;
         self.failed_at = Some(now);

@@ -285,7 +285,7 @@ impl Producer {
             let since = partition_batches.failed_at;
             let cached =
                 match self.cluster.topic_in_background(&key.0, self.config.create_topics, since) {
-                    Ok(Some(cached)) if since.is_none_or(|at| cached.requested_at >= at) => cached,
+                    Ok(Some(cached)) if cached.serves(since) => cached,
                     Ok(_) => continue,
                     Err(error) if error.retriable() => continue,
                     Err(error) => {

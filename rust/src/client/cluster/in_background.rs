@@ -18,6 +18,10 @@ use crate::client::metadata::Metadata;
 /// How long a caller waits for a call that it has begun: most brokers answer within that.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// How long the first attempt to request metadata may take, and each further one twice as long: a
+/// broker that does not answer is left soon, and one that is slow gets more time.
+const LOOKUP_MIN: Duration = Duration::from_secs(1);
+
 /// The Metadata request that is under way, and what is known of the topics it could not find.
 #[derive(Default)]
 pub(super) struct MetadataLookup {
@@ -100,8 +104,7 @@ impl Cluster {
         }
         let topics: Vec<Arc<str>> = std::mem::take(&mut self.lookup.wanted).into_iter().collect();
         let (named, addresses, options) = (topics.clone(), self.addresses(), self.options.clone());
-        // A broker that does not answer is left soon, and one that is slow gets more time.
-        let most = options.connect_timeout.saturating_mul(1 << self.lookup.failed.min(10));
+        let most = LOOKUP_MIN.saturating_mul(1 << self.lookup.failed.min(10));
         let mut seed = std::mem::take(&mut self.seed);
         let call = BackgroundCall::begin(options.request_timeout.min(most), move |wait| {
             let names: Vec<&str> = named.iter().map(|topic| &**topic).collect();

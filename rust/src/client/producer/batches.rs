@@ -99,7 +99,7 @@ pub(super) struct PartitionBatches {
     pub(super) leader: i32,
     /// Nothing is sent before.
     pub(super) retry_at: Option<Instant>,
-    /// When the leader failed last. The next request needs metadata that were requested later.
+    /// When the leader was found to be gone. The next request waits for newer metadata.
     pub(super) failed_at: Option<Instant>,
     /// Why the last batch came back that will be sent again, until one is acknowledged.
     pub(super) last_error: Option<Error>,
@@ -113,7 +113,7 @@ pub(super) struct PartitionBatches {
 }
 
 impl PartitionBatches {
-    /// The leader failed or is not in the cluster: the next request needs newer metadata.
+    /// The leader is gone: the next request waits for newer metadata.
     pub(super) fn fail(&mut self, now: Instant, backoff: Duration) {
         self.failed_at = Some(now);
         self.retry_at = Some(now + backoff);

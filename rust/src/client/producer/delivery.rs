@@ -47,13 +47,16 @@ impl Producer {
             partition_batches.muted = true;
             partition_batches.last_error = outcome.as_ref().err().cloned();
             let (now, backoff) = (Instant::now(), self.cluster.options().retry_backoff);
-            if outcome.as_ref().is_err_and(|error| error.code() == CONCURRENT_TRANSACTIONS) {
-                partition_batches.retry_at = Some(now + backoff.min(CONCURRENT_BACKOFF));
-            } else {
-                partition_batches.fail(now, backoff);
-                if outcome.is_err_and(|error| error.stale_metadata()) {
+            partition_batches.retry_at = Some(now + backoff);
+            match outcome {
+                Err(Error::Refused { code: CONCURRENT_TRANSACTIONS, .. }) => {
+                    partition_batches.retry_at = Some(now + backoff.min(CONCURRENT_BACKOFF));
+                }
+                Err(error) if error.stale_metadata() => {
+                    partition_batches.fail(now, backoff);
                     self.cluster.doubt(&key.0);
                 }
+                _ => {}
             }
         } else {
             let error = outcome.as_ref().err().filter(|error| error.code() != DUPLICATE_SEQUENCE);
@@ -142,14 +145,18 @@ impl Producer {
             .collect();
         for key in late {
             let last = self.accumulator.get_mut(&key).and_then(|it| it.last_error.take());
-            let unreachable = self.cluster.options().reachability.unreachable();
-            let subject = match (last, unreachable) {
-                (Some(refused @ Error::Refused { .. }), _) => refused.to_string(),
-                (Some(last), _) => format!("{}:{} ({last})", key.0, key.1),
-                (None, Some((address, Some(why)))) => {
-                    format!("{}:{} (cannot connect to {address}: {why})", key.0, key.1)
-                }
+            let place = match &last {
+                Some(refused @ Error::Refused { .. }) => refused.to_string(),
                 _ => format!("{}:{}", key.0, key.1),
+            };
+            let subject = match (self.cluster.options().reachability.unreachable(), last) {
+                (Some((address, Some(why))), _) => {
+                    format!("{place} (cannot connect to {address}: {why})")
+                }
+                (_, Some(last)) if !matches!(last, Error::Refused { .. }) => {
+                    format!("{place} ({last})")
+                }
+                _ => place,
             };
             let error = Error::Timeout { subject };
             while let Some(partition_batches) =
