@@ -13,15 +13,18 @@
 //! it is. The consumer reads that replica until it fails, lacks the offset, or is no longer in the
 //! cluster's metadata, or until the metadata is old; then it fetches from the leader again. If the
 //! metadata lacks the named replica, it is requested again first.
-//! A partition whose broker or metadata cannot be reached does not delay the others, nor the end of a
-//! poll: connections and metadata arrive in the background.
+//! A partition whose broker or metadata cannot be reached does not delay the others, nor the end of
+//! a poll: connections and metadata arrive in the background.
 //! Memory: one response per broker, `max_bytes` each (a larger single batch comes whole).
 //! Threads: one at a time. Not promised: groups, commits.
+
+mod config;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use config::ConsumerConfig;
 use rustix::event::{PollFd, PollFlags};
 
 use super::aborted::AbortedRanges;
@@ -29,15 +32,13 @@ use super::chunk::{Chunk, ChunkParts};
 use super::cluster::{Cluster, Target};
 use super::connection::{ApiRequest, ApiResponse, BrokerConnection, newest};
 use super::error::{Error, Result};
-use super::fetch_session::{FetchPosition, FetchRequestData, FetchSessionHandler};
+use super::fetch_session::{FetchPosition, FetchSessionHandler};
 use super::metadata::PartitionKey;
 use super::options::Wait;
 use super::socket;
 use crate::ids::TopicId;
 use crate::protocol::error::ErrorCode;
-use crate::protocol::fetch::{
-    FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData,
-};
+use crate::protocol::fetch::{FetchResponse, PartitionData};
 use crate::record::batch;
 use crate::wire::Writer;
 
@@ -49,61 +50,6 @@ const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 const OFFSET_NOT_AVAILABLE: i16 = 78;
 /// The longest sleep while a partition is not being fetched.
 const NAP: Duration = Duration::from_millis(20);
-
-/// The configuration of a consumer.
-#[derive(Clone, Debug)]
-pub struct ConsumerConfig {
-    /// The broker answers when it has this many bytes (`fetch.min.bytes`).
-    pub min_bytes: i32,
-    /// The broker answers after this time at the latest (`fetch.max.wait.ms`).
-    pub max_wait: Duration,
-    /// The most bytes of one response (`fetch.max.bytes`).
-    pub max_bytes: i32,
-    /// The most bytes of one partition in it (`max.partition.fetch.bytes`).
-    pub partition_max_bytes: i32,
-    /// Hide records that are not committed (`isolation.level`).
-    pub read_committed: bool,
-    /// A partition whose offset is out of range waits, and [`Consumer::out_of_range`] lists it.
-    /// Without this it is an error.
-    pub report_out_of_range: bool,
-    /// The consumer's rack (`client.rack`); empty: unknown.
-    pub rack: String,
-    /// How long a replica that is not the leader is read (`metadata.max.age.ms`).
-    pub metadata_max_age: Duration,
-}
-
-impl Default for ConsumerConfig {
-    fn default() -> Self {
-        Self {
-            min_bytes: 1,
-            max_wait: Duration::from_millis(500),
-            max_bytes: 50 << 20,
-            partition_max_bytes: 1 << 20,
-            read_committed: false,
-            report_out_of_range: false,
-            rack: String::new(),
-            metadata_max_age: Duration::from_secs(300),
-        }
-    }
-}
-
-impl ConsumerConfig {
-    /// A Fetch request with this configuration.
-    fn request<'a>(&'a self, data: &'a FetchRequestData) -> FetchRequest<'a> {
-        FetchRequest {
-            max_wait_ms: i32::try_from(self.max_wait.as_millis()).unwrap_or(i32::MAX),
-            min_bytes: self.min_bytes,
-            max_bytes: self.max_bytes,
-            isolation_level: i8::from(self.read_committed),
-            session_id: data.session_id,
-            session_epoch: data.session_epoch,
-            topics: topics(data),
-            forgotten_topics_data: forgotten(data),
-            rack_id: &self.rack,
-            ..Default::default()
-        }
-    }
-}
 
 /// A partition to read.
 #[derive(Clone, Debug)]
@@ -601,30 +547,4 @@ impl PartitionPosition {
     fn is_resting(&self) -> bool {
         self.is_done() || self.paused || self.out_of_range
     }
-}
-
-/// The partitions to send, by topic.
-fn topics(data: &FetchRequestData) -> Vec<FetchTopic<'_>> {
-    let mut topics: BTreeMap<(&str, TopicId), Vec<FetchPartition>> = BTreeMap::new();
-    for ((topic, partition), requested) in &data.to_send {
-        topics.entry((topic, requested.topic_id)).or_default().push(FetchPartition {
-            partition: *partition,
-            current_leader_epoch: requested.leader_epoch,
-            fetch_offset: requested.offset,
-            partition_max_bytes: requested.max_bytes,
-            ..Default::default()
-        });
-    }
-    let topic = |((topic, topic_id), partitions)| FetchTopic { topic, topic_id, partitions };
-    topics.into_iter().map(topic).collect()
-}
-
-/// The partitions to forget, by topic.
-fn forgotten(data: &FetchRequestData) -> Vec<ForgottenTopic<'_>> {
-    let mut topics: BTreeMap<(&str, TopicId), Vec<i32>> = BTreeMap::new();
-    for ((topic, partition), topic_id) in &data.to_forget {
-        topics.entry((topic, *topic_id)).or_default().push(*partition);
-    }
-    let topic = |((topic, topic_id), partitions)| ForgottenTopic { topic, topic_id, partitions };
-    topics.into_iter().map(topic).collect()
 }

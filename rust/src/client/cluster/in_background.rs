@@ -64,8 +64,8 @@ impl Cluster {
     }
 
     /// What is known of a topic. Metadata are requested if none are known, if they were requested
-    /// before `since`, or if a partition has no leader. `None`: they have not arrived yet. The error
-    /// of a request is returned once, if there is nothing newer than `since`.
+    /// before `since`, or if a partition has no leader. `None`: they have not arrived yet. The
+    /// error of a request is returned once, if there is nothing newer than `since`.
     pub(in crate::client) fn topic_in_background(
         &mut self,
         name: &str,
