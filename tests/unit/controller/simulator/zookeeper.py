@@ -272,7 +272,7 @@ class SimulatedSession:
         return self._arrives
 
     def _turn(self, state: SessionState) -> None:
-        """The broker learns its session's state, and then the fate of its requests."""
+        """The broker learns its session's state, and then the fate of its earlier requests."""
         if not self._open:
             return
         self._reported_up = state is SessionState.CONNECTED
@@ -280,11 +280,10 @@ class SimulatedSession:
             self.overdue = False
         if self._reported_up:
             self.session = self.server.session
-        self._deliver(SessionChanged(state))
         lost = [each for each in self._waiting if self._reported_up or not each.writes]
-        lost = lost if state in (SessionState.SUSPENDED, SessionState.CONNECTED) else []
+        self._waiting = [each for each in self._waiting if each not in lost]
+        self._deliver(SessionChanged(state))
         for asked in lost:
-            self._waiting.remove(asked)
             self._deliver(MultiResult(asked.token, self._became(asked)))
 
     def _became(self, asked: _PendingList) -> tuple[Any, ...]:
