@@ -109,13 +109,10 @@ class ControllerSimulation:
     def note(self, text: str) -> None:
         self.log.append(f"{self.now:8.1f} {text}")
 
-    def asleep(self, link: SimulatedSession) -> bool:
-        return any(
-            each.process is not None
-            and each.process.store is link
-            and each.process.asleep_since >= 0
-            for each in self.brokers
-        )
+    def asleep_since(self, link: SimulatedSession) -> float:
+        """When the broker of a session began to sleep; -1: it is awake."""
+        processes = (each.process for each in self.brokers if each.process is not None)
+        return next((each.asleep_since for each in processes if each.store is link), -1.0)
 
     def reachable(self, broker: int) -> bool:
         return self.brokers[broker - 1].process is not None

@@ -161,7 +161,7 @@ class SimulatedSession:
         """The connection is back, with the same session or a new one."""
         if self._up or not self._open or self._zk.down:
             return
-        if self._world.asleep(self):
+        if self._world.asleep_since(self) >= 0:
             self._world.at(self._world.now + 50, self.reconnect)
             return
         self._up = True
@@ -174,10 +174,10 @@ class SimulatedSession:
 
     def silence(self) -> None:
         """The broker hangs: the server hears nothing from it."""
-        generation = self._generation
+        since, generation = self._world.now, self._generation
 
         def missed() -> None:
-            if self._world.asleep(self):
+            if self._world.asleep_since(self) == since:
                 self._missed(generation)
 
         self._world.at(self._world.now + TIMEOUT_MS, missed)
