@@ -125,7 +125,7 @@ class SimulatedSession:
     def abandon(self) -> None:
         """The process was killed: the server waits for it until the timeout."""
         self._leave()
-        self._world.at(self._world.now + TIMEOUT_MS, self._end_unless_down)
+        self._end_at_timeout()
 
     def end_by_next(self) -> None:
         """The next process of that broker ends what this one left."""
@@ -203,17 +203,24 @@ class SimulatedSession:
             self._generation += 1
             self._change_state_later(SessionState.SUSPENDED)
             self._world.at(self._world.now + self._world.pause(), self.reconnect)
-        self._end_unless_down()
+        self._end_unless_down(self._generation)
 
     def _deadline(self, generation: int) -> None:
         if generation == self._generation and not self.overdue and self._open:
             self.overdue = True
             self._deliver(SessionChanged(SessionState.OVERDUE))
 
-    def _end_unless_down(self) -> None:
+    def _end_at_timeout(self) -> None:
+        at, generation = self._world.now + TIMEOUT_MS, self._generation
+        self._world.at(at, lambda: self._end_unless_down(generation))
+
+    def _end_unless_down(self, generation: int) -> None:
+        """End the session, unless the broker is connected again; a server that is down waits."""
+        if generation != self._generation:
+            return
         if self._zk.down:
-            self._world.at(self._world.now + TIMEOUT_MS, self._end_unless_down)
-        elif not self._up:
+            self._end_at_timeout()
+        else:
             self._end()
 
     def _end(self) -> None:
