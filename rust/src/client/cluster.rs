@@ -141,6 +141,7 @@ impl Cluster {
         self.seed.close();
         self.connections.clear();
         self.opening.clear();
+        self.lookup = MetadataLookup::default();
     }
 
     /// Sends a request and waits for its response. A connection that fails is dropped.
