@@ -18,11 +18,12 @@
 //! Not promised: that open batches are sent if a Sender is dropped without [`Sender::flush`].
 
 mod open_batches;
+mod thread;
 mod transactions;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,14 +40,9 @@ use super::producer::{AccumulatedBatch, DeliveryReport, Producer, ProducerConfig
 use crate::record::batch::{BatchBuilder, NewRecord};
 pub use open_batches::MetadataTimes;
 use open_batches::{OpenBatch, TopicLookup, TopicState};
+use thread::{PanicNotice, SenderThread};
 use transactions::TransactionCalls;
 
-/// How often the thread checks for metadata that are under way.
-const LOOKUP_POLL: Duration = Duration::from_millis(10);
-/// How many emptied builders are kept for the next batches.
-const SPARE_BUILDERS: usize = 16;
-/// How many failures of batches without a callback are kept for [`Sender::take_delivery_reports`].
-const UNWATCHED_FAILURES_MAX: usize = 1000;
 /// The most bytes that a record's lengths, deltas and attributes take.
 const RECORD_OVERHEAD: usize = 36;
 
@@ -396,152 +392,6 @@ impl SenderShared {
         {
             drop(wake.write(&[1])); // full: it is awake
         }
-    }
-}
-
-/// A topic to look up.
-struct DueLookup {
-    topic: Arc<str>,
-    /// Older metadata are of no use.
-    since: Instant,
-}
-
-/// The state of the thread.
-struct SenderThread {
-    shared: Arc<SenderShared>,
-    producer: Producer,
-    woken: UnixStream,
-    notifier: UnixStream,
-    backoff: Duration,
-}
-
-/// Wakes the callers that wait for the thread if it panics.
-struct PanicNotice(Arc<SenderShared>);
-
-impl Drop for PanicNotice {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let mut state = self.0.state.lock();
-            (state.ending, state.failed) = (true, true);
-            self.0.changed.notify_all();
-        }
-    }
-}
-
-impl SenderThread {
-    fn run(mut self) {
-        loop {
-            let Some((closed, lookups)) = self.take_work() else { return };
-            let mut spare = Vec::with_capacity(closed.len());
-            for batch in closed {
-                spare.push(self.producer.enqueue(batch));
-            }
-            for lookup in lookups {
-                self.look_up_topic(&lookup);
-            }
-            if let Err(error) = self.producer.poll()
-                && !error.retriable()
-            {
-                self.producer.fail(&error);
-            }
-            self.make_transaction_call();
-            let delivery_reports = self.producer.take_delivery_reports();
-            let until = self.publish(delivery_reports, spare);
-            if let Some(until) = until {
-                self.producer.sleep(self.woken.as_fd(), until);
-                drain(&mut self.woken);
-            }
-        }
-    }
-
-    /// The closed batches and the topics to look up; `None`: the Sender is closed.
-    fn take_work(&self) -> Option<(Vec<AccumulatedBatch>, Vec<DueLookup>)> {
-        let mut guard = self.shared.state.lock();
-        let state = &mut *guard;
-        if state.ending {
-            return None;
-        }
-        let now = Instant::now();
-        while let Some((topic, partition, ticket, due)) = state.open.front() {
-            let at = usize::try_from(*partition).unwrap_or(usize::MAX);
-            let batch = match state.topics.get_mut(topic) {
-                Some(TopicState::Known(partitions)) => partitions.open.get_mut(at),
-                _ => None,
-            };
-            let batch = batch.filter(|batch| batch.opened.is_some() && batch.ticket == *ticket);
-            if let Some(batch) = batch {
-                if !state.flushing && *due > now {
-                    break;
-                }
-                let spare = state.spare.pop().unwrap_or_default();
-                let place = (topic, *partition);
-                close(batch, place, spare, (&mut state.closed, &mut state.pending));
-                state.sticky.next();
-            }
-            state.open.pop_front();
-        }
-        state.flushing = false;
-        let due = |known: &TopicState| known.lookup().filter(|lookup| lookup.at <= now);
-        let lookup = |(topic, known): (&Arc<str>, &TopicState)| {
-            Some(DueLookup { topic: Arc::clone(topic), since: due(known)?.since })
-        };
-        let lookups = state.topics.iter().filter_map(lookup).collect();
-        Some((std::mem::take(&mut state.closed), lookups))
-    }
-
-    fn look_up_topic(&mut self, DueLookup { topic, since }: &DueLookup) {
-        let found = self.producer.partitions(topic, *since).transpose();
-        let times = (self.backoff, self.shared.times.max_block);
-        if let Some(known) = self.shared.state.lock().topics.get_mut(topic) {
-            match found {
-                Some(found) => known.complete_lookup(topic, found, times),
-                None => known.await_lookup(topic, LOOKUP_POLL, times.1),
-            }
-        }
-        self.notify();
-    }
-
-    /// Publishes the reports. Returns how long to sleep; `None`: there is more work.
-    fn publish(
-        &mut self,
-        delivery_reports: Vec<DeliveryReport>,
-        spare: Vec<BatchBuilder>,
-    ) -> Option<Option<Instant>> {
-        let mut guard = self.shared.state.lock();
-        let state = &mut *guard;
-        let room = SPARE_BUILDERS.saturating_sub(state.spare.len());
-        state.spare.extend(spare.into_iter().take(room));
-        state.transaction.refusal = self.producer.refusal();
-        let has_reports = !delivery_reports.is_empty();
-        for one in delivery_reports {
-            let Some(pending) = state.pending.remove(&one.ticket) else { continue };
-            state.held_bytes = state.held_bytes.saturating_sub(pending.size);
-            let failed =
-                !pending.watched && one.error.is_some() && state.unwatched < UNWATCHED_FAILURES_MAX;
-            state.unwatched += usize::from(failed);
-            if pending.watched || failed {
-                state.delivery_reports.push(one);
-            }
-        }
-        let lookups = state.topics.values().filter_map(|known| Some(known.lookup()?.at));
-        let due = state.open.front().map(|(_, _, _, due)| *due);
-        let until = lookups.chain(due).min();
-        let more = state.ending
-            || state.flushing
-            || !state.closed.is_empty()
-            || state.transaction.is_requested();
-        state.asleep = if more { None } else { Some(until) };
-        drop(guard);
-        if has_reports {
-            self.notify();
-        }
-        (!more).then_some(until)
-    }
-
-    /// Wakes the callers that wait for a report.
-    fn notify(&mut self) {
-        self.shared.changed.notify_all();
-        drop(self.notifier.write(&[1])); // full: it is readable
     }
 }
 

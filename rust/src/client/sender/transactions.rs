@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use super::{Sender, SenderThread, closed};
+use super::thread::SenderThread;
+use super::{Sender, closed};
 use crate::client::options::Wait;
 use crate::client::producer::{GroupOffsets, PreparedTransaction, Producer, ProducerConfig};
 use crate::client::{Error, Result};
