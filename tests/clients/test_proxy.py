@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -149,6 +150,34 @@ def test_a_producer_delivers_over_a_link_whose_answers_take_long(tmp_path: Path)
         create(bootstrap, "t", 1)
         with krust.Producer(bootstrap_servers=bootstrap) as producer:
             assert producer.send("t", b"delivered").result(60_000).offset == 0
+
+
+def test_records_gather_in_large_batches_while_a_partition_does_not_answer(tmp_path: Path) -> None:
+    """Batches of a few records each would take minutes to send, five at a time, once it does."""
+    answers = threading.Event()
+
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        return api == PRODUCE and not answers.wait(60)
+
+    with behind(tmp_path, answer) as bootstrap:
+        create(bootstrap, "t", 1)
+        with krust.Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+            for number in range(COUNT):
+                producer.produce("t", b"%d" % number)
+                time.sleep(0.0001)
+            assert producer.flush(timeout_ms=0) <= 7, "closed and open batches"
+            answers.set()
+        values = [record.value for record in read(bootstrap, "t", 0)]
+        assert values == [b"%d" % number for number in range(COUNT)]
+        assert count_batches(next((tmp_path / "data" / "t-0").glob("*.log"))) <= 7
+
+
+def count_batches(segment: Path) -> int:
+    data, at, count = segment.read_bytes(), 0, 0
+    while at < len(data):
+        at += 12 + struct.unpack_from(">i", data, at + 8)[0]
+        count += 1
+    return count
 
 
 def test_a_topic_that_was_deleted_delays_no_record_of_another(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 //! The producer: it collects records into batches by partition (Kafka's RecordAccumulator), sends
 //! the batches to the leaders and retries them in order.
 //!
-//! Each partition has one open batch and a queue of closed batches. A Produce request takes the
-//! first queued batch of every partition that the broker leads. An idempotent producer may have
+//! Each partition has one open batch and a queue of closed batches. A batch is closed when it is
+//! full, or when its `linger` is over and the queue is short: while a partition cannot be written
+//! to, its records gather in large batches. A Produce request takes the first queued batch of every
+//! partition that the broker leads. An idempotent producer may have
 //! five batches of a partition in flight, as many as a broker remembers, once the first one is
 //! acknowledged. Any other producer has one in flight, so that a retry cannot overtake. All batches
 //! of a partition in flight are at one broker: a new leader gets none before the old one has
@@ -56,7 +58,7 @@ use crate::wire::Writer;
 
 const PRODUCE: i16 = 0;
 /// Batches of one partition in flight; a broker remembers as many.
-const MAX_IN_FLIGHT_BATCHES: usize = 5;
+pub(super) const MAX_IN_FLIGHT_BATCHES: usize = 5;
 /// Requests in flight to one broker (`max.in.flight.requests.per.connection`).
 const MAX_IN_FLIGHT_REQUESTS: usize = 5;
 
@@ -158,8 +160,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends the batches whose `linger` is over and handles the responses that have arrived. It
-    /// never waits.
+    /// Sends the batches whose `linger` is over, unless as many as may be in flight are before them,
+    /// and handles the responses that have arrived. It never waits.
     pub fn poll(&mut self) -> Result<()> {
         let now = Instant::now();
         let due: Vec<PartitionKey> = self
@@ -167,6 +169,8 @@ impl Producer {
             .iter()
             .filter(|(_, partition_batches)| {
                 partition_batches.opened.is_some_and(|at| now >= at + self.config.linger)
+                    && partition_batches.queue.len() + partition_batches.in_flight
+                        < MAX_IN_FLIGHT_BATCHES
             })
             .map(|(key, _)| key.clone())
             .collect();

@@ -2,7 +2,9 @@
 //! thread sends them.
 //!
 //! A caller appends a record to the open batch of its partition under one short lock. A batch is
-//! closed when the next record does not fit or `linger` has passed. The thread builds the batch
+//! closed when the next record does not fit, or when `linger` has passed and fewer batches of the
+//! partition are unreported than may be in flight: a partition that cannot be written to fast, or
+//! at all, gets few large batches instead of many small ones. The thread builds the batch
 //! (compression, checksum), sends it and takes the response. The thread also looks up new topics.
 //! While a topic is looked up or the buffer is full, [`Sender::try_append`] returns
 //! [`AppendResult::Wait`]; [`Sender::wait_for`] waits.
@@ -223,6 +225,9 @@ impl Sender {
         let before = batch.builder.size();
         batch.builder.add(entry);
         batch.watched |= watch;
+        if batch.is_delayed {
+            state.sticky.next(); // records without a key go to partitions that take them
+        }
         let (ticket, index) = (batch.ticket, batch.builder.count() - 1);
         state.held_bytes += batch.builder.size() - before;
         wake |= opened.is_some_and(|now| {
@@ -273,6 +278,7 @@ impl Sender {
         let wait = self.options.wait(time);
         let mut state = self.shared.state.lock();
         loop {
+            // Where a batch is delayed, others are pending.
             let left = state.open.len() + state.pending.len();
             if left == 0 {
                 return Ok(0);
@@ -285,7 +291,7 @@ impl Sender {
             state.flushing = true;
             self.shared.wake(&mut state);
             if wait.left().is_zero() {
-                return Ok(left);
+                return Ok(left + state.topics.values().map(TopicState::delayed).sum::<usize>());
             }
             match self.pause(&mut state, &wait) {
                 Err(Error::Timeout { .. }) => {}
@@ -403,6 +409,8 @@ fn close(
     (closed, pending): (&mut Vec<AccumulatedBatch>, &mut HashMap<u64, PendingBatch>),
 ) {
     let Some(opened) = batch.opened.take() else { return };
+    batch.is_delayed = false;
+    batch.unreported += 1;
     let builder = std::mem::replace(&mut batch.builder, spare);
     let size = builder.size() - batch.builder.size();
     pending.insert(batch.ticket, PendingBatch { size, watched: batch.watched });

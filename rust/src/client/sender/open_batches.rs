@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use crate::client::producer::MAX_IN_FLIGHT_BATCHES;
 use crate::client::{Error, Result};
 use crate::record::batch::BatchBuilder;
 
@@ -33,6 +34,18 @@ pub(super) struct OpenBatch {
     pub(super) opened: Option<Instant>,
     pub(super) ticket: u64,
     pub(super) watched: bool,
+    /// Its `linger` has passed while the partition was busy: the next report closes it.
+    pub(super) is_delayed: bool,
+    /// How many closed batches of the partition are not reported.
+    pub(super) unreported: usize,
+}
+
+impl OpenBatch {
+    /// Whether the partition has as many closed batches as may be in flight. Another one could not
+    /// be sent yet, so the open batch stays open for more records.
+    pub(super) fn is_busy(&self) -> bool {
+        self.unreported >= MAX_IN_FLIGHT_BATCHES
+    }
 }
 
 /// The state of a topic in the sender.
@@ -99,6 +112,18 @@ impl TopicState {
             TopicState::Failed(_) => false,
             TopicState::Known(partitions) => partitions.missing.values().any(Option::is_none),
         }
+    }
+
+    /// The open batch of a partition.
+    pub(super) fn batch(&mut self, partition: i32) -> Option<&mut OpenBatch> {
+        let TopicState::Known(partitions) = self else { return None };
+        partitions.open.get_mut(usize::try_from(partition).ok()?)
+    }
+
+    /// How many open batches are delayed.
+    pub(super) fn delayed(&self) -> usize {
+        let TopicState::Known(partitions) = self else { return 0 };
+        partitions.open.iter().filter(|batch| batch.is_delayed).count()
     }
 
     /// Has a look-up checked again after `pause`, or fails it if it has taken `most`.

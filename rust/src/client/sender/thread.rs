@@ -83,19 +83,18 @@ impl SenderThread {
         }
         let now = Instant::now();
         while let Some((topic, partition, ticket, due)) = state.open.front() {
-            let at = usize::try_from(*partition).unwrap_or(usize::MAX);
-            let batch = match state.topics.get_mut(topic) {
-                Some(TopicState::Known(partitions)) => partitions.open.get_mut(at),
-                _ => None,
-            };
+            let batch = state.topics.get_mut(topic).and_then(|known| known.batch(*partition));
             let batch = batch.filter(|batch| batch.opened.is_some() && batch.ticket == *ticket);
             if let Some(batch) = batch {
                 if !state.flushing && *due > now {
                     break;
                 }
-                let spare = state.spare.pop().unwrap_or_default();
-                let place = (topic, *partition);
-                close(batch, place, spare, (&mut state.closed, &mut state.pending));
+                batch.is_delayed = batch.is_busy();
+                if !batch.is_delayed {
+                    let spare = state.spare.pop().unwrap_or_default();
+                    let place = (topic, *partition);
+                    close(batch, place, spare, (&mut state.closed, &mut state.pending));
+                }
                 state.sticky.next();
             }
             state.open.pop_front();
@@ -136,6 +135,16 @@ impl SenderThread {
         for one in delivery_reports {
             let Some(pending) = state.pending.remove(&one.ticket) else { continue };
             state.held_bytes = state.held_bytes.saturating_sub(pending.size);
+            if let Some(batch) =
+                state.topics.get_mut(&one.topic).and_then(|topic| topic.batch(one.partition))
+            {
+                batch.unreported = batch.unreported.saturating_sub(1);
+                if batch.is_delayed && !batch.is_busy() {
+                    let spare = state.spare.pop().unwrap_or_default();
+                    let place = (&one.topic, one.partition);
+                    close(batch, place, spare, (&mut state.closed, &mut state.pending));
+                }
+            }
             let failed =
                 !pending.watched && one.error.is_some() && state.unwatched < UNWATCHED_FAILURES_MAX;
             state.unwatched += usize::from(failed);
