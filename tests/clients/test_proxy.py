@@ -20,7 +20,7 @@ from krust.errors import UnreachableError
 from tests.clients.conftest import create, read
 from tests.proxy import Cutting, behind
 
-PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
 COUNT = 3000
 
 
@@ -178,6 +178,44 @@ def count_batches(segment: Path) -> int:
         at += 12 + struct.unpack_from(">i", data, at + 8)[0]
         count += 1
     return count
+
+
+def test_a_record_that_was_never_sent_outlives_the_expiry_of_one_before_it(tmp_path: Path) -> None:
+    silent = threading.Event()
+    silent.set()
+
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        return api == PRODUCE and silent.is_set()
+
+    with behind(tmp_path, answer) as bootstrap:
+        create(bootstrap, "t", 1)
+        with krust.Producer(
+            bootstrap_servers=bootstrap, delivery_timeout_ms=4000, request_timeout_ms=500
+        ) as producer:
+            late = producer.send("t", b"expires")
+            time.sleep(2)
+            behind_it = producer.send("t", b"outlives it")
+            with pytest.raises(UnreachableError):
+                late.result(60_000)
+            silent.clear()
+            assert behind_it.result(60_000).offset >= 0
+        values = [record.value for record in read(bootstrap, "t", 0)]
+        assert values == [b"expires", b"outlives it"], "each is written once"
+
+
+def test_a_producer_asks_again_for_its_id_a_second_after_a_request_without_an_answer(
+    tmp_path: Path,
+) -> None:
+    lost = itertools.count()
+
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        return api == INIT_PRODUCER_ID and next(lost) == 0
+
+    with behind(tmp_path, answer) as bootstrap:
+        create(bootstrap, "t", 1)
+        with krust.Producer(bootstrap_servers=bootstrap, delivery_timeout_ms=20_000) as producer:
+            assert producer.send("t", b"delivered").result(20_000).offset == 0
+        assert next(lost) == 2
 
 
 def test_a_topic_that_was_deleted_delays_no_record_of_another(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(super) use in_background::AnyBrokerCall;
 use in_background::MetadataLookup;
 use seed::{MetadataQuery, Seed};
 

@@ -6,14 +6,15 @@
 //! to, its records gather in large batches. A Produce request takes the first queued batch of every
 //! partition that the broker leads. An idempotent producer may have
 //! five batches of a partition in flight, as many as a broker remembers, once the first one is
-//! acknowledged. Any other producer has one in flight, so that a retry cannot overtake. All batches
+//! acknowledged. Any other producer has one in flight, so that a retry cannot overtake. A batch
+//! gets its sequence number when it is first sent, and keeps it. All batches
 //! of a partition in flight are at one broker: a new leader gets none before the old one has
 //! answered, because it would refuse a batch when it lacks the one before.
 //! A batch that failed with a retriable error returns to its position in the queue. The partition
 //! is then muted: none of its batches is sent until all its batches in flight are answered. A batch
 //! fails if it is refused for good, or if it is not acknowledged within its delivery time.
-//! A partition whose broker or metadata cannot be reached does not delay the others: connections
-//! and metadata arrive in the background.
+//! A partition whose broker or metadata cannot be reached does not delay the others: connections,
+//! metadata and the producer id arrive in the background.
 //! Memory: [`Producer::send`] waits while more than `buffer_bytes` are not acknowledged.
 //! Threads: one at a time. The producer has no thread and sends only during calls. A
 //! [`Sender`](super::sender::Sender) has a thread that makes these calls.
@@ -37,6 +38,7 @@ use std::time::Instant;
 pub use add_to_transaction::GroupOffsets;
 pub use batches::{AccumulatedBatch, DeliveryReport, ProducerConfig};
 use batches::{PartitionBatches, ProducerBatch};
+use identity::IdentityRequest;
 use transaction::TransactionManager;
 pub use written::{PreparedTransaction, WrittenRange};
 
@@ -78,6 +80,7 @@ pub struct Producer {
     in_flight_requests: HashMap<i32, VecDeque<ProduceInFlight>>,
     sticky: StickyPartitioner,
     identity: Option<(i64, i16)>,
+    identity_request: IdentityRequest,
     transaction: Option<TransactionManager>,
     held_bytes: usize,
     delivery_reports: Vec<DeliveryReport>,
@@ -105,6 +108,7 @@ impl Producer {
             in_flight_requests: HashMap::new(),
             sticky: StickyPartitioner::new(seed),
             identity: None,
+            identity_request: IdentityRequest::default(),
             transaction,
             held_bytes: 0,
             delivery_reports: Vec::new(),
@@ -251,6 +255,7 @@ impl Producer {
     /// Sends every batch that may be sent now, one request after the other.
     fn send_ready(&mut self) -> Result<()> {
         self.expire();
+        self.prepare_identity();
         if let Some(at) = self.retry_at {
             if Instant::now() < at {
                 return Ok(());
@@ -279,7 +284,9 @@ impl Producer {
         for (key, partition_batches) in &mut self.accumulator {
             let window =
                 if partition_batches.first_acknowledged { MAX_IN_FLIGHT_BATCHES } else { 1 };
-            if partition_batches.queue.is_empty()
+            let is_without_identity = self.config.idempotent && self.identity.is_none();
+            let head = partition_batches.queue.front();
+            if head.is_none_or(|head| is_without_identity && head.identity.is_none())
                 || partition_batches.muted
                 || partition_batches.in_flight >= window
                 || partition_batches.retry_at.is_some_and(|at| now < at)
@@ -326,7 +333,8 @@ impl Producer {
             let fits = partition_batches.queue.front().is_some_and(|head| {
                 bytes == 0 || bytes + head.bytes.len() <= self.config.request_bytes
             });
-            if let Some(head) = fits.then(|| partition_batches.queue.pop_front()).flatten() {
+            let identity = self.identity;
+            if let Some(head) = fits.then(|| partition_batches.take_next(identity)).flatten() {
                 bytes += head.bytes.len();
                 partition_batches.in_flight += 1;
                 partition_batches.leader = node;

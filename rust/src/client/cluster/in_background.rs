@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::seed::{MetadataQuery, Seed};
-use super::{CachedTopic, Cluster};
+use super::{CachedTopic, Cluster, ClusterRequest, Target};
 use crate::client::background::BackgroundCall;
-use crate::client::connection::BrokerConnection;
+use crate::client::connection::{ApiResponse, BrokerConnection};
 use crate::client::error::{Error, Result};
 use crate::client::metadata::Metadata;
+use crate::wire::Writer;
 
 /// How long a caller waits for a call that it has begun: most brokers answer within that.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long the first attempt to request metadata may take, and each further one twice as long: a
-/// broker that does not answer is left soon, and one that is slow gets more time.
-const LOOKUP_MIN: Duration = Duration::from_secs(1);
+/// How long the first attempt of a request to any broker may take, and each further one twice as
+/// long: a broker that does not answer is left soon, and one that is slow gets more time.
+const ATTEMPT_MIN: Duration = Duration::from_secs(1);
 
 /// The Metadata request that is under way, and what is known of the topics it could not find.
 #[derive(Default)]
@@ -35,6 +36,9 @@ pub(super) struct MetadataLookup {
     /// None begins before.
     retry_at: Option<Instant>,
 }
+
+/// A request to any broker that is under way.
+pub(in crate::client) struct AnyBrokerCall(BackgroundCall<(Seed, Result<ApiResponse>)>);
 
 struct CurrentLookup {
     topics: Vec<Arc<str>>,
@@ -61,6 +65,40 @@ impl Cluster {
         let has_ended = opening.has_ended(PATIENCE);
         self.opening.insert(node, opening);
         has_ended
+    }
+
+    /// Sends a request to any broker, and waits a moment for its answer. `failed`: how many such
+    /// requests have failed one after the other.
+    pub(in crate::client) fn begin_call(
+        &mut self,
+        key: i16,
+        encode: impl Fn(&mut Writer, i16) + Send + 'static,
+        failed: u32,
+    ) -> Result<AnyBrokerCall> {
+        let (addresses, options) = (self.addresses(), self.options.clone());
+        let mut seed = std::mem::take(&mut self.seed);
+        BackgroundCall::begin(options.request_timeout.min(attempt_time(failed)), move |wait| {
+            let request = ClusterRequest::new(Target::Any, key, &encode);
+            let answer = seed.call(&request, (&addresses, &options), wait);
+            (seed, answer)
+        })
+        .map(|mut call| {
+            call.has_ended(PATIENCE);
+            AnyBrokerCall(call)
+        })
+    }
+
+    /// Takes the answer of a call. `None`: it has not arrived yet.
+    pub(in crate::client) fn end_call(
+        &mut self,
+        call: &mut Option<AnyBrokerCall>,
+    ) -> Option<Result<ApiResponse>> {
+        let AnyBrokerCall(ended) = call.take_if(|call| call.0.has_ended(Duration::ZERO))?;
+        let (seed, answer) = ended.result().unwrap_or_else(lost_call);
+        if self.seed.connection().is_none() {
+            self.seed = seed;
+        }
+        Some(answer)
     }
 
     /// What is known of a topic. Metadata are requested if none are known, if they were requested
@@ -104,7 +142,7 @@ impl Cluster {
         }
         let topics: Vec<Arc<str>> = std::mem::take(&mut self.lookup.wanted).into_iter().collect();
         let (named, addresses, options) = (topics.clone(), self.addresses(), self.options.clone());
-        let most = LOOKUP_MIN.saturating_mul(1 << self.lookup.failed.min(10));
+        let most = attempt_time(self.lookup.failed);
         let mut seed = std::mem::take(&mut self.seed);
         let call = BackgroundCall::begin(options.request_timeout.min(most), move |wait| {
             let names: Vec<&str> = named.iter().map(|topic| &**topic).collect();
@@ -123,8 +161,7 @@ impl Cluster {
     fn end_lookup(&mut self, patience: Duration) {
         let ended = self.lookup.current.take_if(|current| current.call.has_ended(patience));
         let Some(CurrentLookup { topics, began, call }) = ended else { return };
-        let lost = || (Seed::default(), Err(Error::Invalid("a thread has failed".to_owned())));
-        let (seed, metadata) = call.result().unwrap_or_else(lost);
+        let (seed, metadata) = call.result().unwrap_or_else(lost_call);
         if self.seed.connection().is_none() {
             self.seed = seed;
         }
@@ -151,4 +188,12 @@ impl Cluster {
             }
         }
     }
+}
+
+fn attempt_time(failed: u32) -> Duration {
+    ATTEMPT_MIN.saturating_mul(1 << failed.min(10))
+}
+
+fn lost_call<T>() -> (Seed, Result<T>) {
+    (Seed::default(), Err(Error::Invalid("a thread has failed".to_owned())))
 }

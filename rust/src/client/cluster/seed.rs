@@ -6,7 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::connection::{ApiRequest, ApiResponse, BrokerConnection, newest};
+use super::{ClusterRequest, Target};
+use crate::client::connection::{ApiRequest, ApiResponse, BrokerConnection};
 use crate::client::error::{Error, Result};
 use crate::client::metadata::Metadata;
 use crate::client::options::{Address, ClientOptions, Wait};
@@ -81,12 +82,18 @@ impl Seed {
         (addresses, options): (&[Address], &ClientOptions),
         wait: &Wait,
     ) -> Result<Metadata> {
-        let mut reply = self.try_metadata(query, (addresses, options), wait);
-        if matches!(reply, Err(Error::Closed { .. })) {
-            // An idle connection may have ended long ago.
-            reply = self.try_metadata(query, (addresses, options), wait);
-        }
-        let reply = reply?;
+        let topic = |name| MetadataRequestTopic { name: Some(name), ..Default::default() };
+        let encode = |writer: &mut Writer, version: i16| {
+            let named = query.topics.map(|names| names.iter().copied().map(topic).collect());
+            let request = MetadataRequest {
+                topics: if version == 0 { named.or_else(|| Some(Vec::new())) } else { named },
+                allow_auto_topic_creation: query.create,
+                ..Default::default()
+            };
+            request.encode(writer, version);
+        };
+        let request = ClusterRequest::new(Target::Any, METADATA, &encode);
+        let reply = self.call(&request, (addresses, options), wait)?;
         let response = MetadataResponse::decode(&mut reply.body(), reply.version).map_err(|e| {
             let address = self.connection().map(|it| it.address().to_string());
             self.fail();
@@ -98,23 +105,30 @@ impl Seed {
         Ok(Metadata::of(&response))
     }
 
-    fn try_metadata(
+    /// Sends a request and waits for the response.
+    pub(super) fn call(
         &mut self,
-        query: &MetadataQuery<'_>,
+        request: &ClusterRequest<'_>,
+        (addresses, options): (&[Address], &ClientOptions),
+        wait: &Wait,
+    ) -> Result<ApiResponse> {
+        match self.try_call(request, (addresses, options), wait) {
+            // An idle connection may have ended long ago.
+            Err(Error::Closed { .. }) => self.try_call(request, (addresses, options), wait),
+            reply => reply,
+        }
+    }
+
+    fn try_call(
+        &mut self,
+        request: &ClusterRequest<'_>,
         (addresses, options): (&[Address], &ClientOptions),
         wait: &Wait,
     ) -> Result<ApiResponse> {
         let connection = self.connect(addresses, options, wait)?;
-        let version = connection.version(METADATA, newest(METADATA))?;
-        let topic = |name| MetadataRequestTopic { name: Some(name), ..Default::default() };
-        let named = query.topics.map(|names| names.iter().copied().map(topic).collect());
-        let request = MetadataRequest {
-            topics: if version == 0 { named.or_else(|| Some(Vec::new())) } else { named },
-            allow_auto_topic_creation: query.create,
-            ..Default::default()
-        };
-        let encode = |writer: &mut Writer| request.encode(writer, version);
-        let reply = connection.call(&ApiRequest { key: METADATA, version, encode: &encode }, wait);
+        let (key, version) = (request.key, connection.version(request.key, request.last)?);
+        let encode = |writer: &mut Writer| (request.encode)(writer, version);
+        let reply = connection.call(&ApiRequest { key, version, encode: &encode }, wait);
         if reply.is_err() {
             self.fail();
         }

@@ -47,16 +47,13 @@ impl Producer {
         builder: &mut BatchBuilder,
         (opened, ticket): (Instant, u64),
     ) -> Result<()> {
-        let identity = self.identity(opened)?;
-        let partition_batches = self.accumulator.entry(key.clone()).or_default();
+        if self.transaction.is_some() {
+            self.transaction_identity()?;
+        }
         let count = builder.count();
-        let base_sequence = if identity.0 >= 0 { partition_batches.next_sequence } else { -1 };
         let fields = BatchFields {
             codec: self.config.codec,
             level: self.config.level,
-            producer_id: identity.0,
-            producer_epoch: identity.1,
-            base_sequence,
             transactional: self.transaction.is_some(),
             ..BatchFields::default()
         };
@@ -64,17 +61,14 @@ impl Producer {
         builder.clear();
         let bytes = bytes.map_err(|error| Error::Invalid(error.to_string()))?;
         self.held_bytes += bytes.len();
-        // Sequences wrap from 2^31 - 1 to 0.
-        partition_batches.next_sequence =
-            partition_batches.next_sequence.wrapping_add(count) & i32::MAX;
         self.next_number += 1;
         let expires = opened + self.config.delivery_timeout;
-        partition_batches.queue.push_back(ProducerBatch {
+        self.accumulator.entry(key.clone()).or_default().queue.push_back(ProducerBatch {
             bytes,
             count,
             number: self.next_number,
-            identity,
-            base_sequence,
+            identity: None,
+            base_sequence: -1,
             expires,
             ticket,
         });

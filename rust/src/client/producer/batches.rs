@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::Error;
-use crate::record::batch::BatchBuilder;
+use crate::record::batch::{BatchBuilder, Header};
 use crate::record::compression::Codec;
 
 /// The configuration of a producer.
@@ -81,11 +81,23 @@ pub(super) struct ProducerBatch {
     pub(super) count: i32,
     /// Ascends in the order in which batches are closed.
     pub(super) number: u64,
-    /// Producer id and epoch.
-    pub(super) identity: (i64, i16),
+    /// Producer id and epoch, from the first time it is sent; `None` without idempotence.
+    pub(super) identity: Option<(i64, i16)>,
     pub(super) base_sequence: i32,
     pub(super) expires: Instant,
     pub(super) ticket: u64,
+}
+
+impl ProducerBatch {
+    /// Numbers the records: a broker accepts them once and in this order.
+    fn set_sequence(&mut self, identity: (i64, i16), base_sequence: i32) {
+        let (producer_id, producer_epoch) = identity;
+        let built = Header::read(&self.bytes).unwrap_or_default();
+        let header = Header { producer_id, producer_epoch, base_sequence, ..built };
+        if header.seal_into(&mut self.bytes, 0).is_ok() {
+            (self.identity, self.base_sequence) = (Some(identity), base_sequence);
+        }
+    }
 }
 
 /// The batches of one partition: the open one, and those that wait to be sent.
@@ -113,6 +125,17 @@ pub(super) struct PartitionBatches {
 }
 
 impl PartitionBatches {
+    /// The next batch to send, with a sequence number if `identity` is given and it has none.
+    pub(super) fn take_next(&mut self, identity: Option<(i64, i16)>) -> Option<ProducerBatch> {
+        let mut head = self.queue.pop_front()?;
+        if let (Some(identity), None) = (identity, head.identity) {
+            head.set_sequence(identity, self.next_sequence);
+            // Sequences wrap from 2^31 - 1 to 0.
+            self.next_sequence = self.next_sequence.wrapping_add(head.count) & i32::MAX;
+        }
+        Some(head)
+    }
+
     /// The leader is gone: the next request waits for newer metadata.
     pub(super) fn fail(&mut self, now: Instant, backoff: Duration) {
         self.failed_at = Some(now);

@@ -29,7 +29,7 @@ impl Producer {
     ) {
         let Some(partition_batches) = self.accumulator.get_mut(key) else { return };
         partition_batches.in_flight = partition_batches.in_flight.saturating_sub(1);
-        let is_current = self.identity == Some(batch.identity);
+        let is_current = batch.identity.is_some() && self.identity == batch.identity;
         partition_batches.first_acknowledged |= is_current && outcome.is_ok();
         partition_batches.last_error.take_if(|_| outcome.is_ok());
         let may_retry = self.transaction.as_ref().is_none_or(TransactionManager::may_retry);
@@ -98,13 +98,13 @@ impl Producer {
     }
 
     /// Gives up an identity after one of its batches failed for good. The batch's sequence numbers
-    /// are a gap that the broker does not accept, so the batches of that identity queued behind it
-    /// fail too, and later batches get a new producer id. An identity that is given up already has
-    /// no effect on the next one.
+    /// are a gap that the broker does not accept, so the batches behind it that were sent before
+    /// fail too: they may be written. All others get a new producer id. An identity that is given
+    /// up already has no effect on the next one. `None`: the batch had no sequence number.
     pub(super) fn abandon_sequences(
         &mut self,
         key: &PartitionKey,
-        identity: (i64, i16),
+        identity: Option<(i64, i16)>,
         error: &Error,
     ) {
         if !self.config.idempotent {
@@ -114,7 +114,10 @@ impl Producer {
             self.fail_transaction(error);
             return;
         }
-        if self.identity == Some(identity) {
+        if identity.is_none() {
+            return;
+        }
+        if self.identity == identity {
             self.identity = None;
             for partition_batches in self.accumulator.values_mut() {
                 partition_batches.next_sequence = 0;
@@ -182,7 +185,7 @@ fn with_details(error: Error, leader: i32, batch: &ProducerBatch) -> Error {
             Error::Refused { code: MESSAGE_TOO_LARGE, subject, message }
         }
         Error::Refused { code: OUT_OF_ORDER_SEQUENCE, subject, message: None } => {
-            let (first, (id, epoch)) = (batch.base_sequence, batch.identity);
+            let (first, (id, epoch)) = (batch.base_sequence, batch.identity.unwrap_or((-1, -1)));
             let message = Some(format!(
                 "broker {leader} does not have the record before sequence number {first} of \
                  producer {id} in epoch {epoch}"

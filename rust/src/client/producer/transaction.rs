@@ -350,7 +350,7 @@ impl Producer {
             let queue = std::mem::take(&mut partition_batches.queue);
             self.held_bytes = self.held_bytes.saturating_sub(unsealed);
             if let Some(manager) = self.transaction.as_mut() {
-                manager.needs_epoch |= !queue.is_empty();
+                manager.needs_epoch |= queue.iter().any(|batch| batch.identity.is_some());
             }
             for batch in queue {
                 self.report_delivery(&key, &batch, (-1, Some(error.clone())));
