@@ -136,13 +136,13 @@ class ControllerJobs:
         self._registered_at, self._was_controller = _AFTER_EVERYTHING, True
         self._wanted: set[str] = set()
         self._open = False
-        self._initialized = False
-        """this broker is the controller, has read the tree and has elected missing leaders"""
+        self._initialized_term: int | None = None
+        """the term in which this broker, as the controller, has read the tree and elected missing
+        leaders"""
         self._follows_config_changes = False
         """whether the watch on changed settings is set"""
         self._initializing_term: int | None = None
         """the term that `_initialize` reads the tree for"""
-        self._term = state.term
         self._pending = Changes()
         self._inquiries: deque[Iterator[BrokerRequest]] = deque()
         """brokers that were registered again, and may lead in an earlier epoch"""
@@ -231,7 +231,7 @@ class ControllerJobs:
 
         raises  ServerError: this failed, and may be tried again
         """
-        self._open, self._initialized, self._follows_config_changes = True, False, False
+        self._open, self._initialized_term, self._follows_config_changes = True, None, False
         self._retry_ms, self._own_registration = inf, own_registration
         self._wanted.clear()
         self.now_ms = max(self.now_ms, own_registration.now_ms)
@@ -249,6 +249,11 @@ class ControllerJobs:
 
     # Results.
 
+    @property
+    def _serves(self) -> bool:
+        """Whether this broker is the controller, and has begun its term."""
+        return self._state.is_controller and self._initialized_term == self._state.term
+
     def next_job(self) -> tuple[Steps, bool] | None:
         """The next job, and whether it ends with the term. None: no job waits."""
         if not self._open or self.now_ms < self._retry_ms < inf:
@@ -262,7 +267,7 @@ class ControllerJobs:
         for name in self._jobs if self._wanted else ():
             if name in self._wanted:
                 self._wanted.remove(name)
-                if name in OF_EVERY_BROKER or (self._state.is_controller and self._initialized):
+                if name in OF_EVERY_BROKER or self._serves:
                     return self._guarded(name), name not in OF_EVERY_BROKER
         return None
 
@@ -272,12 +277,8 @@ class ControllerJobs:
         Empty while a partition waits for the election of a leader in a new epoch.
         """
         state = self._state
-        if self._term != state.term:
-            self._term = state.term
-            if not state.is_controller:
-                self._initialized = False
-                self.control_requests.clear()
-        if not (state.is_controller and self._initialized):
+        if not self._serves:
+            self.control_requests.clear()
             self._pending, self._inquiries = Changes(), deque()
             return []
         if state.returned:
@@ -301,8 +302,7 @@ class ControllerJobs:
     def has_unsent_requests(self) -> bool:
         """Whether `after` has another slice to send."""
         state = self._state
-        sends = state.is_controller and self._initialized and not state.returned
-        if not sends:
+        if not self._serves or state.returned:
             return False
         waiting = self._pending.topics or self._pending.live or self._inquiries
         return bool(waiting) or self.control_requests.has_unsent(state)
@@ -398,13 +398,13 @@ class ControllerJobs:
         """Elect the controller. A new controller reads the whole tree first."""
         state = self._state
         if not (yield from controller_election.elect(state, self.now_ms)):
-            self._initialized = False
+            self._initialized_term = None
             if not self._follows_config_changes:
                 yield from self._config_changes.begin()
                 yield from loading.settings(state)
                 yield from config_changes.reread_topic_configs(state, list(state.topics))
                 self._follows_config_changes = True
-        elif not (state.is_controller and self._initialized):
+        elif not self._serves:
             yield from self._initialize()
 
     def _registration(self) -> Steps:
@@ -437,7 +437,7 @@ class ControllerJobs:
         if state.term != term:
             raise RetryLaterError("this broker is no longer the controller")
         self.control_requests.clear()
-        self._initialized = self._follows_config_changes = True
+        self._initialized_term, self._follows_config_changes = term, True
         self._balance_ms = self._next_balance(balancing.FIRST_MS)
         self._announced.clear()
         self._znode_reassignments.clear()
@@ -505,7 +505,7 @@ class ControllerJobs:
     def _settings(self) -> Steps:
         """Read changed settings: they may say who can lead now."""
         yield from self._config_changes.read_new(self._state, self.now_ms)
-        if self._state.is_controller and self._initialized:
+        if self._serves:
             self._wanted.add("leaders")
 
     def _deletions(self) -> Steps:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from krust.controller import brokers, jobs
+from krust.controller import brokers, features, jobs
 from krust.controller.controller import ControllerOutcome
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.returned_brokers import ReturnedBrokers
-from krust.controller.state import ControllerState
+from krust.controller.state import ControllerState, Steps
 from krust.messages import Message
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
@@ -536,6 +536,26 @@ def test_deleting_the_controller_node_triggers_an_election() -> None:
     nodes = Nodes(1, 2)
     nodes.write(Delete("/controller"))
     assert nodes.leader.state.controller_epoch == 2
+
+
+def test_a_controller_elected_again_sends_everything_though_its_first_reads_are_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(1, 2)
+    nodes.leader.create("t", 2)
+    real, interruptions = features.cap, iter([brokers.BrokersChangedError()])
+
+    def cap(state: ControllerState) -> Steps:
+        for each in interruptions:
+            raise each
+        yield from real(state)
+
+    monkeypatch.setattr(features, "cap", cap)
+    nodes.forget()
+    nodes.write(Delete("/controller"))
+    for api in ("UpdateMetadata", "LeaderAndIsr"):
+        whole = [each for each in nodes.requests_to(2, api) if each["type"] == 2]
+        assert [each["controller_epoch"] for each in whole] == [2]
 
 
 def test_every_controller_write_checks_the_epoch() -> None:

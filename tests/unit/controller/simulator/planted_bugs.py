@@ -270,6 +270,15 @@ def new_controllers_do_not_continue_reassignments() -> Any:
     return patch.object(jobs.ControllerJobs, "_topics", topics)
 
 
+def controllers_elected_again_send_changes_alone() -> Any:
+    """A controller whose first reads in a term are interrupted does not begin the term again."""
+
+    def serves(self: Any) -> bool:
+        return bool(self._state.is_controller and self._initialized_term is not None)
+
+    return patch.object(jobs.ControllerJobs, "_serves", property(serves))
+
+
 @contextmanager
 def _both(first: Any, second: Any) -> Generator[None, None, None]:
     with first, second:
@@ -296,5 +305,6 @@ PLANTED_BUGS: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("R10", reassignments_end_before_all_have_the_data, "_reassign"),
     ("R10", cancels_leave_any_isr, "_reassign"),
     ("C5", new_controllers_do_not_continue_reassignments, "_reassign"),
+    ("C5", controllers_elected_again_send_changes_alone, "_delete_controller_node"),
 )
 """A bug, the check that is for it, and what happens most in the runs that are to show it."""
