@@ -2,7 +2,8 @@
 
 A writer (acks=all, idempotent) and a member of a group work through all of it and never restart.
 Each kind is the controller of a cluster of both while a broker of it is killed.
-KRUST_MIXED_RECORDS: how many records the replacement takes at least (100,000).
+KRUST_MIXED_RECORDS: how many records are written at least (100,000); every 200,000 of them add
+another replacement of all brokers and back.
 KRUST_KAFKA_CLUSTER=1 also runs the test that kills brokers of either kind under either controller.
 """
 
@@ -30,6 +31,8 @@ from tests.waiting import until
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 RECORDS = int(os.environ.get("KRUST_MIXED_RECORDS", "100000"))
+REPLACEMENTS = max(1, RECORDS // 200_000)
+"""from Kafka to krust and back"""
 PARTITIONS = 6
 BURST = 40
 TOPIC = "orders"
@@ -188,6 +191,7 @@ def test_kafka_and_krust_follow_each_other_and_any_of_them_may_die(tmp_path: Pat
         same_batches(brokers)
 
 
+@pytest.mark.timeout(600 * REPLACEMENTS)
 def test_krust_replaces_three_kafkas_on_their_directories_and_is_replaced_again(
     tmp_path: Path,
 ) -> None:
@@ -197,7 +201,7 @@ def test_krust_replaces_three_kafkas_on_their_directories_and_is_replaced_again(
         brokers.create(TOPIC, PARTITIONS)
         brokers.wait_in_sync(TOPIC, PARTITIONS)
         with traffic(brokers) as ledger:
-            for kind in (KRUST, KAFKA):
+            for kind in (KRUST, KAFKA) * REPLACEMENTS:
                 for number in BROKERS:
                     brokers.stop(number)
                     brokers.start(number, kind)
