@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 WAIT_S = 60.0
 """much longer than anything takes"""
+PAUSE_S, LONG_PAUSE_S = 0.01, 0.1
+"""between two looks at a condition: after a short one, and after one that took long"""
 
 
 class HasFileno(Protocol):
@@ -18,19 +20,26 @@ class HasFileno(Protocol):
 
 def until(condition: Callable[[], Any]) -> Any:
     """Wait until `condition` returns something true; returns that."""
-    deadline = time.monotonic() + WAIT_S
+    began = now = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        now = _pause_after(now)
+        assert now < began + WAIT_S
     return found
 
 
 def until_is(wanted: object, look: Callable[[], object]) -> None:
     """Wait until it equals the value: an answered change may become visible a moment later."""
-    deadline = time.monotonic() + WAIT_S
-    while (found := look()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.01)
+    began = now = time.monotonic()
+    while (found := look()) != wanted and now < began + WAIT_S:
+        now = _pause_after(now)
     assert found == wanted
+
+
+def _pause_after(began: float) -> float:
+    """Pause twice as long as the look that began then: looks leave the processor to the others."""
+    took_s = time.monotonic() - began
+    time.sleep(min(max(PAUSE_S, 2 * took_s), LONG_PAUSE_S))
+    return time.monotonic()
 
 
 def is_readable(source: HasFileno, timeout_s: float = WAIT_S) -> bool:
