@@ -1,7 +1,8 @@
 """Requests to the other brokers: each broker has a queue and a thread that empties it in order.
 
-A request is sent again, after a pause, until it is answered. REQUEST_TIMED_OUT for the whole
-request counts as no answer. A request is given up, with None for an answer, when the broker leaves
+A request is sent again, after a pause, until it is answered, also while this broker's certificate
+or password for other brokers cannot be read. REQUEST_TIMED_OUT for the whole request counts as no
+answer. A request is given up, with None for an answer, when the broker leaves
 the cluster or registers again, because the request was meant for its earlier registration. A
 request to the controller on this broker's behalf is also given up after FORWARDED_MS, because a
 client waits for it. AlterPartition is sent once: its leader repeats it, and has to know that a copy
@@ -251,7 +252,10 @@ class _PeerQueue:
         address = self._peers.address(self.live)
         if address is None:
             raise KrustError("it has no listener for brokers that krust can use")
-        client = Client(address, self._peers.options())
+        try:
+            client = Client(address, self._peers.options())
+        except ConfigError as error:
+            raise KrustError(f"its connection cannot be set up: {error}") from None
         with self._changed:
             self._client = client
             if self._ended:

@@ -33,8 +33,12 @@ class Wire:
         self.held = threading.Event()
         self.heard = threading.Event()
         self.cut: set[int] = set()
+        self.refusals: list[Exception] = []
+        """why the next connections cannot be set up"""
 
     def client(self, address: str, options: dict[str, object]) -> Connection:
+        if self.refusals:
+            raise self.refusals.pop()
         return Connection(self, address)
 
     def answer(self, address: str, message: Message) -> Message:
@@ -113,6 +117,15 @@ def test_a_refused_control_request_is_sent_again_before_the_next(
     others.send(tell(2))
     assert wait(others, wire, 2) == [(1, DONE), (2, DONE)]
     assert [number for _, number in wire.said] == [1, 1, 1, 2]
+
+
+def test_a_control_request_is_not_lost_while_a_certificate_cannot_be_read(
+    others: Peers, wire: Wire
+) -> None:
+    wire.refusals = [ConfigError("no certificate"), ConfigError("no certificate")]
+    others.send(tell(1))
+    others.send(tell(2))
+    assert wait(others, wire, 2) == [(1, DONE), (2, DONE)]
 
 
 @pytest.mark.parametrize("failure", [UnreachableError("closed"), NOT_NOW])
