@@ -274,24 +274,30 @@ def ties(graph: Graph, files: frozenset[str]) -> list[str]:
     ]
 
 
-def layer(file: str, layers: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The layer of a file: that of the longest path of the table above it."""
+def folder(file: str, layers: Mapping[str, tuple[int, ...]]) -> str:
+    """The longest path of the table above a file."""
     path = file
     while path not in layers:
         above = path.rpartition("/")[0]
         path = path.rpartition(".")[0] if "." in path.rpartition("/")[2] else above
         if not path:
             raise KeyError(f"{file}: no layer of the table")
-    return layers[path]
+    return path
 
 
-def upward(graph: Graph, layers: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """The arrows that lead to a higher layer, as lines."""
+def layer(file: str, layers: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The layer of a file."""
+    return layers[folder(file, layers)]
+
+
+def not_downward(graph: Graph, layers: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The arrows that lead to a higher layer, or to another folder of the same, as lines."""
     return [
         f"{file} -> {other}: {', '.join(sorted(names))}"
         for file in sorted(graph)
         for other, names in sorted(graph[file].items())
-        if layer(other, layers) > layer(file, layers)
+        if layer(other, layers) >= layer(file, layers)
+        and folder(other, layers) != folder(file, layers)
     ]
 
 
@@ -336,8 +342,8 @@ def sheet(graph: Graph, layers: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
     for each in circles(graph):
         yield f"circle of {len(each)} files"
         yield from (f"  {line}" for line in ties(graph, each))
-    arrows = upward(graph, layers)
-    yield f"{len(arrows)} arrows lead upward"
+    arrows = not_downward(graph, layers)
+    yield f"{len(arrows)} arrows lead upward or sideways"
     yield from (f"  {line}" for line in arrows)
 
 
@@ -360,12 +366,12 @@ def dot(graph: Graph) -> Iterator[str]:
 def show(
     graphs: Mapping[str, Graph], layers: Mapping[str, tuple[int, ...]], arguments: list[str]
 ) -> int:
-    """Prints the graphs: `[--dot] [FOLDER]`; 1 where an arrow leads upward."""
+    """Prints the graphs: `[--dot] [FOLDER]`; 1 where an arrow leads upward or sideways."""
     folder = next((each for each in arguments if not each.startswith("-")), "")
     wrong = 0
     for graph in graphs.values():
         shown = within(graph, folder)
-        wrong += len(upward(shown, layers))
+        wrong += len(not_downward(shown, layers))
         if shown:
             print("\n".join(dot(shown) if "--dot" in arguments else sheet(shown, layers)))
     return 1 if wrong else 0

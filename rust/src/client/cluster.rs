@@ -7,6 +7,7 @@
 //! own (`in_background`).
 
 mod in_background;
+mod request;
 mod seed;
 
 use std::collections::HashMap;
@@ -15,10 +16,11 @@ use std::time::{Duration, Instant};
 
 pub(super) use in_background::AnyBrokerCall;
 use in_background::MetadataLookup;
+pub use request::{ClusterRequest, Target};
 use seed::{MetadataQuery, Seed};
 
 use super::background::BackgroundCall;
-use super::connection::{ApiRequest, ApiResponse, BrokerConnection, newest};
+use super::connection::{ApiRequest, ApiResponse, BrokerConnection};
 use super::error::{Error, Result};
 use super::metadata::{Metadata, TopicMetadata};
 use super::options::{Address, ClientOptions, Wait};
@@ -30,36 +32,6 @@ use crate::wire::Writer;
 const NEW: Duration = Duration::from_secs(1);
 /// How long to wait after a failure for metadata that are newer. Then those at hand have to do.
 const NEWER_WAIT: Duration = Duration::from_secs(1);
-
-/// The broker that a request is sent to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// Any broker that answers.
-    Any,
-    /// The controller. In a KRaft cluster any broker forwards the request.
-    Controller,
-    /// This node.
-    Broker(i32),
-}
-
-/// A request for [`Cluster::call`].
-pub struct ClusterRequest<'a> {
-    /// The broker to ask.
-    pub target: Target,
-    /// The API's key.
-    pub key: i16,
-    /// The newest version that the caller accepts.
-    pub last: i16,
-    /// Appends the body at the version agreed.
-    pub encode: &'a dyn Fn(&mut Writer, i16),
-}
-
-impl<'a> ClusterRequest<'a> {
-    /// A request at the newest version that both sides know.
-    pub fn new(target: Target, key: i16, encode: &'a dyn Fn(&mut Writer, i16)) -> Self {
-        Self { target, key, last: newest(key), encode }
-    }
-}
 
 /// A client's view of one cluster.
 pub struct Cluster {

@@ -37,8 +37,7 @@ use std::time::Instant;
 
 pub use add_to_transaction::GroupOffsets;
 pub use batches::{AccumulatedBatch, DeliveryReport, ProducerConfig};
-use batches::{PartitionBatches, ProducerBatch};
-use identity::IdentityRequest;
+use batches::{IdentityRequest, PartitionBatches, ProducerBatch};
 use transaction::TransactionManager;
 pub use written::{PreparedTransaction, WrittenRange};
 
@@ -164,8 +163,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends the batches whose `linger` is over, unless as many as may be in flight are before them,
-    /// and handles the responses that have arrived. It never waits.
+    /// Sends the batches whose `linger` is over, unless as many as may be in flight are before
+    /// them, and handles the responses that have arrived. It never waits.
     pub fn poll(&mut self) -> Result<()> {
         let now = Instant::now();
         let due: Vec<PartitionKey> = self

@@ -20,11 +20,12 @@
 //! Not promised: that open batches are sent if a Sender is dropped without [`Sender::flush`].
 
 mod open_batches;
+mod state;
 mod thread;
+mod transaction_calls;
 mod transactions;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -36,14 +37,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::cluster::Cluster;
 use super::error::{Error, Result};
-use super::options::{ClientOptions, Interrupt, Wait};
+use super::options::{ClientOptions, Wait};
 use super::partitioner::{StickyPartitioner, by_key};
-use super::producer::{AccumulatedBatch, DeliveryReport, Producer, ProducerConfig};
-use crate::record::batch::{BatchBuilder, NewRecord};
+use super::producer::{DeliveryReport, Producer, ProducerConfig};
+use crate::record::batch::NewRecord;
 pub use open_batches::MetadataTimes;
-use open_batches::{OpenBatch, TopicLookup, TopicState};
+use open_batches::{TopicLookup, TopicState};
+use state::{AbortInterrupt, SenderShared, SenderState, close, closed, drain};
 use thread::{PanicNotice, SenderThread};
-use transactions::TransactionCalls;
+use transaction_calls::TransactionCalls;
 
 /// The most bytes that a record's lengths, deltas and attributes take.
 const RECORD_OVERHEAD: usize = 36;
@@ -60,56 +62,6 @@ pub enum AppendResult {
     },
     /// Not appended: the topic is not known yet, or the buffer is full.
     Wait,
-}
-
-/// A closed batch that is not reported yet.
-struct PendingBatch {
-    size: usize,
-    watched: bool,
-}
-
-struct SenderState {
-    topics: HashMap<Arc<str>, TopicState>,
-    /// Open batches in the order of opening: topic, partition, ticket, when `linger` is over.
-    open: VecDeque<(Arc<str>, i32, u64, Instant)>,
-    closed: Vec<AccumulatedBatch>,
-    pending: HashMap<u64, PendingBatch>,
-    delivery_reports: Vec<DeliveryReport>,
-    /// How many of those reports have no callback.
-    unwatched: usize,
-    spare: Vec<BatchBuilder>,
-    sticky: StickyPartitioner,
-    next_ticket: u64,
-    held_bytes: usize,
-    /// A caller flushes: the thread closes all open batches.
-    flushing: bool,
-    asleep: Option<Option<Instant>>,
-    ending: bool,
-    transaction: TransactionCalls,
-    /// The thread panicked: no batch is delivered any more.
-    failed: bool,
-    /// Wakes the thread; `None` after it has ended.
-    wake: Option<UnixStream>,
-}
-
-struct SenderShared {
-    state: Mutex<SenderState>,
-    changed: Condvar,
-    linger: Duration,
-    batch_bytes: usize,
-    buffer_bytes: usize,
-    times: MetadataTimes,
-    /// Ends every wait of the thread.
-    abort: AtomicBool,
-}
-
-/// Ends the waits of the thread when the Sender is closed or dropped.
-struct AbortInterrupt(Arc<SenderShared>);
-
-impl Interrupt for AbortInterrupt {
-    fn interrupted(&self) -> bool {
-        self.0.abort.load(Ordering::Relaxed)
-    }
 }
 
 /// A producer with its own thread (see the module).
@@ -357,67 +309,6 @@ impl Drop for Sender {
     }
 }
 
-impl SenderShared {
-    /// The topic's name if records of it can be appended now; `None`: not yet.
-    fn ready_topic(
-        &self,
-        guard: &mut MutexGuard<'_, SenderState>,
-        topic: &str,
-    ) -> Result<Option<Arc<str>>> {
-        let state = &mut **guard;
-        if state.ending {
-            return Err(closed());
-        }
-        if let Some(refusal) = &state.transaction.refusal {
-            return Err(refusal.clone());
-        }
-        let full = state.held_bytes >= self.buffer_bytes;
-        match state.topics.get_key_value(topic) {
-            Some((name, TopicState::Known(_))) if !full => return Ok(Some(Arc::clone(name))),
-            Some((_, TopicState::Failed(error))) => {
-                let error = error.clone();
-                state.topics.remove(topic);
-                return Err(error);
-            }
-            Some((_, TopicState::LookingUp(..))) => return Ok(None),
-            Some((_, TopicState::Known(_))) => {
-                // The buffer is full: open batches are sent early if nothing else makes room.
-                state.flushing |= state.closed.is_empty() && state.pending.is_empty();
-            }
-            None => {
-                state.topics.insert(Arc::from(topic), TopicState::LookingUp(TopicLookup::now()));
-            }
-        }
-        self.wake(guard);
-        Ok(None)
-    }
-
-    fn wake(&self, state: &mut MutexGuard<'_, SenderState>) {
-        if state.asleep.take().is_some()
-            && let Some(wake) = &mut state.wake
-        {
-            drop(wake.write(&[1])); // full: it is awake
-        }
-    }
-}
-
-/// Closes an open batch.
-fn close(
-    batch: &mut OpenBatch,
-    (topic, partition): (&Arc<str>, i32),
-    spare: BatchBuilder,
-    (closed, pending): (&mut Vec<AccumulatedBatch>, &mut HashMap<u64, PendingBatch>),
-) {
-    let Some(opened) = batch.opened.take() else { return };
-    batch.is_delayed = false;
-    batch.unreported += 1;
-    let builder = std::mem::replace(&mut batch.builder, spare);
-    let size = builder.size() - batch.builder.size();
-    pending.insert(batch.ticket, PendingBatch { size, watched: batch.watched });
-    let (topic, ticket) = (Arc::clone(topic), batch.ticket);
-    closed.push(AccumulatedBatch { topic, partition, builder, opened, ticket });
-}
-
 /// The most bytes that a record takes.
 fn size(entry: &NewRecord<'_>) -> usize {
     let headers =
@@ -426,16 +317,6 @@ fn size(entry: &NewRecord<'_>) -> usize {
         + entry.key.map_or(0, <[u8]>::len)
         + entry.value.map_or(0, <[u8]>::len)
         + headers.sum::<usize>()
-}
-
-/// Reads everything from a non-blocking socket.
-fn drain(end: &mut UnixStream) {
-    let mut rest = [0; 64];
-    while matches!(end.read(&mut rest), Ok(count) if count == rest.len()) {}
-}
-
-fn closed() -> Error {
-    Error::Invalid("this producer is closed".to_owned())
 }
 
 /// A pair of non-blocking sockets.

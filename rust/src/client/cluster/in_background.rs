@@ -8,8 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::request::{ClusterRequest, Target};
 use super::seed::{MetadataQuery, Seed};
-use super::{CachedTopic, Cluster, ClusterRequest, Target};
+use super::{CachedTopic, Cluster};
 use crate::client::background::BackgroundCall;
 use crate::client::connection::{ApiResponse, BrokerConnection};
 use crate::client::error::{Error, Result};

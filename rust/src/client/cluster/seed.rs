@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ClusterRequest, Target};
+use super::request::{ClusterRequest, Target};
 use crate::client::connection::{ApiRequest, ApiResponse, BrokerConnection};
 use crate::client::error::{Error, Result};
 use crate::client::metadata::Metadata;

@@ -1,11 +1,12 @@
-//! The data of a producer: its configuration, the batches of each partition, and the report on each
-//! batch. [`Producer`](super::Producer) decides what happens to a batch.
+//! The data of a producer: its configuration, the batches of each partition, the request for its id,
+//! and the report on each batch. [`Producer`](super::Producer) decides what happens to a batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::Error;
+use crate::client::cluster::AnyBrokerCall;
 use crate::record::batch::{BatchBuilder, Header};
 use crate::record::compression::Codec;
 
@@ -56,6 +57,16 @@ impl Default for ProducerConfig {
             create_topics: true,
         }
     }
+}
+
+/// The InitProducerId request that is under way.
+#[derive(Default)]
+pub(super) struct IdentityRequest {
+    pub(super) current: Option<AnyBrokerCall>,
+    /// How many have failed one after the other.
+    pub(super) failed: u32,
+    /// None begins before.
+    pub(super) retry_at: Option<Instant>,
 }
 
 /// The outcome of one batch.

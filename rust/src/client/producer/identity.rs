@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use super::Producer;
-use super::batches::PartitionBatches;
-use crate::client::cluster::{AnyBrokerCall, Target};
+use super::batches::{IdentityRequest, PartitionBatches};
+use crate::client::cluster::Target;
 use crate::client::connection::ApiResponse;
 use crate::client::metadata::PartitionKey;
 use crate::client::{Error, Result};
@@ -13,16 +13,6 @@ use crate::protocol::init_producer_id::{InitProducerIdRequest, InitProducerIdRes
 use crate::wire::Writer;
 
 const INIT_PRODUCER_ID: i16 = 22;
-
-/// The InitProducerId request that is under way.
-#[derive(Default)]
-pub(super) struct IdentityRequest {
-    current: Option<AnyBrokerCall>,
-    /// How many have failed one after the other.
-    failed: u32,
-    /// None begins before.
-    retry_at: Option<Instant>,
-}
 
 impl Producer {
     /// Has a producer id requested if batches wait for one. A refusal fails these batches.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::open_batches::TopicState;
-use super::{SenderShared, close, drain};
+use super::state::{SenderShared, close, drain};
+use super::transaction_calls::CallState;
 use crate::client::producer::{AccumulatedBatch, DeliveryReport, Producer};
 use crate::record::batch::BatchBuilder;
 
@@ -167,8 +168,35 @@ impl SenderThread {
         (!more).then_some(until)
     }
 
+    /// Makes the call that a caller has left, if there is one.
+    fn make_transaction_call(&mut self) {
+        let (call, time) = {
+            let mut state = self.shared.state.lock();
+            match std::mem::take(&mut state.transaction.call) {
+                CallState::Requested(call, time) => {
+                    state.transaction.call = CallState::Running;
+                    (call, time)
+                }
+                other => {
+                    state.transaction.call = other;
+                    return;
+                }
+            }
+        };
+        let wait = self.producer.wait(time);
+        let answer = call.make(&mut self.producer, &wait);
+        let mut state = self.shared.state.lock();
+        state.transaction.call = CallState::Answered(answer.map(|handed_over| {
+            state.transaction.handed_over = handed_over;
+        }));
+        state.transaction.refusal = self.producer.refusal();
+        state.transaction.is_open = self.producer.in_transaction();
+        drop(state);
+        self.notify();
+    }
+
     /// Wakes the callers that wait for a report.
-    pub(super) fn notify(&mut self) {
+    fn notify(&mut self) {
         self.shared.changed.notify_all();
         drop(self.notifier.write(&[1])); // full: it is readable
     }

@@ -8,60 +8,11 @@
 
 use std::time::Duration;
 
-use super::thread::SenderThread;
-use super::{Sender, closed};
-use crate::client::options::Wait;
-use crate::client::producer::{GroupOffsets, PreparedTransaction, Producer, ProducerConfig};
+use super::Sender;
+use super::state::closed;
+use super::transaction_calls::{CallState, TransactionCall};
+use crate::client::producer::{GroupOffsets, PreparedTransaction};
 use crate::client::{Error, Result};
-
-/// A call on the transaction.
-#[derive(Debug)]
-enum TransactionCall {
-    Init,
-    Begin,
-    SendOffsets(GroupOffsets),
-    PrepareEnd { commit: bool },
-    End,
-    HandOver,
-}
-
-/// The call of a caller, from the request to the answer.
-#[derive(Debug, Default)]
-enum CallState {
-    #[default]
-    None,
-    Requested(TransactionCall, Duration),
-    Running,
-    Answered(Result<()>),
-}
-
-/// The part of the shared state that concerns transactions.
-#[derive(Debug, Default)]
-pub(super) struct TransactionCalls {
-    /// Why no record is accepted now.
-    pub(super) refusal: Option<Error>,
-    call: CallState,
-    /// The answer of the last call that handed a transaction over.
-    handed_over: Option<PreparedTransaction>,
-    /// A transaction is open, or its end is unfinished.
-    is_open: bool,
-}
-
-impl TransactionCalls {
-    pub(super) fn of(config: &ProducerConfig) -> Self {
-        let refusal = config.transactional_id.as_ref().map(|_| {
-            Error::Invalid(
-                "no transaction is open: a producer with a transactional.id writes in transactions"
-                    .to_owned(),
-            )
-        });
-        Self { refusal, ..Self::default() }
-    }
-
-    pub(super) fn is_requested(&self) -> bool {
-        matches!(self.call, CallState::Requested(..))
-    }
-}
 
 impl Sender {
     /// Claims the transactional id, if that is not done. Waits for `max_block` at most.
@@ -127,49 +78,4 @@ impl Sender {
             self.pause(&mut state, &wait)?;
         }
     }
-}
-
-impl SenderThread {
-    /// Makes the call that a caller has left, if there is one.
-    pub(super) fn make_transaction_call(&mut self) {
-        let (call, time) = {
-            let mut state = self.shared.state.lock();
-            match std::mem::take(&mut state.transaction.call) {
-                CallState::Requested(call, time) => {
-                    state.transaction.call = CallState::Running;
-                    (call, time)
-                }
-                other => {
-                    state.transaction.call = other;
-                    return;
-                }
-            }
-        };
-        let wait = self.producer.wait(time);
-        let answer = make_call(&mut self.producer, call, &wait);
-        let mut state = self.shared.state.lock();
-        state.transaction.call = CallState::Answered(answer.map(|handed_over| {
-            state.transaction.handed_over = handed_over;
-        }));
-        state.transaction.refusal = self.producer.refusal();
-        state.transaction.is_open = self.producer.in_transaction();
-        drop(state);
-        self.notify();
-    }
-}
-
-fn make_call(
-    producer: &mut Producer,
-    call: TransactionCall,
-    wait: &Wait,
-) -> Result<Option<PreparedTransaction>> {
-    let made = match call {
-        TransactionCall::Init => producer.init_transactions(wait),
-        TransactionCall::Begin => producer.begin_transaction(wait),
-        TransactionCall::SendOffsets(group) => producer.send_offsets(&group, wait),
-        TransactionCall::PrepareEnd { commit } => producer.prepare_end(commit),
-        TransactionCall::End => producer.end_transaction(wait),
-        TransactionCall::HandOver => return producer.hand_over().map(Some),
-    };
-    made.map(|()| None)
 }
