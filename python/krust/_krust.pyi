@@ -248,7 +248,7 @@ class Server:
     ) -> AclQuestions:
         """The same, but a user's class gives the ACLs of each client, when it is asked.
 
-        times  for how long an answer counts, and how long a call may take, in milliseconds
+        times  after how long it is asked again, and how long a call may take, in milliseconds
         """
 
     @property

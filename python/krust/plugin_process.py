@@ -60,7 +60,7 @@ class OnceCaller:
         seconds: float,
         parameters: Parameters | None = None,
     ) -> dict[str, Any]:
-        """What the process of a plug-in answers. FailedError: nothing, or an error."""
+        """What the process of a plug-in answers. PluginFailedError: nothing, or an error."""
         path = [*sys.path, os.getcwd()]  # noqa: PTH109 (text, for another process)
         command = [sys.executable, "-c", self._code, json.dumps(path), import_path, str(seconds)]
         with self._lock:

@@ -13,10 +13,10 @@ change    Kafka's update mode. read-only: by restart; per-broker: dynamic, for o
           always dynamic)
 
 Where krust differs from 3.9: `message.timestamp.after.max.ms` is one hour and
-`num.recovery.threads.per.data.dir` 2 (as in Kafka 4), that, `num.network.threads`, `listeners`,
-`advertised.listeners` and their protocols change by restart, `listeners` is loopback,
-`log.dir` is `krust-data`, `password.encoder.iterations` is at most a million. Of `sasl.*`
-only JAAS strings change without a restart.
+`num.recovery.threads.per.data.dir` 2 (as in Kafka 4), `listeners` is loopback, `log.dir` is
+`krust-data`, `password.encoder.iterations` is at most a million. Only a restart changes
+`num.recovery.threads.per.data.dir`, `num.network.threads`, `listeners`, `advertised.listeners`,
+their protocols, and all of `sasl.*` but JAAS strings.
 Sources: kafka.apache.org/39/documentation, sections "Broker Configs" and "Topic Configs"; KIP-226
 for what is dynamic.
 """
@@ -228,7 +228,7 @@ alter.log.dirs.replication.quota.window.num  int  11  1..  ignored  read-only
 alter.log.dirs.replication.quota.window.size.seconds  int  1  1..  ignored  read-only
     Length of each such sample.
 authorizer.class.name  string  ""  *  yes  read-only
-    Who obeys ACLs: Kafka's three classes mean krust itself; module:Class gives ACLs. Empty: no one.
+    Kafka's three classes: stored ACLs; module:Class: a class gives ACLs. Empty: all is allowed.
 auto.create.topics.enable  boolean  true  *  yes  read-only
     Whether asking for the metadata of a missing topic creates it.
 auto.include.jmx.reporter  boolean  true  *  ignored  read-only
@@ -258,7 +258,7 @@ compression.type  string  producer  uncompressed|zstd|lz4|snappy|gzip|producer  
 compression.zstd.level  int  3  -131072..22  ignored  cluster-wide
     Level used where the broker itself compresses with zstd.
 connection.failed.authentication.delay.ms  int  100  0..  yes  read-only
-    Delay before a connection that failed to authenticate is closed.
+    Delay before a failed login is answered.
 connections.max.idle.ms  long  600000  *  yes  read-only
     Idle connections are closed after this time.
 connections.max.reauth.ms  long  0  *  yes  read-only
@@ -316,7 +316,7 @@ delete.topic.enable  boolean  true  *  yes  read-only
 early.start.listeners  string  null  *  ignored  read-only
     Listeners that open before the broker is ready.
 eligible.leader.replicas.enable  boolean  false  *  ignored  read-only
-    Eligible leader replicas (KIP-966).
+    Eligible leader replicas (KIP-966): krust always keeps them.
 fetch.max.bytes  int  57671680  1024..  yes  read-only
     The most bytes one Fetch answer holds, whatever the client asks.
 fetch.purgatory.purge.interval.requests  int  1000  *  ignored  read-only
@@ -927,7 +927,7 @@ krust.group.server.assignor  list  ""  *  yes  read-only
 krust.index.cache.bytes  long  33554432  0..  yes  read-only
     Memory for the indexes of sealed segments, of all logs together.
 krust.inter.broker.listeners  list  ""  *  yes  read-only
-    Further listeners that serve brokers, while inter.broker.listener.name changes broker by broker.
+    Listeners that serve brokers, while inter.broker.listener.name changes broker by broker.
 krust.login.memory.bytes  long  67108864  1048576..  yes  read-only
     Most memory of all connections together that have not logged in yet.
 krust.mode  string  auto  auto|dev|prod  yes  read-only

@@ -71,7 +71,7 @@ RETRY_MS = 200
 """until an interrupted job starts again"""
 
 OF_EVERY_BROKER = ("acls", "tokens", "election", "registration", "settings", "features")
-"""The jobs of a broker that is not the controller."""
+"""The jobs of every broker; a broker that is not the controller has no others."""
 
 
 class _DelayedDeletion(NamedTuple):

@@ -6,11 +6,11 @@ reads everything else into the state (`loading.py`); last, when it listens, it w
 registration, so that the answer contains its epoch (the czxid). It also writes `/brokers/ids`, so
 that the controller writes no state before it has read the registration (`brokers.py`).
 
-After the end of a session the broker reads again what may have changed, takes `/controller` if it
-is free, and registers again last (`Jobs.recover`). If the session survived, the broker finds its
-own nodes and keeps them. An ephemeral node is this broker's only if it has the session of this
-broker. A node with its id and another session belongs to another broker, or to an earlier session
-of this one that ZooKeeper has not ended yet.
+After the end of a session the broker takes `/controller` if it is free, reads what may have
+changed, and then registers again (`ControllerJobs.recover`). If the session survived, the broker
+finds its own nodes and keeps them. An ephemeral node is this broker's only if it has the session of
+this broker. A node with its id and another session belongs to another broker, or to an earlier
+session of this one that ZooKeeper has not ended yet.
 `claim` and `register_again` are for a tree that only this broker uses; for a shared tree `jobs.py`
 does both.
 """

@@ -18,7 +18,7 @@ class ReturnedBrokers:
 
     def __init__(self) -> None:
         self.restarted: set[int] = set()
-        """brokers that were registered again before the controller saw them dead"""
+        """brokers whose registration is another one than the controller knew"""
         self.lossy: set[int] = set()
         """brokers that may have lost records that were not synced"""
         self.lossy_in: dict[tuple[str, int], set[int]] = {}

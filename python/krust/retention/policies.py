@@ -1,6 +1,6 @@
 """The built-in policies: by time, by size, by both, and one that keeps the disk from filling up.
 
-Promised: what each docstring says, for segments that may be deleted (`Partition.may_go`). Not
+Promised: what each docstring says, for segments that may be deleted (`PartitionLog.may_go`). Not
 promised: the deletion of the active segment, which is sealed when it is full or `segment.ms` old.
 """
 

@@ -115,7 +115,7 @@ class AuthorizerCalls:
 
     @property
     def times(self) -> tuple[int, int]:
-        """For how long an answer counts, and how long a call may take, in milliseconds."""
+        """After how long it is asked again, and how long a call may take, in milliseconds."""
         return self._retry_ms, self._late_ms
 
     def load(self) -> None:

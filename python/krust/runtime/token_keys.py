@@ -1,6 +1,6 @@
 """The keys that sign OAUTHBEARER's tokens: read from files, or fetched from an issuer.
 
-A file is read when it changes, within a second; an issuer is asked every `refresh.ms`, and soon
+A file is read when it changes, within two seconds; an issuer is asked every `refresh.ms`, and soon
 after a token names a key that is not known. What cannot be read leaves the keys as they were, and
 is logged at most once a minute. An issuer is asked on a thread of its own, at most one question at
 a time, so the policy thread never waits for it. A redirect is not followed: it would lead to an

@@ -45,8 +45,8 @@
 //! flushes.
 //!
 //! Invariants: log_start <= high_watermark <= log_end; flushed <= log_end; what is read at an
-//! offset is the same bytes for ever. Three watermarks, one owner each: appends own log_end, the
-//! sync thread owns flushed, the replica protocol owns high_watermark.
+//! offset is the same bytes for ever. Three watermarks, one owner each: appends own log_end,
+//! whoever syncs owns flushed, the replica protocol owns high_watermark.
 //! Not promised: that an append survives a power failure before it was flushed.
 
 mod aborted;

@@ -5,7 +5,8 @@
 //! partition. Any other request of the event runs after that commit, so that a client reads its own
 //! writes. Requests after one that the policy decides wait for the decision. Replies always leave
 //! in the order of the requests.
-//! Threads: each method runs on the network thread whose state it is given. None blocks.
+//! Threads: each method runs on the network thread whose state it is given. None waits but for a
+//! disk: an append to a group or a transaction may begin a segment.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -4,7 +4,7 @@
 //! on any other listener than the brokers' own.
 //!
 //! Invariant: each range of versions lies within the schema's (a test checks it).
-//! The order of rows has no meaning.
+//! The rows are sorted by key, as ApiVersions lists them (a test checks it).
 
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;

@@ -7,7 +7,7 @@
 //!     id that is no longer here is not an error: the request was answered, or its connection was
 //!     closed. Each connection lists its delayed requests, so that closing it needs no search.
 //! Limits: each request has a deadline unless a worker handles it. A connection may have 1024
-//!     delayed requests (`net::NetworkOptions::delayed_max`) and is not read while it has more.
+//!     delayed requests (`net::NetworkOptions::delayed_max`) and is not read while it has as many.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

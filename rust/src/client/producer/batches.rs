@@ -1,5 +1,5 @@
-//! The data of a producer: its configuration, the batches of each partition, the request for its id,
-//! and the report on each batch. [`Producer`](super::Producer) decides what happens to a batch.
+//! The data of a producer: its configuration, the batches of each partition, the request for its
+//! id, and the report on each batch. [`Producer`](super::Producer) decides what happens to a batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -243,7 +243,7 @@ impl Log {
     }
 
     /// Raises the high watermark, at most to the log's end (in flush mode `ack`: to the flushed
-    /// offset). Only truncation lowers it (`trim.rs`), not this, in whatever order threads call.
+    /// offset). Truncation lowers it (`trim.rs`), not this, in whatever order threads call.
     /// Returns its value now.
     pub fn raise_high_watermark(&self, offset: Offset) -> Offset {
         let limit =

@@ -9,7 +9,8 @@
 //! Invariant: the lock is held from the check of a change, over its append, until it is applied in
 //!     memory. The state changes under the lock only.
 //! Threads: any. The lock is held for one append, never for a replay.
-//! Not promised: that an append survives a power failure before the high watermark has passed it.
+//! Not promised: that an append survives a power failure, unless its topic is flushed before it is
+//! acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

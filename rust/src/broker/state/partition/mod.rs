@@ -104,7 +104,8 @@ enum WatchScope {
 /// What this broker is to a partition. Only a delta of the image changes it.
 ///
 /// The high watermark belongs to the leader: [`Partition::advance`] raises it while the leader is
-/// the only replica, else the steps in `leader.rs` do. Within a leader epoch it never falls.
+/// the only replica, else the steps in `leader.rs` do. A leader's never falls within its epoch;
+/// followers take the leader's, and a truncation may lower theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ReplicaRole {
