@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,32 @@ def test_records_gather_in_large_batches_while_a_partition_does_not_answer(tmp_p
         values = [record.value for record in read(bootstrap, "t", 0)]
         assert values == [b"%d" % number for number in range(COUNT)]
         assert count_batches(next((tmp_path / "data" / "t-0").glob("*.log"))) <= 7
+
+
+def test_a_record_in_a_batch_with_older_ones_has_nine_tenths_of_its_delivery_time(
+    tmp_path: Path,
+) -> None:
+    def answer(api: int, frame: bytes, connection: socket.socket) -> bool:
+        return api == PRODUCE
+
+    def note(began: float, error: object, where: object) -> None:
+        lives.append(time.monotonic() - began)
+
+    lives: list[float] = []
+    with behind(tmp_path, answer) as bootstrap:
+        create(bootstrap, "t", 1)
+        with krust.Producer(
+            bootstrap_servers=bootstrap,
+            delivery_timeout_ms=4000,
+            request_timeout_ms=1000,
+            linger_ms=0,
+        ) as producer:
+            for _ in range(40):
+                began = time.monotonic()
+                producer.produce("t", b"lost", on_delivery=partial(note, began))
+                time.sleep(0.05)
+    assert len(lives) == 40
+    assert min(lives) >= 3.6
 
 
 def count_batches(segment: Path) -> int:

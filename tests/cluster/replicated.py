@@ -89,6 +89,10 @@ class Ledger:
         numbers[offset] = number
         self._count += 1
 
+    def not_understood(self, report: str) -> None:
+        """The client library reports something that cannot be."""
+        self._broken.append(f"unknown: {report}")
+
     def gave_up(self, number: int, reason: object) -> None:
         """The client library reports that it could not deliver."""
         self.failed.append(f"{number} at {time.strftime('%H:%M:%S')}: {reason}")
@@ -230,11 +234,15 @@ class ConfluentWriter(Writer):
         assert producer.flush(DELIVERY_MS / 1000) == 0
 
     def _delivered(self, error: Any, message: Any) -> None:
-        number = int(message.value().rpartition(b"-")[2])
-        if error is not None:
-            self._ledger.gave_up(number, error)
-        else:
-            self._ledger.promised(number, message.partition(), message.offset())
+        value, place, offset = message.value(), message.partition(), message.offset()
+        try:
+            number = int(value.rpartition(b"-")[2])
+            if error is not None:
+                self._ledger.gave_up(number, error)
+            else:
+                self._ledger.promised(number, place, offset)
+        except Exception as failure:  # noqa: BLE001 - poll would raise another error instead
+            self._ledger.not_understood(f"{value} at {place}:{offset}, {error}: {failure!r}")
 
 
 class KrustWriter(Writer):

@@ -47,6 +47,8 @@ use state::{AbortInterrupt, SenderShared, SenderState, close, closed, drain};
 use thread::{PanicNotice, SenderThread};
 use transaction_calls::TransactionCalls;
 
+/// The part of the delivery time for which a delayed batch takes records.
+const DELAY_SHARE: u32 = 10;
 /// The most bytes that a record's lengths, deltas and attributes take.
 const RECORD_OVERHEAD: usize = 36;
 
@@ -108,6 +110,7 @@ impl Sender {
             state: Mutex::new(state),
             changed: Condvar::new(),
             linger: config.linger,
+            delay_max: config.delivery_timeout / DELAY_SHARE,
             batch_bytes: config.batch_bytes,
             buffer_bytes: config.buffer_bytes,
             times,
@@ -159,7 +162,8 @@ impl Sender {
         };
         let size = size(entry);
         let (mut wake, mut opened) = (false, None);
-        if batch.opened.is_some() && batch.builder.size() + size > shared.batch_bytes {
+        let is_full = batch.builder.size() + size > shared.batch_bytes;
+        if batch.opened.is_some_and(|at| is_full || batch.has_waited(at, shared.delay_max)) {
             let spare = state.spare.pop().unwrap_or_default();
             close(batch, (&name, partition), spare, (&mut state.closed, &mut state.pending));
             state.sticky.next();

@@ -41,6 +41,11 @@ pub(super) struct OpenBatch {
 }
 
 impl OpenBatch {
+    /// Whether it is delayed, and was opened so long ago that it takes no more records.
+    pub(super) fn has_waited(&self, opened: Instant, delay_max: Duration) -> bool {
+        self.is_delayed && opened.elapsed() >= delay_max
+    }
+
     /// Whether the partition has as many closed batches as may be in flight. Another one could not
     /// be sent yet, so the open batch stays open for more records.
     pub(super) fn is_busy(&self) -> bool {

@@ -52,6 +52,8 @@ pub(super) struct SenderShared {
     pub(super) state: Mutex<SenderState>,
     pub(super) changed: Condvar,
     pub(super) linger: Duration,
+    /// How long a delayed batch takes records, which share the delivery time of its first one.
+    pub(super) delay_max: Duration,
     pub(super) batch_bytes: usize,
     pub(super) buffer_bytes: usize,
     pub(super) times: MetadataTimes,
