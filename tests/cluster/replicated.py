@@ -241,7 +241,7 @@ class ConfluentWriter(Writer):
                 self._ledger.gave_up(number, error)
             else:
                 self._ledger.promised(number, place, offset)
-        except Exception as failure:  # noqa: BLE001 - poll would raise another error instead
+        except Exception as failure:  # poll would raise another error in its place
             self._ledger.not_understood(f"{value} at {place}:{offset}, {error}: {failure!r}")
 
 

@@ -335,6 +335,7 @@ fn pair() -> Result<(UnixStream, UnixStream)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::batch::BatchBuilder;
 
     #[test]
     fn a_record_takes_at_most_its_estimated_size() {
