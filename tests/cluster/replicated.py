@@ -61,6 +61,8 @@ class Ledger:
         self._count = 0
         self._promised = [array("q") for _ in range(partitions)]
         """of each partition: the number that was promised at each offset, or NOTHING"""
+        self._promised_somewhere = array("q")
+        """numbers that were acknowledged without an offset"""
         self._broken: list[str] = []
 
     def __len__(self) -> int:
@@ -72,12 +74,19 @@ class Ledger:
 
     def values(self) -> Iterator[str]:
         """All acknowledged values."""
-        for each in self._promised:
+        for each in (*self._promised, self._promised_somewhere):
             yield from (f"{self.topic}-{number}" for number in each if number != NOTHING)
 
-    def promised(self, number: int, partition: int, offset: int) -> None:
-        """A value was acknowledged."""
+    def promised(self, number: int, partition: int, offset: int | None) -> None:
+        """A value was acknowledged.
+
+        offset  None: the client knows by a later answer that it was written, and not where
+        """
         numbers = self._promised[partition]
+        if offset is None:
+            self._promised_somewhere.append(number)
+            self._count += 1
+            return
         if offset < 0:
             self._broken.append(f"lost: {number} was acknowledged without an offset")
             return
@@ -122,6 +131,8 @@ class Ledger:
                 for offset, wanted in enumerate(promised)
                 if wanted not in (NOTHING, numbers[offset])
             ]
+        somewhere = self._promised_somewhere
+        broken += [f"lost: {each} was acknowledged" for each in somewhere if not found[each]]
         return broken
 
     def _number(self, partition: int, value: bytes) -> int | None:

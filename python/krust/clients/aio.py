@@ -104,6 +104,8 @@ class AsyncProducer:
         self._attach()
         self._news.clear()
         while self._core.drain(0):
+            self._news.set()  # what was drained is news for other tasks
+            self._news.clear()
             await self._news.wait()
             self._news.clear()
 

@@ -6,8 +6,8 @@
 //! no more than `net` trusts clients: it checks the length of a frame before it reserves memory,
 //! and it checks every message and record.
 //! Threads: calls block; one thread at a time uses each value. Every wait ends at its deadline, or
-//! within 100 ms of the caller's [`Interrupt`]. The only threads are a sender's own and the one
-//! that calls the system's resolver.
+//! within 100 ms of the caller's [`Interrupt`]. The only threads are a sender's own, one for
+//! each call in the background, and the one that calls the system's resolver.
 //! Not promised: consumer groups, which the Python clients have.
 
 pub mod aborted;

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use add_to_transaction::GroupOffsets;
+pub(super) use batches::MAX_IN_FLIGHT_BATCHES;
 pub use batches::{AccumulatedBatch, DeliveryReport, ProducerConfig};
 use batches::{IdentityRequest, PartitionBatches, ProducerBatch};
 use transaction::TransactionManager;
@@ -58,8 +59,6 @@ use crate::record::compression::Codec;
 use crate::wire::Writer;
 
 const PRODUCE: i16 = 0;
-/// Batches of one partition in flight; a broker remembers as many.
-pub(super) const MAX_IN_FLIGHT_BATCHES: usize = 5;
 /// Requests in flight to one broker (`max.in.flight.requests.per.connection`).
 const MAX_IN_FLIGHT_REQUESTS: usize = 5;
 
@@ -157,6 +156,9 @@ impl Producer {
             self.sticky.next();
             self.send_ready()?;
             while self.held_bytes > self.config.buffer_bytes {
+                if self.accumulator.values().all(PartitionBatches::is_idle) {
+                    self.close_open()?;
+                }
                 self.send_and_receive(&wait)?;
             }
         }
@@ -167,13 +169,13 @@ impl Producer {
     /// them, and handles the responses that have arrived. It never waits.
     pub fn poll(&mut self) -> Result<()> {
         let now = Instant::now();
+        let (linger, delay_max) = (self.config.linger, self.config.delay_max());
         let due: Vec<PartitionKey> = self
             .accumulator
             .iter()
             .filter(|(_, partition_batches)| {
-                partition_batches.opened.is_some_and(|at| now >= at + self.config.linger)
-                    && partition_batches.queue.len() + partition_batches.in_flight
-                        < MAX_IN_FLIGHT_BATCHES
+                let delay = if partition_batches.is_busy() { delay_max } else { linger };
+                partition_batches.opened.is_some_and(|at| now >= at + delay)
             })
             .map(|(key, _)| key.clone())
             .collect();
@@ -198,10 +200,7 @@ impl Producer {
     /// Sends all batches and waits until each one is acknowledged or has failed.
     pub fn flush(&mut self) -> Result<()> {
         let wait = self.cluster.options().wait(self.config.delivery_timeout * 2);
-        let open: Vec<PartitionKey> = self.accumulator.keys().cloned().collect();
-        for key in &open {
-            self.close(key)?;
-        }
+        self.close_open()?;
         while self.held_bytes > 0 {
             self.send_and_receive(&wait)?;
         }
@@ -218,6 +217,12 @@ impl Producer {
         self.held_bytes
     }
 
+    /// Closes every open batch.
+    fn close_open(&mut self) -> Result<()> {
+        let open: Vec<PartitionKey> = self.accumulator.keys().cloned().collect();
+        open.iter().try_for_each(|key| self.close(key))
+    }
+
     /// Closes the open batch of a partition.
     fn close(&mut self, key: &PartitionKey) -> Result<()> {
         let Some(partition_batches) = self.accumulator.get_mut(key) else { return Ok(()) };
@@ -226,7 +231,7 @@ impl Producer {
         let before = builder.size();
         let sealed = self.seal(key, &mut builder, (opened, 0));
         if sealed.is_err() && !builder.is_empty() {
-            // The producer has no id yet: the records stay in the open batch.
+            // The transaction takes no more records: they stay in the open batch.
             if let Some(partition_batches) = self.accumulator.get_mut(key) {
                 partition_batches.builder = builder;
             }
@@ -324,15 +329,21 @@ impl Producer {
 
     /// Sends one request to `node` with the first batch of each queue, as far as they fit.
     fn send_request(&mut self, node: i32, keys: Vec<(PartitionKey, TopicId)>) -> Result<()> {
+        let wait = self.cluster.wait();
+        if let Err(error) = self.cluster.connection(Target::Broker(node), &wait) {
+            return self.fail_to_connect(keys, error);
+        }
         let mut batches = Vec::new();
         let mut ids = HashMap::new();
         let mut bytes = 0;
         for (key, id) in keys {
             let Some(partition_batches) = self.accumulator.get_mut(&key) else { continue };
-            let fits = partition_batches.queue.front().is_some_and(|head| {
-                bytes == 0 || bytes + head.bytes.len() <= self.config.request_bytes
-            });
             let identity = self.identity;
+            // The identity is lost if a batch of another broker has failed meanwhile.
+            let fits = partition_batches.queue.front().is_some_and(|head| {
+                (bytes == 0 || bytes + head.bytes.len() <= self.config.request_bytes)
+                    && (!self.config.idempotent || identity.or(head.identity).is_some())
+            });
             if let Some(head) = fits.then(|| partition_batches.take_next(identity)).flatten() {
                 bytes += head.bytes.len();
                 partition_batches.in_flight += 1;
@@ -341,8 +352,10 @@ impl Producer {
                 batches.push((key, head));
             }
         }
-        let timeout = self.cluster.options().request_timeout;
-        let request = ProduceInFlight { batches, ids, wait: self.cluster.options().wait(timeout) };
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let request = ProduceInFlight { batches, ids, wait };
         if let Some(transaction) = &mut self.transaction {
             transaction.started = true;
         }
@@ -362,6 +375,26 @@ impl Producer {
                 self.fail_request(request, &error);
                 self.handle_disconnect(node, &error);
             }
+        }
+        Ok(())
+    }
+
+    /// A broker could not be reached: its batches wait for other metadata. They have no sequence
+    /// number yet, so they may fail or expire alone.
+    fn fail_to_connect(&mut self, keys: Vec<(PartitionKey, TopicId)>, error: Error) -> Result<()> {
+        if error == Error::Interrupted {
+            return Err(error);
+        }
+        if !error.retriable() {
+            self.fail_queued(&error, |key| keys.iter().any(|(failed, _)| failed == key));
+            return Ok(());
+        }
+        let (now, backoff) = (Instant::now(), self.cluster.options().retry_backoff);
+        for (key, _) in keys {
+            let Some(partition_batches) = self.accumulator.get_mut(&key) else { continue };
+            partition_batches.last_error = Some(error.clone());
+            partition_batches.fail(now, backoff);
+            self.cluster.doubt(&key.0);
         }
         Ok(())
     }

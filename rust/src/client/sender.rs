@@ -47,8 +47,6 @@ use state::{AbortInterrupt, SenderShared, SenderState, close, closed, drain};
 use thread::{PanicNotice, SenderThread};
 use transaction_calls::TransactionCalls;
 
-/// The part of the delivery time for which a delayed batch takes records.
-const DELAY_SHARE: u32 = 10;
 /// The most bytes that a record's lengths, deltas and attributes take.
 const RECORD_OVERHEAD: usize = 36;
 
@@ -110,7 +108,7 @@ impl Sender {
             state: Mutex::new(state),
             changed: Condvar::new(),
             linger: config.linger,
-            delay_max: config.delivery_timeout / DELAY_SHARE,
+            delay_max: config.delay_max(),
             batch_bytes: config.batch_bytes,
             buffer_bytes: config.buffer_bytes,
             times,
@@ -150,6 +148,7 @@ impl Sender {
         let Some(TopicState::Known(partitions)) = state.topics.get_mut(topic) else {
             return Ok(AppendResult::Wait);
         };
+        let is_sticky = partition.is_none() && entry.key.is_none();
         let partition = match (partition, entry.key) {
             (Some(partition), _) => partition,
             (None, Some(key)) => by_key(key, partitions.count),
@@ -181,8 +180,8 @@ impl Sender {
         let before = batch.builder.size();
         batch.builder.add(entry);
         batch.watched |= watch;
-        if batch.is_delayed {
-            state.sticky.next(); // records without a key go to partitions that take them
+        if batch.is_delayed && is_sticky {
+            state.sticky.next(); // the next record goes to a partition that may take it
         }
         let (ticket, index) = (batch.ticket, batch.builder.count() - 1);
         state.held_bytes += batch.builder.size() - before;

@@ -288,10 +288,17 @@ impl PySender {
 
     fn drain(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<usize> {
         self.check_fork(py)?;
+        let waits = timeout_ms > 0;
+        if !waits {
+            self.serve(py)?;
+        }
         let left = py
             .detach(|| self.core.flush(Duration::from_millis(timeout_ms)))
             .map_err(|error| self.signals.exception(py, &error))?;
-        self.serve(py)?;
+        // A caller that waits by itself is notified of the reports that come after its look.
+        if waits || left == 0 {
+            self.serve(py)?;
+        }
         Ok(left)
     }
 

@@ -10,6 +10,9 @@ use crate::client::cluster::AnyBrokerCall;
 use crate::record::batch::{BatchBuilder, Header};
 use crate::record::compression::Codec;
 
+/// Batches of one partition in flight; a broker remembers as many.
+pub(in crate::client) const MAX_IN_FLIGHT_BATCHES: usize = 5;
+
 /// The configuration of a producer.
 #[derive(Clone, Debug)]
 pub struct ProducerConfig {
@@ -38,6 +41,14 @@ pub struct ProducerConfig {
     pub transaction_timeout: Duration,
     /// Whether the broker may create a topic that does not exist.
     pub create_topics: bool,
+}
+
+impl ProducerConfig {
+    /// How long an open batch takes records whose partition is busy. They share the delivery time
+    /// of its first one.
+    pub fn delay_max(&self) -> Duration {
+        self.delivery_timeout / 10
+    }
 }
 
 impl Default for ProducerConfig {
@@ -136,6 +147,16 @@ pub(super) struct PartitionBatches {
 }
 
 impl PartitionBatches {
+    /// Whether as many closed batches wait or are in flight as may be in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.queue.len() + self.in_flight >= MAX_IN_FLIGHT_BATCHES
+    }
+
+    /// Whether no closed batch waits or is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.in_flight == 0
+    }
+
     /// The next batch to send, with a sequence number if `identity` is given and it has none.
     pub(super) fn take_next(&mut self, identity: Option<(i64, i16)>) -> Option<ProducerBatch> {
         let mut head = self.queue.pop_front()?;

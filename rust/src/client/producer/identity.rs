@@ -18,7 +18,11 @@ impl Producer {
     /// Has a producer id requested if batches wait for one. A refusal fails these batches.
     pub(super) fn prepare_identity(&mut self) {
         let has_own = self.config.idempotent && self.transaction.is_none();
-        if !has_own || self.identity.is_some() || !self.accumulator.values().any(needs_identity) {
+        if !has_own || self.identity.is_some() {
+            return;
+        }
+        if !self.accumulator.values().any(needs_identity) {
+            self.identity_request = IdentityRequest::default();
             return;
         }
         let answer = match self.await_identity() {
@@ -31,6 +35,9 @@ impl Producer {
             Ok(identity) => {
                 *request = IdentityRequest::default();
                 self.identity = Some(identity);
+                for batches in self.accumulator.values_mut().filter(|it| needs_identity(it)) {
+                    batches.last_error = None;
+                }
             }
             Err(error) if error.retriable() => {
                 request.failed = request.failed.saturating_add(1);
