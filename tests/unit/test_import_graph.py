@@ -1,4 +1,4 @@
-"""The import graph finds upward imports and circles."""
+"""The import graph finds imports that do not lead downward, and circles."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_arrows_lead_to_the_file_that_defines_a_name(tmp_path: Path) -> None:
         "src/broker/state/quotas.rs": {"charge"},
     }
     assert graph["src/broker/mod.rs"] == {}
-    assert import_graph.upward(graph, LAYERS) == []
+    assert import_graph.not_downward(graph, LAYERS) == []
     assert import_graph.circles(graph) == []
     assert import_graph.show({"rust": graph}, LAYERS, ["--dot"]) == 0
 
@@ -49,7 +49,7 @@ def test_an_upward_use_is_named_and_makes_a_circle(tmp_path: Path) -> None:
     planted = "use crate::broker::handlers::fetch::reply;\nfn now() { reply() }\n"
     graph = rust(tmp_path, image=planted)
     arrow = "src/broker/state/image.rs -> src/broker/handlers/fetch.rs: reply"
-    assert import_graph.upward(graph, LAYERS) == [arrow]
+    assert import_graph.not_downward(graph, LAYERS) == [arrow]
     assert import_graph.circles(graph) == [frozenset(arrow.partition(":")[0].split(" -> "))]
     assert import_graph.show({"rust": graph}, LAYERS, ["src/broker"]) == 1
 
@@ -57,12 +57,12 @@ def test_an_upward_use_is_named_and_makes_a_circle(tmp_path: Path) -> None:
 def test_an_upward_path_in_code_is_named(tmp_path: Path) -> None:
     graph = rust(tmp_path, quotas="fn now() { super::super::handlers::fetch::reply() }\n")
     arrow = "src/broker/state/quotas.rs -> src/broker/handlers/fetch.rs: reply"
-    assert import_graph.upward(graph, LAYERS) == [arrow]
+    assert import_graph.not_downward(graph, LAYERS) == [arrow]
 
 
 def test_unit_tests_may_reach_anywhere(tmp_path: Path) -> None:
     tests = "#[cfg(test)]\nmod tests {\n    use crate::broker::handlers::fetch::reply;\n}\n"
-    assert import_graph.upward(rust(tmp_path, image=tests), LAYERS) == []
+    assert import_graph.not_downward(rust(tmp_path, image=tests), LAYERS) == []
 
 
 def test_a_python_import_in_a_function_counts(tmp_path: Path) -> None:
@@ -74,4 +74,15 @@ def test_a_python_import_in_a_function_counts(tmp_path: Path) -> None:
     }
     graph = import_graph.python_graph(tree(tmp_path, files) / "shop", tmp_path)
     assert graph["shop/cli.py"] == {"shop/words.py": {"plural"}, "shop/store.py": {"store"}}
-    assert import_graph.upward(graph, LAYERS) == ["shop/store.py -> shop/cli.py: main"]
+    assert import_graph.not_downward(graph, LAYERS) == ["shop/store.py -> shop/cli.py: main"]
+
+
+def test_an_import_from_another_folder_of_the_same_layer_is_named() -> None:
+    layers = LAYERS | {"src/broker/replica": (1, 1)}
+    graph: import_graph.Graph = {
+        "src/broker/state/image.rs": {"src/broker/replica/step.rs": {"step"}},
+        "src/broker/replica/step.rs": {"src/broker/replica/event.rs": {"Event"}},
+        "src/broker/replica/event.rs": {},
+    }
+    arrow = "src/broker/state/image.rs -> src/broker/replica/step.rs: step"
+    assert import_graph.not_downward(graph, layers) == [arrow]
