@@ -188,3 +188,30 @@ fn a_broker_whose_metadata_are_old_is_not_asked_for_ever() {
     producer.send(0, b"delivered to the new leader");
     assert_eq!(producer.reports(1), [(0, 0, 0)]);
 }
+
+#[test]
+fn a_full_buffer_is_sent_though_no_batch_in_it_is_full() {
+    let mut pair = Pair::new(2, Made::default());
+    let proxy = Proxy::start(pair.nodes[0].port(), HashMap::new());
+    pair.meet_at(proxy.port);
+    let options = ClientOptions {
+        retry_backoff: Duration::from_millis(10),
+        ..ClientOptions::new(vec![Address { host: "127.0.0.1".to_owned(), port: proxy.port }])
+    };
+    let config = ProducerConfig {
+        linger: Duration::from_secs(600),
+        batch_bytes: 1000,
+        buffer_bytes: 800,
+        delivery_timeout: Duration::from_secs(10),
+        create_topics: false,
+        ..ProducerConfig::default()
+    };
+    let mut producer = Producer::new(Cluster::new(options), config).unwrap();
+    for (partition, size) in [(0, 900), (1, 1000)] {
+        let value = vec![7; size];
+        let record = NewRecord { value: Some(&value), ..NewRecord::default() };
+        producer.send(TOPIC, Some(partition), &record).unwrap();
+    }
+    assert_eq!(producer.held_bytes(), 0);
+    assert_eq!((pair.nodes[0].end(0), pair.nodes[0].end(1)), (1, 1));
+}
