@@ -217,10 +217,10 @@ def test_a_record_that_was_never_sent_outlives_the_expiry_of_one_before_it(tmp_p
     with behind(tmp_path, answer) as bootstrap:
         create(bootstrap, "t", 1)
         with krust.Producer(
-            bootstrap_servers=bootstrap, delivery_timeout_ms=4000, request_timeout_ms=500
+            bootstrap_servers=bootstrap, delivery_timeout_ms=6000, request_timeout_ms=500
         ) as producer:
             late = producer.send("t", b"expires")
-            time.sleep(2)
+            time.sleep(5)  # so much time is left to the second one
             behind_it = producer.send("t", b"outlives it")
             with pytest.raises(UnreachableError):
                 late.result(60_000)

@@ -3,13 +3,13 @@
 //!
 //! Each partition has one open batch and a queue of closed batches. A batch is closed when it is
 //! full, or when its `linger` is over and the queue is short: while a partition cannot be written
-//! to, its records gather in large batches. A Produce request takes the first queued batch of every
-//! partition that the broker leads. An idempotent producer may have
-//! five batches of a partition in flight, as many as a broker remembers, once the first one is
-//! acknowledged. Any other producer has one in flight, so that a retry cannot overtake. A batch
-//! gets its sequence number when it is first sent, and keeps it. All batches
-//! of a partition in flight are at one broker: a new leader gets none before the old one has
-//! answered, because it would refuse a batch when it lacks the one before.
+//! to, its records gather in large batches. A Produce request takes the first queued batch of
+//! every partition that the broker leads. An idempotent producer may have five batches of a
+//! partition in flight, as many as a broker remembers, once the first one is acknowledged. Any
+//! other producer has one in flight, so that a retry cannot overtake. A batch gets its sequence
+//! number when it is first sent, and keeps it. All batches of a partition in flight are at one
+//! broker: a new leader gets none before the old one has answered, because it would refuse a batch
+//! when it lacks the one before.
 //! A batch that failed with a retriable error returns to its position in the queue. The partition
 //! is then muted: none of its batches is sent until all its batches in flight are answered. A batch
 //! fails if it is refused for good, or if it is not acknowledged within its delivery time.
@@ -379,8 +379,8 @@ impl Producer {
         Ok(())
     }
 
-    /// A broker could not be reached: its batches wait for other metadata. They have no sequence
-    /// number yet, so they may fail or expire alone.
+    /// A broker could not be reached: its batches wait for newer metadata, or fail if it never can
+    /// be. Those that were not sent before get no sequence number, so they may expire alone.
     fn fail_to_connect(&mut self, keys: Vec<(PartitionKey, TopicId)>, error: Error) -> Result<()> {
         if error == Error::Interrupted {
             return Err(error);

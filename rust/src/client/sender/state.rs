@@ -37,7 +37,7 @@ pub(super) struct SenderState {
     pub(super) sticky: StickyPartitioner,
     pub(super) next_ticket: u64,
     pub(super) held_bytes: usize,
-    /// A caller flushes: the thread closes all open batches.
+    /// A caller flushes: the thread closes all open batches, those of busy partitions later.
     pub(super) flushing: bool,
     pub(super) asleep: Option<Option<Instant>>,
     pub(super) ending: bool,

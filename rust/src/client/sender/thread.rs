@@ -17,7 +17,7 @@ use crate::record::batch::BatchBuilder;
 const LOOKUP_POLL: Duration = Duration::from_millis(10);
 /// How many emptied builders are kept for the next batches.
 const SPARE_BUILDERS: usize = 16;
-/// How many failures of batches without a callback are kept for [`Sender::take_delivery_reports`].
+/// How many failures of batches without a callback are kept for `Sender::take_delivery_reports`.
 const UNWATCHED_FAILURES_MAX: usize = 1000;
 
 /// A topic to look up.
