@@ -16,6 +16,7 @@ mod access_is_checked_before_any_effect;
 mod acks_minus_one_waits_for_the_disk;
 mod api_versions_lists_the_table;
 mod bad_batches_are_refused;
+mod batches_behind_a_refused_one_are_refused;
 mod brokers_ask_on_their_own_listener;
 mod cold_records_are_read_by_a_worker;
 mod consumer_groups_live_in_the_log;

@@ -11,6 +11,7 @@ use crate::broker::state::acls::AclClient;
 use crate::broker::state::class_acls::ConnectedClient;
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::quotas::account::QuotaAccount;
+use crate::broker::state::refused_batches::RefusedBatches;
 use crate::broker::state::waking::DelayedId;
 
 /// The context of one connection.
@@ -44,6 +45,8 @@ pub struct ConnectionContext {
     pub(crate) delayed: Vec<DelayedId>,
     /// The fetch sessions that were used through it.
     pub(crate) fetch_sessions: ConnectionSessions,
+    /// The batches that its Produce requests brought in vain.
+    pub(crate) refused_batches: RefusedBatches,
 }
 
 /// How the frames of a connection after the current one are handled.

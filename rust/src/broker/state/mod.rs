@@ -24,6 +24,7 @@ pub(crate) mod producer_ids;
 pub(crate) mod proven;
 pub mod quotas;
 pub mod read_replicas;
+pub(crate) mod refused_batches;
 pub(crate) mod replication;
 pub(crate) mod transactions;
 pub mod txn_marker;

@@ -9,7 +9,8 @@
 //!     from its followers and the controller answers NOT_LEADER_OR_FOLLOWER (6) and closes the
 //!     connection: the client would ask the same broker who leads. If appends are flushed before
 //!     the acknowledgement, 1 and -1 wait for the disk. After `timeout_ms`: REQUEST_TIMED_OUT (7).
-//!     A repeated batch of an idempotent producer returns the original offsets. A record without a
+//!     A repeated batch of an idempotent producer returns the original offsets, and one behind a
+//!     batch that was refused for a reason that passes is refused for the same. A record without a
 //!     key on a compacted topic is INVALID_RECORD (87), a batch above `max.message.bytes`
 //!     MESSAGE_TOO_LARGE (10).
 //! Transactions: a transactional batch needs a transactional id in the request, else
@@ -36,6 +37,7 @@ mod faults;
 mod inflation_budget;
 mod long;
 mod partition_result;
+mod refused;
 mod reply;
 mod scratch;
 mod verified;
@@ -216,6 +218,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
         let mut flow = Flow::Go;
         for request in self.requests.drain(..) {
             let results = self.scratch.results.get_mut(request.results.clone()).unwrap_or_default();
+            refused::settle(&mut connection.refused_batches, (self.image, &request, results));
             match ProduceReply::of(&request.message, (request.head.version, results)) {
                 ProduceReply::None => {}
                 ProduceReply::Close => flow = Flow::Close,
