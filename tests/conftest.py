@@ -8,6 +8,7 @@ is still busy long after the others.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -112,7 +113,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Modules have read how long they are to search: to krust these are unknown settings."""
+    """Modules have read how long they are to search: to krust these are unknown settings.
+
+    A garbage collection need not look at the tests themselves: it would, thousands of times.
+    """
+    gc.collect()
+    gc.freeze()
     for name in ("KRUST_ACL_EVERY", "KRUST_CLUSTER_SEEDS", "KRUST_EXAMPLES", "KRUST_SIM_SEEDS"):
         os.environ.pop(name, None)
 

@@ -16,6 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from krust._krust import Record
     from krust.clients.acls import Acl
     from krust.clients.admin import Admin
@@ -129,14 +131,14 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'krust' has no attribute {name!r}")
-    value: object = getattr(_load(home), name)
+    value: object = getattr(import_quickly(home), name)
     globals()[name] = value
     return value
 
 
-def _load(module: str) -> object:
-    """Import a module with the garbage collector off. An import creates many objects and no
-    garbage, so collections would take a fifth of its time.
+def import_quickly(module: str) -> ModuleType:
+    """Import a module with the garbage collector off, for krust itself. An import creates many
+    objects and no garbage, so collections would take a fifth of its time.
     """
     if not gc.isenabled():
         return import_module(module)

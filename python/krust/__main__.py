@@ -1,5 +1,12 @@
-"""`python -m krust`: the same as the `krust` command."""
+"""The `krust` command, and `python -m krust`."""
 
-from krust.cli import main
+from krust import import_quickly
 
-main()
+
+def main() -> None:
+    """Run the command line of this process, and exit with its code."""
+    import_quickly("krust.cli").main()
+
+
+if __name__ == "__main__":
+    main()

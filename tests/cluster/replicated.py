@@ -215,6 +215,9 @@ class Writer:
 class ConfluentWriter(Writer):
     """librdkafka."""
 
+    propagation_ms = 0
+    """how long it goes on with a topic that a broker does not know; krust never denies one"""
+
     def _run(self) -> None:
         producer = Producer(
             {
@@ -227,8 +230,7 @@ class ConfluentWriter(Writer):
                 # It waits for the metadata of a suspended broker, 60 s by default.
                 "socket.timeout.ms": REQUEST_MS,
                 "reconnect.backoff.max.ms": 200,
-                # A broker that denies the topic is noticed at once, not only after 30 s.
-                "topic.metadata.propagation.max.ms": 0,
+                "topic.metadata.propagation.max.ms": self.propagation_ms,
                 "log_level": 0,
             }
         )

@@ -48,6 +48,12 @@ SETTINGS: dict[str, object] = {
 }
 
 
+class PatientWriter(ConfluentWriter):
+    """librdkafka with its default: a Kafka that has just started denies every topic at first."""
+
+    propagation_ms = 30_000
+
+
 class Reader:
     """A member of a group that reads the topic and never restarts."""
 
@@ -106,7 +112,7 @@ def cluster(folder: Path) -> Iterator[MixedCluster]:
 def traffic(brokers: MixedCluster) -> Iterator[Ledger]:
     """A writer and a reader; at the end no acknowledged record is missing, doubled or unread."""
     ledger = Ledger(TOPIC, PARTITIONS)
-    writer = ConfluentWriter("confluent", brokers.bootstrap, ledger, BURST)
+    writer = PatientWriter("confluent", brokers.bootstrap, ledger, BURST)
     reader = Reader(brokers.bootstrap)
     try:
         until(lambda: len(ledger) > 0)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 import click
 
-from krust import __version__
+from krust import __version__, import_quickly
 from krust.cli import options
 from krust.cli.exits import Exit, exit_of
 from krust.cli.options import Options
@@ -83,7 +82,7 @@ class Root(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = import_module(entry.module).command
+        command: click.Command = import_quickly(entry.module).command
         return command
 
     def resolve_command(
