@@ -34,11 +34,14 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamps keep what is there: tools when pyproject.toml changes, the core when Rust does. Serving
-# needs the core alone, and maturin, which builds it.
+# needs the core alone, and maturin, which builds it. What krust itself needs comes with maturin, so
+# that two that are made at a time (-j2) do not both install it.
 $(VENV)/.maturin: pyproject.toml
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	$(PIP) "$$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	  print(*[each for each in p["optional-dependencies"]["dev"] if each.startswith("maturin")])')"
+	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  dev = p["optional-dependencies"]["dev"]; maturin = [each for each in dev if each.startswith("maturin")]; \
+	  print(*p["dependencies"], *maturin, sep="\n")' > $(VENV)/first.txt
+	$(PIP) -r $(VENV)/first.txt
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.maturin
@@ -71,8 +74,13 @@ test-rust: ## the core, without Python
 
 # Tests wait more than they work: WORKERS (4) for two cores. A worker that dies ends the run: xdist
 # would wait for its tests for ever.
-test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark ## layers, units, foreign clients, faults
+test-python: $(DEV) $(VENV)/.old-clients $(VENV)/.spark $(VENV)/.collected ## layers, units, foreign clients, faults
 	$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --max-worker-restart 0)
+
+# The workers start together: they find the tests compiled, instead of compiling them each.
+$(VENV)/.collected: $(VENV)/.core $(VENV)/.old-clients $(VENV)/.spark
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null
+	@touch $@
 
 test-kafkas: $(DEV) ## commands and clients beside both Kafkas (`make test`: each test beside one), and what starts whole ones
 	KRUST_KAFKA_CLUSTER=1 $(BIN)/python -m pytest -n $(WORKERS) tests/cli tests/clients tests/cluster $(ARGS)
@@ -91,10 +99,12 @@ $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
 	@touch $@
 
 # Spark is half a gigabyte: only who runs the tests waits for it, and without it they are skipped.
+# Its classes are kept as the JVM has them in memory, so that each of some fifty starts is quick.
 $(VENV)/.spark: pyproject.toml $(VENV)/.tools
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*p["optional-dependencies"]["spark"], sep="\n")' > $(VENV)/spark.txt
 	$(PIP) -r $(VENV)/spark.txt || echo "no pyspark here: the tests of Spark are skipped"
+	@$(BIN)/python -m tests.spark.class_archive $(VENV)/spark.jsa || echo "Spark starts slowly here"
 	@touch $@
 
 lint: $(DEV) stubtest ## formats, clippy, ruff, mypy --strict, stubtest

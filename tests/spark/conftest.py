@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from tests.serving import ServedBroker
-from tests.spark import jars
+from tests.spark import class_archive, jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +56,10 @@ def environment() -> dict[str, str]:
     found["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(HERE / "site"), os.getenv("PYTHONPATH")))
     )
-    return found | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    return found | {
+        "JAVA_TOOL_OPTIONS": class_archive.QUICK,
+        "SPARK_SUBMIT_OPTS": class_archive.options(),
+    }
 
 
 def settings(folder: Path, jar_files: list[str]) -> dict[str, str]:

@@ -23,8 +23,11 @@ from tests.clients.conftest import committed_values
 from tests.ports import free_port
 from tests.serving import ServedBroker
 from tests.spark.conftest import create, fill, settings, until
-from tests.spark.killing import STEPS, Job, start_driver
 from tests.spark.processes import workers
+
+pytest.importorskip("pyspark", reason="no pyspark here: pip install '.[spark]'")
+
+from tests.spark.killing import STEPS, Job, start_driver
 
 KILLS = int(os.environ.get("KRUST_SPARK_KILLS", "0"))
 SEED = int(os.environ.get("KRUST_SPARK_SEED", "1"))

@@ -25,8 +25,11 @@ from tests.spark.conftest import (
     until,
     values,
 )
-from tests.spark.killing import start_driver
 from tests.spark.test_stream import Job
+
+pytest.importorskip("pyspark", reason="no pyspark here: pip install '.[spark]'")
+
+from tests.spark.killing import start_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
