@@ -15,6 +15,8 @@ Not sent: settings. Brokers read them from the tree.
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import is_not
 from typing import TYPE_CHECKING
 
 from krust.controller import brokers, leaders
@@ -213,8 +215,6 @@ class ControlRequests:
         """The partitions that changed since they were sent last."""
         before = self._topics.get(name)
         known = before.partitions if before is not None and before.id == topic.id else ()
-        return [
-            index
-            for index, each in enumerate(topic.partitions)
-            if index >= len(known) or known[index] is not each
-        ]
+        sent = min(len(known), len(topic.partitions))
+        changed = compress(range(sent), map(is_not, known, topic.partitions))
+        return [*changed, *range(sent, len(topic.partitions))]
