@@ -1,5 +1,5 @@
-//! A batch behind one that was refused for a reason that passes is refused for the same reason: to
-//! a producer, a gap in the sequence would mean that records were lost.
+//! A batch behind one that was refused for a temporary reason is refused for the same reason: to a
+//! producer, a gap in the sequence would mean that records were lost.
 
 use krust::record::compression::Codec;
 

@@ -45,7 +45,7 @@ pub struct ConnectionContext {
     pub(crate) delayed: Vec<DelayedId>,
     /// The fetch sessions that were used through it.
     pub(crate) fetch_sessions: ConnectionSessions,
-    /// The batches that its Produce requests brought in vain.
+    /// The batches of its producers that were refused for a temporary reason.
     pub(crate) refused_batches: RefusedBatches,
 }
 

@@ -1,5 +1,4 @@
-//! The batches of idempotent producers that a connection's requests brought in vain, for a reason
-//! that passes.
+//! The batches of idempotent producers that were refused on a connection for a temporary reason.
 //!
 //! A producer sends some batches of a partition without waiting for answers. If this broker does
 //! not lead yet when the first arrives, and leads when the second does, the second does not follow

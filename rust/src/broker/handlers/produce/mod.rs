@@ -10,7 +10,7 @@
 //!     connection: the client would ask the same broker who leads. If appends are flushed before
 //!     the acknowledgement, 1 and -1 wait for the disk. After `timeout_ms`: REQUEST_TIMED_OUT (7).
 //!     A repeated batch of an idempotent producer returns the original offsets, and one behind a
-//!     batch that was refused for a reason that passes is refused for the same. A record without a
+//!     batch that was refused for a temporary reason is refused for the same. A record without a
 //!     key on a compacted topic is INVALID_RECORD (87), a batch above `max.message.bytes`
 //!     MESSAGE_TOO_LARGE (10).
 //! Transactions: a transactional batch needs a transactional id in the request, else
