@@ -31,7 +31,7 @@ PYTHON_LAYERS = {
     **dict.fromkeys(
         ("__version__", "_krust", "closing", "errors", "settings", "offset_range", "quantities"), 0
     ),
-    **dict.fromkeys(("foreign", "messages", "properties"), 0),
+    **dict.fromkeys(("foreign", "import_quickly", "messages", "properties"), 0),
     **dict.fromkeys(("issuers", "jaas", "listeners"), 1),
     **dict.fromkeys(("authorizer", "password_encoder", "principals", "sasl"), 2),
     **dict.fromkeys(("config", "plugins"), 3),

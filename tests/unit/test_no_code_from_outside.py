@@ -30,6 +30,7 @@ CALLS = {
     "yaml": {"load", "load_all", "unsafe_load", "full_load", "Loader"},
     "os": {"system", "popen"},
     "importlib": {"import_module", "__import__"},
+    "krust": {"import_quickly"},
     "importlib.util": {"spec_from_file_location", "module_from_spec"},
     "runpy": {"run_path", "run_module"},
 }
@@ -37,7 +38,8 @@ CALLS = {
 ALLOWED = {
     # Names of krust's own modules.
     ("__init__.py", "import_module"),
-    ("cli/__init__.py", "import_module"),
+    ("__main__.py", "import_quickly"),
+    ("cli/__init__.py", "import_quickly"),
     ("spark/__init__.py", "import_module"),
     ("spark/failures.py", "import_module"),
     # Plug-ins and transformations that the user's own files name.
