@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 INCREMENTAL = 1
 
 
-PARTITIONS_PER_SLICE = 200
+PARTITIONS_PER_SLICE = 150
 """changed partitions that are sent together"""
 
 
