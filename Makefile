@@ -104,7 +104,7 @@ $(VENV)/.spark: pyproject.toml $(VENV)/.tools
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*p["optional-dependencies"]["spark"], sep="\n")' > $(VENV)/spark.txt
 	$(PIP) -r $(VENV)/spark.txt || echo "no pyspark here: the tests of Spark are skipped"
-	@$(BIN)/python -m tests.spark.class_archive $(VENV)/spark.jsa || echo "Spark starts slowly here"
+	@$(BIN)/python -m tests.spark.class_archive $(VENV)/spark.jsa
 	@touch $@
 
 lint: $(DEV) stubtest ## formats, clippy, ruff, mypy --strict, stubtest

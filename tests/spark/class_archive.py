@@ -14,11 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 IN_VENV = Path(sys.prefix) / "spark.jsa"
 """where `make` has it written"""
+LONGEST_S = 300
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PROGRAM = """
 import sys
@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 folder = sys.argv[1]
 spark = SparkSession.builder.master("local[2]").getOrCreate()
-print(spark.sparkContext._gateway.proc.pid)
+gateway = spark.sparkContext._gateway
 frame = spark.range(100).selectExpr("id", "id % 7 AS k", "cast(id AS string) AS s")
 frame.groupBy("k").count().orderBy("k").collect()
 frame.write.parquet(f"{folder}/table")
@@ -37,6 +37,9 @@ stream = spark.readStream.schema(frame.schema).parquet(f"{folder}/table")
 writer = stream.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
 writer.format("memory").queryName("q").trigger(availableNow=True).start().awaitTermination()
 spark.stop()
+gateway.shutdown()
+gateway.proc.stdin.close()
+gateway.proc.wait()
 """
 
 
@@ -50,18 +53,18 @@ def options(archive: Path = IN_VENV) -> str:
 def write(archive: Path) -> None:
     """Run a Spark that does some of all, and have its JVM write the archive as it ends.
 
-    raises  CalledProcessError: there is no Spark or no Java
+    raises  SubprocessError: there is no Spark or no Java, or they take LONGEST_S
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "spark.jsa"
         java = f"--driver-java-options -XX:ArchiveClassesAtExit={file}"
-        run = subprocess.run(
+        subprocess.run(
             [sys.executable, "-c", _PROGRAM, folder],
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            text=True,
             cwd=folder,
             check=True,
+            timeout=LONGEST_S,
             env={
                 **os.environ,
                 "JAVA_TOOL_OPTIONS": QUICK,
@@ -70,12 +73,12 @@ def write(archive: Path) -> None:
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
         )
-        jvm = Path("/proc") / run.stdout.split()[0]
-        while jvm.exists():
-            time.sleep(0.1)
         file.chmod(0o644)
         shutil.move(file, archive)
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    try:
+        write(Path(sys.argv[1]))
+    except subprocess.SubprocessError:
+        print("no Spark or no Java here: no archive of its classes")
