@@ -59,7 +59,8 @@ class ControllerChecks:
         self.acked: dict[tuple[str, int], dict[int, int]] = {}
         """topic id and partition -> acknowledged records, and how many replicas had each"""
         self.cut: dict[Key, set[int]] = {}
-        """the brokers that went through a power cut, and did not copy their leader's log since"""
+        """the brokers that went through a power cut, and did not copy their leader's log since, or
+        did so while the leader still took them for who they were before: nobody knows that"""
         self.may_be_unclean: set[str] = set()
         """names of topics for which unclean elections were allowed"""
         self.unclean_epochs: dict[tuple[str, int], int] = {}
@@ -177,6 +178,10 @@ class ControllerChecks:
         before = self.assigned.get(name)
         if before is not None and before.topic_id == assignment.topic_id:
             self._reassigned(name, before, assignment)
+        elif before is not None:  # the states of a deleted topic of this name
+            of_topic = f"/brokers/topics/{name}/"
+            for path in [path for path in self.written if path.startswith(of_topic)]:
+                del self.written[path]
         self.assigned[name] = assignment
 
     def _reassigned(self, name: str, before: TopicAssignment, after: TopicAssignment) -> None:

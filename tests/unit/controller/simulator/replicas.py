@@ -256,8 +256,10 @@ class Replicas:
             self._fetch_in(RETRY_MS, key)
             return
         self.logs[key][:] = leader.replicas.logs.get(key, [])
-        self._simulation.checks.cut.get(key, set()).discard(self._id)
-        leader.replicas.fetched(key, self._id, self._process.state.broker_epoch)
+        epoch = self._process.state.broker_epoch
+        leader.replicas.fetched(key, self._id, epoch)
+        if led.members.get(self._id) == epoch:
+            self._simulation.checks.cut.get(key, set()).discard(self._id)
 
     # Both.
 
