@@ -53,7 +53,8 @@ def options(archive: Path = IN_VENV) -> str:
 def write(archive: Path) -> None:
     """Run a Spark that does some of all, and have its JVM write the archive as it ends.
 
-    raises  SubprocessError: there is no Spark or no Java, or they take LONGEST_S
+    raises  SubprocessError: there is no Spark or no Java, or they take LONGEST_S; OSError: the JVM
+            wrote none, or there is no room for it
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "spark.jsa"
@@ -80,5 +81,5 @@ def write(archive: Path) -> None:
 if __name__ == "__main__":
     try:
         write(Path(sys.argv[1]))
-    except subprocess.SubprocessError:
-        print("no Spark or no Java here: no archive of its classes")
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"no archive of Spark's classes, it starts more slowly: {type(error).__name__}")
