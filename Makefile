@@ -18,7 +18,7 @@ SEED ?= 0
 THREADS ?= 2
 STATES ?= 20000000
 KILLS ?= 2
-CARGO_QUICK := --profile quick --no-default-features
+CARGO_QUICK := --profile quick --workspace
 RUST_SOURCES := $(shell find rust Cargo.toml Cargo.lock -type f 2>/dev/null)
 
 # A test starts a thousand krusts: their modules are compiled once.
@@ -53,7 +53,7 @@ $(VENV)/.tools: $(VENV)/.maturin
 
 $(VENV)/.core: $(VENV)/.maturin $(RUST_SOURCES)
 	@echo "building the Rust core: the first time takes some minutes"
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --profile quick
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --profile quick --features beside-tests
 	@touch $@
 
 dev: $(DEV) ## build the core and the tools into .venv
@@ -70,7 +70,7 @@ test: $(DEV) ## every test except the foreign suites
 
 # The examples are programs of the benches: clippy checks them, and no test links them.
 test-rust: ## the core, without Python
-	cargo test --quiet $(CARGO_QUICK) $(or $(ARGS),--lib --tests)
+	cargo test --quiet $(CARGO_QUICK) $(or $(ARGS),--tests)
 
 # Tests wait more than they work: WORKERS (4) for two cores. A worker that dies ends the run: xdist
 # would wait for its tests for ever.
@@ -109,14 +109,14 @@ $(VENV)/.spark: pyproject.toml $(VENV)/.tools
 	@touch $@
 
 lint: $(DEV) stubtest ## formats, clippy, ruff, mypy --strict, stubtest
-	cargo fmt --check
-	cargo clippy --quiet --profile quick --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --quiet --profile quick --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 format: $(VENV)/.tools ## rewrite the sources in the project's format
-	cargo fmt
+	cargo fmt --all
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -135,7 +135,7 @@ wheel: $(VENV)/.tools ## the release wheel, in dist/
 	  echo "larger than 8 MB"; exit 1; fi
 
 bench: ## micro-benches of the core, by criterion
-	cargo bench --quiet --no-default-features $(ARGS)
+	cargo bench --quiet $(ARGS)
 
 bench-start: $(DEV) ## cost of a start, a stop, an idle broker, 10,000 partitions
 	$(BIN)/python benches/start.py $(ARGS)
@@ -167,7 +167,7 @@ bench-transactions: release ## transactions beside Kafka's: commits, streams, re
 	$(BIN)/python benches/transactions.py $(ARGS)
 
 release: $(VENV)/.tools # what is measured; tests want the quick build back
-	cargo build --quiet --release --no-default-features --examples
+	cargo build --quiet --release --examples
 	@rm -f $(VENV)/.core
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release
 
@@ -175,15 +175,15 @@ bench-clients: release ## the Python clients beside confluent-kafka's
 	$(BIN)/python benches/clients.py $(ARGS)
 
 bench-compaction: $(DEV) ## the cleaner beside Kafka's, on the same logs
-	cargo build --quiet --release --no-default-features --examples
+	cargo build --quiet --release --examples
 	$(BIN)/python benches/compaction.py $(ARGS)
 
 bench-catchup: $(DEV) ## producers beside a reader of cold data, on krust and Kafka
-	cargo build --quiet --release --no-default-features --examples
+	cargo build --quiet --release --examples
 	$(BIN)/python benches/catchup.py $(ARGS)
 
 bench-flush: ## group commit compared with the disk, recovery, lookups
-	cargo build --quiet --release --no-default-features --examples
+	cargo build --quiet --release --examples
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) benches/flush.py $(ARGS)
 
 bench-arrow: release ## columns from brokers and files beside confluent-kafka's messages

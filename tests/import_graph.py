@@ -46,24 +46,24 @@ _DEFINITION = re.compile(r"\b(?:struct|enum|union|trait|type|fn|const|static|mod
 _PATH = re.compile(r"(?<![\w:])\w+(?:::\w+)+")
 
 
-def rust_graph(top: Path, root: Path) -> Graph:
-    """The import graph of the crate whose `lib.rs` is in `top`."""
-    modules = dict(_rust_modules(top, root))
+def rust_graph(crates: Mapping[str, Path], root: Path) -> Graph:
+    """The import graph of crates, by name the folder of each one's `lib.rs`."""
+    modules = dict(each for name, top in crates.items() for each in _rust_modules(name, top, root))
     graph: Graph = {module.file: {} for module in modules.values()}
     for here, module in modules.items():
         for path in _rust_paths(module):
             full = _absolute(modules, here, path, set())
             home, rest = _split(modules, full or ())
-            if home and modules[home] is not module:
+            if len(home) > 1 and modules[home] is not module:  # a `lib.rs` defines nothing
                 names = graph[module.file].setdefault(modules[home].file, set())
                 names.add(rest[0] if rest else "*")
     return graph
 
 
-def _rust_modules(top: Path, root: Path) -> Iterator[tuple[ModulePath, RustModule]]:
+def _rust_modules(crate: str, top: Path, root: Path) -> Iterator[tuple[ModulePath, RustModule]]:
     for path in sorted(top.rglob("*.rs")):
         inner = path.relative_to(top).with_suffix("").parts
-        here = inner[:-1] if inner[-1] in ("mod", "lib") else inner
+        here = (crate, *(inner[:-1] if inner[-1] in ("mod", "lib") else inner))
         text = _TESTS.sub("", re.sub(r"//.*", "", path.read_text()))
         module = RustModule(path.relative_to(root).as_posix(), _USE.sub("", text))
         module.defined = set(_DEFINITION.findall(module.code))
@@ -130,16 +130,18 @@ def _absolute(
     path: list[str],
     seen: set[tuple[ModulePath, str]],
 ) -> ModulePath | None:
-    """The path from the crate's root to what is named, through every name that is passed on."""
+    """The path from the crate's name to what is named, through every name that is passed on."""
     base, rest = here, list(path)
     if rest[0] == "crate":
-        base, rest = (), rest[1:]
+        base, rest = here[:1], rest[1:]
     elif rest[0] in _ROOTS:
         rest = rest[1:] if rest[0] == "self" else rest
         while rest and rest[0] == "super":
-            base, rest = base[:-1], rest[1:]
+            base, rest = base[:-1] or base, rest[1:]
     elif (*here, rest[0]) not in modules and rest[0] not in modules[here].imports:
-        return None
+        if (rest[0],) not in modules:
+            return None
+        base, rest = (rest[0],), rest[1:]
     return _follow(modules, base, rest, seen)
 
 
@@ -168,7 +170,7 @@ def _split(
     modules: Mapping[ModulePath, RustModule], full: ModulePath
 ) -> tuple[ModulePath, ModulePath]:
     """The longest part of a path that is a file, and what it names there."""
-    size = max(size for size in range(len(full) + 1) if full[:size] in modules)
+    size = max((size for size in range(len(full) + 1) if full[:size] in modules), default=0)
     return full[:size], full[size:]
 
 

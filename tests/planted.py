@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CARGO = ["cargo", "test", "--quiet", "--profile", "quick", "--no-default-features"]
+CARGO = ["cargo", "test", "--quiet", "--profile", "quick"]
 STORAGE = "rust/src/storage/"
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CARGO = ["cargo", "rustc", "--profile", "quick", "--no-default-features", "--test"]
+CARGO = ["cargo", "rustc", "--profile", "quick", "--test"]
 FAILED = re.compile(r"^seed (\d+)(?:, \d+ ms)?: (\w+):", re.MULTILINE)
 
 

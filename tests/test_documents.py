@@ -281,7 +281,7 @@ def test_the_index_names_every_page() -> None:
     assert {each for each in pages if f"({each})" not in index} == set()
 
 
-FOLDERS = ("", "rust/src", "python/krust", "docs")
+FOLDERS = ("", "rust/src", "rust", "python/krust", "docs")
 _PATH = re.compile(r"(?:\w+/)+(?:[\w-]+(?:\.\w+)?)?|\w+\.(?:rs|py|pyi|md)")
 
 

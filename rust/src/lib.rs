@@ -1,7 +1,7 @@
 //! krust's core: it moves bytes from sockets to logs and back. Each module uses only lower layers.
 //!
 //! ```text
-//! 6 py        the native boundary to Python
+//! 6 rust/py    the native boundary to Python, a crate of its own
 //! 5 net       threads, sockets, order, back-pressure             5 fetcher  copies of leaders
 //!                                                    5 inter_broker  questions to peers
 //! 4 broker    handlers, image, partitions, delayed requests      4 columns   records as Arrow
@@ -21,8 +21,6 @@ pub mod inter_broker;
 pub mod memory;
 pub mod net;
 pub mod protocol;
-#[cfg(feature = "python")]
-mod py;
 pub mod record;
 pub mod storage;
 pub mod sys;

@@ -30,7 +30,7 @@ def rust(root: Path, **changed: str) -> import_graph.Graph:
     }
     for file, text in changed.items():
         files[f"broker/state/{file}.rs"] += text
-    return import_graph.rust_graph(tree(root / "src", files), root)
+    return import_graph.rust_graph({"shop": tree(root / "src", files)}, root)
 
 
 def test_arrows_lead_to_the_file_that_defines_a_name(tmp_path: Path) -> None:
@@ -58,6 +58,14 @@ def test_an_upward_path_in_code_is_named(tmp_path: Path) -> None:
     graph = rust(tmp_path, quotas="fn now() { super::super::handlers::fetch::reply() }\n")
     arrow = "src/broker/state/quotas.rs -> src/broker/handlers/fetch.rs: reply"
     assert import_graph.not_downward(graph, LAYERS) == [arrow]
+
+
+def test_a_path_into_another_crate_is_an_arrow(tmp_path: Path) -> None:
+    core = {"lib.rs": "pub mod clock;\n", "clock.rs": "pub struct Clock;\n"}
+    outer = tree(tmp_path / "py", {"lib.rs": "use core_of::clock::Clock;\nfn f(_: Clock) {}\n"})
+    crates = {"core_of": tree(tmp_path / "core", core), "py": outer}
+    graph = import_graph.rust_graph(crates, tmp_path)
+    assert graph["py/lib.rs"] == {"core/clock.rs": {"Clock"}}
 
 
 def test_unit_tests_may_reach_anywhere(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 A snapshot is whole: the core replaces the one before. A member's part is the same object as long as
 nothing changes, so an unchanged member costs nothing.
-`_krust.Server.apply_group_outcome` reads these dicts (`rust/src/py/decided.rs`).
+`_krust.Server.apply_group_outcome` reads these dicts (`rust/py/src/decided.rs`).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ fn whatever_fails_no_acknowledged_record_is_lost() {
     if let Some((seed, what)) = summary.failure {
         panic!(
             "{what}\nTo see it: KRUST_REPLICA_SEED={seed} KRUST_REPLICA_SEEDS=1 \
-             KRUST_REPLICA_TRACE=1 cargo test --profile quick --no-default-features \
+             KRUST_REPLICA_TRACE=1 cargo test --profile quick --workspace \
              --test replica whatever_fails -- --nocapture"
         );
     }

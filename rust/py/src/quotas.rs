@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::broker::quotas::{EntityName, QuotaEntity, QuotaLimits};
+use krust::broker::quotas::{EntityName, QuotaEntity, QuotaLimits};
 
 /// Reads one row.
 pub(super) fn row(item: &Bound<'_, PyAny>) -> PyResult<(QuotaEntity, QuotaLimits)> {

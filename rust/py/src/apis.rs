@@ -3,14 +3,14 @@
 
 use pyo3::prelude::*;
 
-use crate::broker::apis::{HandlerKind, Requester, served};
+use krust::broker::apis::{HandlerKind, Requester, served};
 
 /// A row: key, name, oldest and newest version, who may send it, where it is handled.
 type ServedApiRow = (i16, &'static str, i16, i16, &'static str, &'static str);
 
 #[pyfunction]
 pub(super) fn served_apis() -> Vec<ServedApiRow> {
-    let row = |api: &crate::broker::apis::Api| {
+    let row = |api: &krust::broker::apis::Api| {
         let requester = match api.requester {
             Requester::Client => "client",
             Requester::Broker => "broker",

@@ -1,4 +1,5 @@
-//! The native boundary: the module `krust._krust`, and the only module that uses pyo3.
+//! The native boundary: the module `krust._krust`, and the only crate that uses pyo3. It is apart
+//! from the core so that the core is compiled once, for Python and for the tests of Rust.
 //!
 //! Network threads never attach to the interpreter. They push into queues that Python's threads
 //! empty. Classes are frozen. A call that may wait detaches from the interpreter first and takes
@@ -37,7 +38,7 @@ mod _krust {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
-    use crate::client::admin;
+    use krust::client::admin;
 
     #[pymodule_export]
     use super::acls::PyAclQuestions;
@@ -71,7 +72,7 @@ mod _krust {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::logs::install();
-        let columns = crate::columns::Column::ALL.map(crate::columns::Column::name);
+        let columns = krust::columns::Column::ALL.map(krust::columns::Column::name);
         module.add("COLUMNS", PyTuple::new(module.py(), columns)?)?;
         module.add("LATEST", admin::LATEST)?;
         module.add("EARLIEST", admin::EARLIEST)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::broker::{Broker, Event, Policy};
+use krust::broker::{Broker, Event, Policy};
 
 /// The most events of one turn.
 const TURN_EVENTS: usize = 256;

@@ -10,11 +10,11 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::reachability::Reachability;
-use crate::client::{Error, Interrupt};
-use crate::net::StartError;
-use crate::protocol::ErrorCode;
-use crate::storage::StorageError;
+use krust::client::reachability::Reachability;
+use krust::client::{Error, Interrupt};
+use krust::net::StartError;
+use krust::protocol::ErrorCode;
+use krust::storage::StorageError;
 
 /// The Python exception of a client error.
 pub(super) fn of_client(py: Python<'_>, error: &Error) -> PyErr {

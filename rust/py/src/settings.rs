@@ -12,18 +12,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::{acls, quotas, sasl};
-use crate::broker::fetching::FetcherSettings;
-use crate::broker::image::{
+use krust::broker::fetching::FetcherSettings;
+use krust::broker::image::{
     BrokerImage, Endpoint, MetadataDelta, PartitionState, TopicDelta, TopicSettings,
 };
-use crate::broker::inter_broker::InterBrokerSettings;
-use crate::broker::quotas::bucket::QuotaWindows;
-use crate::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
-use crate::broker::{ReplicaSelector, SessionLimits, Settings, TransactionSettings};
-use crate::ids::{Epoch, TopicPartition};
-use crate::net::{ConnectionLimits, ListenAddress, ListenerLimits, NetworkOptions};
-use crate::record::batch::TimestampType;
-use crate::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig};
+use krust::broker::inter_broker::InterBrokerSettings;
+use krust::broker::quotas::bucket::QuotaWindows;
+use krust::broker::quotas::replication::{ReplicaThrottles, ThrottledReplicas};
+use krust::broker::{ReplicaSelector, SessionLimits, Settings, TransactionSettings};
+use krust::ids::{Epoch, TopicPartition};
+use krust::net::{ConnectionLimits, ListenAddress, ListenerLimits, NetworkOptions};
+use krust::record::batch::TimestampType;
+use krust::storage::{CleanerOptions, INDEX_CACHE_BYTES, Intervals, LogConfig};
 
 /// A dict of settings, read by key.
 pub(super) struct SettingsTable<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);

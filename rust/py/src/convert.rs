@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use crate::protocol::value::Value;
+use krust::protocol::value::Value;
 
 /// The deepest nesting; Kafka's messages have less.
 const MAX_DEPTH: usize = 32;

@@ -7,10 +7,10 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::record::batch::{Batch, Record};
-use crate::record::compression::{Codec, Inflate};
-use crate::record::{RecordError, legacy};
-use crate::storage::inspect::{self, BatchDump, DumpedBatch};
+use krust::record::batch::{Batch, Record};
+use krust::record::compression::{Codec, Inflate};
+use krust::record::{RecordError, legacy};
+use krust::storage::inspect::{self, BatchDump, DumpedBatch};
 
 /// The most bytes that one batch may inflate to.
 const INFLATED: usize = 256 << 20;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::errors::config_error;
-use crate::broker::{ListenerLogins, OfferedMechanism};
-use crate::client;
-use crate::transport::sasl::{
+use krust::broker::{ListenerLogins, OfferedMechanism};
+use krust::client;
+use krust::transport::sasl::{
     BearerToken, DelegationToken, Mechanism, ScramCredential, ScramHash, ScramUsers, TokenRules,
     TokenSource,
 };

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::transport::password_cipher::CipherMode;
+use krust::transport::password_cipher::CipherMode;
 
 /// See `_krust.pyi`.
 #[pyfunction]

@@ -14,12 +14,12 @@ use pyo3::types::{PyDict, PyList};
 use super::convert::{from_python, to_python};
 use super::errors::{Signals, of_client};
 use super::sasl;
-use crate::client::admin::{NamedRequest, OffsetQuery};
-use crate::client::{self, Address, ClientOptions, Cluster, Error, Target};
-use crate::protocol;
-use crate::transport::ClientSecurity;
-use crate::transport::sasl::{Mechanism, SaslLogin};
-use crate::transport::tls::{self, ClientTls, TlsSettings};
+use krust::client::admin::{NamedRequest, OffsetQuery};
+use krust::client::{self, Address, ClientOptions, Cluster, Error, Target};
+use krust::protocol;
+use krust::transport::ClientSecurity;
+use krust::transport::sasl::{Mechanism, SaslLogin};
+use krust::transport::tls::{self, ClientTls, TlsSettings};
 
 /// A core object that Python holds, guarded against other threads, forks and signals.
 pub(super) struct GuardedCore<T> {

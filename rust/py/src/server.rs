@@ -26,25 +26,25 @@ use super::principals::PyPrincipalRules;
 use super::sasl::{self, LoginRows};
 use super::settings::{self, SettingsTable};
 use super::tls::PyServerTls;
-use crate::broker::{
+use krust::broker::{
     AskTimes, Broker, Event, LoadedLog, LogManager, Partition, Settings, Ticket, Wake,
 };
-use crate::clock::SystemClock;
-use crate::fetcher::Fetchers;
-use crate::ids::{Epoch, Offset, TopicPartition};
-use crate::inter_broker::InterBrokerThreads;
-use crate::memory::{Lease, PoolUse};
-use crate::net::{self, Mailboxes};
-use crate::storage::epochs::Epochs;
-use crate::storage::files::{Disk, RealDisk};
-use crate::storage::{
+use krust::clock::SystemClock;
+use krust::fetcher::Fetchers;
+use krust::ids::{Epoch, Offset, TopicPartition};
+use krust::inter_broker::InterBrokerThreads;
+use krust::memory::{Lease, PoolUse};
+use krust::net::{self, Mailboxes};
+use krust::storage::epochs::Epochs;
+use krust::storage::files::{Disk, RealDisk};
+use krust::storage::{
     CleanerOptions, Descriptors, DirKind, DirOptions, IndexCache, Intervals, LogDir,
     OpeningProgress, StorageError, TemporaryDisk,
 };
-use crate::sys;
-use crate::transport::ClientSecurity;
-use crate::transport::sasl::{KeySet, SaslLogin};
-use crate::transport::tls::{ClientTls, TlsSettings};
+use krust::sys;
+use krust::transport::ClientSecurity;
+use krust::transport::sasl::{KeySet, SaslLogin};
+use krust::transport::tls::{ClientTls, TlsSettings};
 
 /// Open files that are not logs: sockets, checkpoints, the interpreter's own.
 const RESERVED_DESCRIPTORS: u64 = 512;
@@ -188,7 +188,7 @@ impl PyServer {
         if self.broker.progress().is_given_up() {
             return Err(server(py, &"the start was given up", None));
         }
-        let row = |failure: crate::broker::ApplyError| {
+        let row = |failure: krust::broker::ApplyError| {
             let TopicPartition { topic, partition } = failure.partition;
             (topic.to_string(), partition, failure.error.to_string())
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::errors::config_error;
-use crate::broker::{LetterCase, PrincipalRules};
+use krust::broker::{LetterCase, PrincipalRules};
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, name = "PrincipalRules", module = "krust._krust")]

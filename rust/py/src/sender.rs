@@ -18,12 +18,12 @@ use super::arrow;
 use super::client::{ClientProperties, cluster_options, forked_error};
 use super::errors::{Signals, of_client};
 use super::producer::config;
-use crate::client::producer::{DeliveryReport, GroupOffsets};
-use crate::client::sender::{AppendResult, MetadataTimes, Sender as Core};
-use crate::client::{self, Error};
-use crate::clock::{Clock, SystemClock};
-use crate::columns::arrow_records::{ArrowRecords, ColumnRoles};
-use crate::record::batch::NewRecord;
+use krust::client::producer::{DeliveryReport, GroupOffsets};
+use krust::client::sender::{AppendResult, MetadataTimes, Sender as Core};
+use krust::client::{self, Error};
+use krust::clock::{Clock, SystemClock};
+use krust::columns::arrow_records::{ArrowRecords, ColumnRoles};
+use krust::record::batch::NewRecord;
 
 /// How many forks are between this process and the first one; [`forked`] counts them.
 static FORKS: AtomicU32 = AtomicU32::new(0);

@@ -14,12 +14,12 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use super::arrow::ArrowBatch;
 use super::client::{ClientProperties, GuardedCore};
 use super::errors::of_client;
-use crate::client;
-use crate::client::chunk::{BatchOrigin, Chunk};
-use crate::client::consumer::{Assignment, Consumer as CoreConsumer, ConsumerConfig};
-use crate::columns::Projection;
-use crate::columns::builder::{ColumnsBuilder, ScanLimits};
-use crate::record::batch::Record as BatchRecord;
+use krust::client;
+use krust::client::chunk::{BatchOrigin, Chunk};
+use krust::client::consumer::{Assignment, Consumer as CoreConsumer, ConsumerConfig};
+use krust::columns::Projection;
+use krust::columns::builder::{ColumnsBuilder, ScanLimits};
+use krust::record::batch::Record as BatchRecord;
 
 /// The core's consumer, and the fetched chunks that Python has not taken yet.
 struct ConsumerState {

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use super::convert::from_python;
 use super::settings::SettingsTable;
-use crate::broker::{
+use krust::broker::{
     GroupKind, GroupOutcome, GroupRecord, GroupSnapshot, GroupState, MemberRole, MemberSnapshot,
     Ticket,
 };
@@ -84,8 +84,7 @@ fn snapshot(table: &SettingsTable<'_, '_>) -> PyResult<GroupSnapshot> {
     let mut members = Vec::new();
     for (member_id, member) in table.table("members")? {
         let named = |error| under(error, format!("members.{member_id}"));
-        let read =
-            || MemberSnapshot::of(kind, &member_id, &SettingsTable(member.cast::<PyDict>()?));
+        let read = || read_member(kind, &member_id, &SettingsTable(member.cast::<PyDict>()?));
         members.push(read().map_err(named)?);
     }
     let (generation, protocol_type) = match kind {
@@ -103,32 +102,30 @@ fn snapshot(table: &SettingsTable<'_, '_>) -> PyResult<GroupSnapshot> {
     })
 }
 
-impl MemberSnapshot {
-    fn of(
-        kind: GroupKind,
-        member_id: &Bound<'_, PyAny>,
-        table: &SettingsTable<'_, '_>,
-    ) -> PyResult<Self> {
-        let role = match kind {
-            GroupKind::Classic => MemberRole::Classic,
-            GroupKind::Consumer { .. } if table.or("classic", false)? => {
-                let rejoin = table.or("rejoin", false)?;
-                MemberRole::ClassicMember { generation: table.must("epoch")?, rejoin }
-            }
-            GroupKind::Consumer { .. } => MemberRole::Consumer {
-                epoch: table.must("epoch")?,
-                has_current_assignment: table.must("has_current_assignment")?,
-            },
-        };
-        Ok(Self {
-            member_id: member_id.extract()?,
-            instance_id: table.maybe("instance_id")?,
-            session_timeout_ms: table.must("session_timeout_ms")?,
-            timed: table.must("timed")?,
-            connection: table.maybe("connection")?,
-            role,
-        })
-    }
+fn read_member(
+    kind: GroupKind,
+    member_id: &Bound<'_, PyAny>,
+    table: &SettingsTable<'_, '_>,
+) -> PyResult<MemberSnapshot> {
+    let role = match kind {
+        GroupKind::Classic => MemberRole::Classic,
+        GroupKind::Consumer { .. } if table.or("classic", false)? => {
+            let rejoin = table.or("rejoin", false)?;
+            MemberRole::ClassicMember { generation: table.must("epoch")?, rejoin }
+        }
+        GroupKind::Consumer { .. } => MemberRole::Consumer {
+            epoch: table.must("epoch")?,
+            has_current_assignment: table.must("has_current_assignment")?,
+        },
+    };
+    Ok(MemberSnapshot {
+        member_id: member_id.extract()?,
+        instance_id: table.maybe("instance_id")?,
+        session_timeout_ms: table.must("session_timeout_ms")?,
+        timed: table.must("timed")?,
+        connection: table.maybe("connection")?,
+        role,
+    })
 }
 
 /// Reads each item of the list `name`; an error names the item.

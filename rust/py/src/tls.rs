@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::errors::config_error;
-use crate::transport::tls::{ServerTls, TlsSettings};
+use krust::transport::tls::{ServerTls, TlsSettings};
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, name = "ServerTls", module = "krust._krust")]

@@ -7,12 +7,12 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::client::{ClientProperties, GuardedCore};
 use super::errors::of_client;
-use crate::client::producer::{DeliveryReport, Producer as Core, ProducerConfig};
-use crate::client::record_layout::{FieldRole, RecordLayout};
-use crate::client::{self, Error};
-use crate::clock::{Clock, SystemClock};
-use crate::record::batch::NewRecord;
-use crate::record::compression::Codec;
+use krust::client::producer::{DeliveryReport, Producer as Core, ProducerConfig};
+use krust::client::record_layout::{FieldRole, RecordLayout};
+use krust::client::{self, Error};
+use krust::clock::{Clock, SystemClock};
+use krust::record::batch::NewRecord;
+use krust::record::compression::Codec;
 
 /// Key, value, headers, partition, timestamp.
 type RecordArguments<'py> = (

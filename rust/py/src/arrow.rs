@@ -21,12 +21,12 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use super::client::{ClientProperties, cluster_options, forked_error};
 use super::errors::{Signals, of_client};
-use crate::client::{self, Cluster, Error};
-use crate::columns::Projection;
-use crate::columns::builder::{ColumnsBuilder, ScanLimits};
-use crate::columns::local;
-use crate::columns::remote::{self, RemoteOptions};
-use crate::columns::scan::{MissingOffsets, OffsetRange, Scan};
+use krust::client::{self, Cluster, Error};
+use krust::columns::Projection;
+use krust::columns::builder::{ColumnsBuilder, ScanLimits};
+use krust::columns::local;
+use krust::columns::remote::{self, RemoteOptions};
+use krust::columns::scan::{MissingOffsets, OffsetRange, Scan};
 
 /// See `_krust.pyi`.
 #[pyclass(frozen, module = "krust._krust")]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use super::errors::config_error;
-use crate::broker::acls::{AclBinding, AclTable, Operation, ResourceType};
-use crate::broker::{Broker, ClassClient};
+use krust::broker::acls::{AclBinding, AclTable, Operation, ResourceType};
+use krust::broker::{Broker, ClassClient};
 
 const ALLOW: i8 = 3;
 const PREFIXED: i8 = 4;
