@@ -5,7 +5,8 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.tools $(VENV)/.core
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What is imported is compiled then; most of what is installed never is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 ARGS ?=
 SECONDS ?= 60
 WORKERS ?= 4
@@ -100,11 +101,13 @@ $(VENV)/.old-clients: tests/foreign/old-clients.txt $(VENV)/.tools
 	@touch $@
 
 # Spark is half a gigabyte: only who runs the tests waits for it, and without it they are skipped.
-# Its classes are kept as the JVM has them in memory, so that each of some fifty starts is quick.
+# pip makes a wheel of it first: without compression, that takes half the time. Its classes are kept
+# as the JVM has them in memory, so that each of some fifty starts is quick.
 $(VENV)/.spark: pyproject.toml $(VENV)/.tools
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*p["optional-dependencies"]["spark"], sep="\n")' > $(VENV)/spark.txt
-	$(PIP) -r $(VENV)/spark.txt || echo "no pyspark here: the tests of Spark are skipped"
+	@printf '[bdist_wheel]\ncompression = stored\n' > $(VENV)/stored.cfg
+	DIST_EXTRA_CONFIG=$(abspath $(VENV)/stored.cfg) $(PIP) -r $(VENV)/spark.txt || echo "no pyspark here: the tests of Spark are skipped"
 	@$(BIN)/python -m tests.spark.class_archive $(VENV)/spark.jsa
 	@touch $@
 
