@@ -150,16 +150,19 @@ def without_stale_leaders(
     topic: Topic,
     written: Mapping[tuple[str, int], int],
     since: int,
+    pace: Pace,
     *,
     was_controller: bool,
-) -> Topic:
+) -> Generator[Transactions, list[MultiResult], Topic]:
     """The topic without leaders that were registered after its states were written.
 
     since     the zxid from which on this process is a broker
     was_controller  `adoption.lead_local_partitions` has handled those whose only replica is here
     """
     partitions = list(topic.partitions)
-    for index, each in enumerate(partitions):
+    for index, each in enumerate(topic.partitions):
+        if pace.add():
+            yield PAUSE
         key = (topic.name, index)
         zxid = written.get(key)
         if zxid is None or (was_controller and each.replicas == (state.node_id,)):

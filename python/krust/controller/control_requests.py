@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 INCREMENTAL = 1
 
 
-PARTITIONS_PER_SLICE = 150
+PARTITIONS_PER_SLICE = 80
 """changed partitions that are sent together"""
 
 
@@ -93,7 +93,10 @@ class ControlRequests:
         return topic._replace(partitions=tuple(partitions))
 
     def for_changes(self, state: ControllerState, changes: Changes) -> list[BrokerRequest]:
-        """The requests for a slice of changes, and for newly registered brokers."""
+        """The requests for a slice of changes, and for newly registered brokers.
+
+        The latter get what the changes leave of the slice.
+        """
         requests: list[BrokerRequest] = []
         moved = {
             name: self._differing(name, topic)
@@ -101,8 +104,9 @@ class ControlRequests:
             if topic is not None
         }
         unsent = self._unsent(state)
-        for broker in unsent[:1]:
-            requests += self._full(state, broker)
+        room = PARTITIONS_PER_SLICE - sum(map(len, moved.values()))
+        for broker in unsent[:1] if room > 0 else ():
+            requests += self._full(state, broker, room)
         if informed := sorted(state.brokers.keys() - {state.node_id, *unsent}):
             requests += self._changed(state, changes, moved, informed)
         for broker in self._full_epochs.keys() - state.brokers.keys():
@@ -135,13 +139,13 @@ class ControlRequests:
             if hosted := hosted_partitions(state, broker, moved):
                 yield leader_and_isr(state, broker, INCREMENTAL, hosted)
 
-    def _full(self, state: ControllerState, broker: int) -> list[BrokerRequest]:
-        """Everything, for this broker. Empty: another slice has to be built first."""
+    def _full(self, state: ControllerState, broker: int, room: int) -> list[BrokerRequest]:
+        """Everything, for this broker. Empty: more than so many partitions were left to build."""
         epoch = state.brokers[broker].epoch
         building = self._building
         if building is None or (building.broker, building.epoch) != (broker, epoch):
             building = self._building = FullRequests(broker, epoch)
-        if not building.build(state, PARTITIONS_PER_SLICE):
+        if not building.build(state, room):
             return []
         self._building = None
         self._full_epochs[broker] = epoch
@@ -178,13 +182,14 @@ class ControlRequests:
     def needs_election(self, state: ControllerState, changes: Changes) -> bool:
         """Whether a changed partition has no leader that is alive and could have one."""
         alive = frozenset(state.brokers)
+        is_offline = state.offline.brokers_of if state.offline else None
         for name, topic in changes.topics.items():
             if topic is not None:
                 rules = brokers.leader_rules(state, topic)
                 for index in self._differing(name, topic):
                     partition = topic.partitions[index]
-                    if leaders.is_settled(partition, alive) and not state.offline.brokers_of(
-                        (name, index)
+                    if leaders.is_settled(partition, alive) and not (
+                        is_offline and is_offline((name, index))
                     ):
                         continue
                     if brokers.with_live_leader(state, topic, index, rules) is not partition:

@@ -57,12 +57,13 @@ from krust.metadata.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from krust.controller.entities import Topic
-    from krust.controller.state import Steps
+    from krust.controller.pace import Pace
+    from krust.controller.state import Steps, Transactions
     from krust.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-    from krust.metadata.store import SessionChanged
+    from krust.metadata.store import MultiResult, SessionChanged
 
 _AFTER_EVERYTHING = 2**63
 """later than any zxid: used until this process knows when it registered"""
@@ -450,12 +451,15 @@ class ControllerJobs:
         }
         self._wanted.add("isr_changes")
 
-    def _without_stale_leaders(self, topic: Topic, written: Mapping[tuple[str, int], int]) -> Topic:
+    def _without_stale_leaders(
+        self, topic: Topic, written: Mapping[tuple[str, int], int], pace: Pace
+    ) -> Generator[Transactions, list[MultiResult], Topic]:
         return brokers.without_stale_leaders(
             self._state,
             topic,
             written,
             self._registered_at,
+            pace,
             was_controller=self._was_controller,
         )
 

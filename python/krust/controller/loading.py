@@ -25,7 +25,7 @@ from krust.controller import (
 )
 from krust.controller.adoption import NOTHING_DELETED
 from krust.controller.entities import Partition, Topic
-from krust.controller.pace import BATCHED, PAUSE, Pace
+from krust.controller.pace import BATCHED, DECODED, PARSED, PAUSE, Pace
 from krust.controller.state import ConfigEntity, ControllerState, RefusedError
 from krust.controller.topic_plans import check_name
 from krust.errors import ConfigError
@@ -35,13 +35,13 @@ from krust.metadata.store import Children, Node, Read
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator
+    from collections.abc import Callable, Collection, Generator, Iterable
 
     from krust.controller.state import Steps, Transactions
     from krust.metadata.store import MultiResult, Result
 
     Written = dict[tuple[str, int], int]
-    Revised = Callable[[Topic, Written], Topic]
+    Revised = Callable[[Topic, Written, Pace], Generator[Transactions, list[MultiResult], Topic]]
 
 
 class _TopicZnodes(NamedTuple):
@@ -69,9 +69,11 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
     for each in found:
         if pace.add(1 + len(each.partitions) // BATCHED):
             yield PAUSE
+        topic = each
+        if revised is not None:
+            topic = yield from revised(each, written, pace)
         if each.name in state.deletions:
             continue
-        topic = revised(each, written) if revised is not None else each
         before = state.topics.get(topic.name)
         if before is not None and before.id != topic.id:
             if not state.shared:
@@ -104,11 +106,9 @@ def topics(
     pace = Pace()
     read: list[_TopicZnodes] = []
     for answer in zip(names, results[::2], results[1::2], strict=True):
-        each = _topic(state, *answer)
+        each = yield from _topic(state, *answer, pace)
         if each is not None:
             read.append(each)
-        if pace.add(BATCHED):
-            yield PAUSE
     states = yield from store_reads.read_many_in_slices(
         Read(znodes.state(each.name, index))
         for each in read
@@ -117,12 +117,8 @@ def topics(
     nodes = iter(states)
     found = []
     for each in read:
-        own = tuple(islice(nodes, len(each.assignment.replicas)))
-        if written is not None:
-            for index, node in enumerate(own):
-                if isinstance(node, Node):
-                    written[each.name, index] = node.stat.mzxid
-        topic = yield from _whole(state, each, own, pace)
+        own = list(islice(nodes, len(each.assignment.replicas)))
+        topic = yield from _whole(state, each, own, written, pace)
         if topic is not None:
             found.append(topic)
     return found
@@ -163,8 +159,8 @@ def of_brokers(state: ControllerState) -> Steps:
 
 
 def _topic(
-    state: ControllerState, name: str, answer: Result, settings: Result
-) -> _TopicZnodes | None:
+    state: ControllerState, name: str, answer: Result, settings: Result, pace: Pace
+) -> Generator[Transactions, list[MultiResult], _TopicZnodes | None]:
     """A topic from its own nodes; None: they cannot be read, or the topic is gone."""
     path = znodes.topic(name)
     try:
@@ -172,7 +168,12 @@ def _topic(
         if node is None:
             return None
         check_name(name)
-        assignment = TopicAssignment.decode(node.data)
+        fields = TopicAssignment.parse(node.data)
+        if pace.add(len(node.data) // PARSED):
+            yield PAUSE
+        assignment = TopicAssignment.of(fields)
+        if pace.add(BATCHED + len(assignment.replicas) // DECODED):
+            yield PAUSE
     except (BadZnodeError, RefusedError, store_reads.UnreadableError) as error:
         _damage(state, name, path, error)
         return None
@@ -187,15 +188,26 @@ def _damage(state: ControllerState, name: str, path: str, error: Exception) -> N
 
 
 def _whole(
-    state: ControllerState, found: _TopicZnodes, results: tuple[Result, ...], pace: Pace
+    state: ControllerState,
+    found: _TopicZnodes,
+    results: Iterable[Result],
+    written: Written | None,
+    pace: Pace,
 ) -> Generator[Transactions, list[MultiResult], Topic | None]:
-    """A topic with its partitions; None: one of them cannot be read."""
+    """A topic with its partitions; None: one of them cannot be read.
+
+    results  of the reads of the partitions' states; `written` gets the zxid of each
+    """
     partitions = []
     adding, removing = dict(found.assignment.adding), dict(found.assignment.removing)
-    for index, replicas in enumerate(found.assignment.replicas):
+    for index, (replicas, result) in enumerate(
+        zip(found.assignment.replicas, results, strict=True)
+    ):
         path = znodes.state(found.name, index)
+        if written is not None and isinstance(result, Node):
+            written[found.name, index] = result.stat.mzxid
         try:
-            partition = _partition(state, path, replicas, results[index])
+            partition = _partition(state, path, replicas, result)
         except store_reads.UnreadableError as error:
             _damage(state, found.name, path, error)
             return None

@@ -24,6 +24,10 @@ class OfflineReplicas:
         self._partitions: dict[int, set[TopicPartition]] = {}
         self._brokers: dict[TopicPartition, set[int]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether any replica is lost."""
+        return bool(self._brokers)
+
     def add(self, broker: int, partition: TopicPartition) -> None:
         """A broker reports that its replica of a partition is lost."""
         self._partitions.setdefault(broker, set()).add(partition)

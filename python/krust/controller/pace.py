@@ -19,14 +19,20 @@ if TYPE_CHECKING:
 PAUSE: list[list[Operation]] = []
 """yielded by a decision that pauses; compared by identity: no writes are an empty list too"""
 
-SLICE = 200
+SLICE = 150
 """the parts of a slice; they were measured to take at most 2 ms"""
 
-WRITE = 40
+WRITE = 30
 """the parts of a transaction that is committed alone: it syncs the disk"""
 
 BATCHED = 5
 """the parts of a topic, or of a partition, that is written together with others"""
+
+PARSED = 250
+"""the bytes of JSON that are parsed in one part"""
+
+DECODED = 20
+"""the partitions whose replicas are checked in one part"""
 
 
 class Pace:

@@ -11,6 +11,7 @@ from krust.controller import brokers, jobs
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.entities import LiveBroker, Partition
 from krust.controller.leaders import Risk
+from krust.controller.pace import Pace
 from krust.controller.state import ControllerState
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
@@ -308,7 +309,10 @@ def test_a_new_controller_asks_a_dead_member_for_all_since_it_was_in_the_isr() -
     state = nodes.leader.state
     state.registrations.clear()
     found = state.topics["t"]
-    brokers.without_stale_leaders(state, found, {("t", 0): 77}, 1, was_controller=False)
+    steps = brokers.without_stale_leaders(
+        state, found, {("t", 0): 77}, 1, Pace(), was_controller=False
+    )
+    assert not list(steps), "it reads nothing"
     assert state.registrations == {3: 77}
     assert not LiveBroker(epoch=90, kept_epoch=80).has_all_records_since(77)
     assert LiveBroker(epoch=90, kept_epoch=70).has_all_records_since(77)
