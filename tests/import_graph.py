@@ -5,9 +5,10 @@ named by their path from the root of the repository. An arrow leads to the file 
 not to a `mod.rs` or `__init__.py` that only passes it on.
 
 Rust: `use` trees and paths in code (`crate::`, `super::`, `self::`, a child, an imported module).
-    Unit tests (`#[cfg(test)] mod`) are left out. Python: every `import`, also inside functions.
+    Unit tests (`#[cfg(test)] mod`) are left out. Python: every `import`, also inside functions, and
+    every text that names a function of a module in the same folder ("topics.create").
 Not seen: methods called on a value, code that a macro or a build script writes, modules named by
-    strings.
+    other texts.
 """
 
 from __future__ import annotations
@@ -192,7 +193,8 @@ def python_graph(top: Path, root: Path) -> Graph:
     graph: Graph = {path.relative_to(root).as_posix(): {} for path in files.values()}
     for module, tree in trees.items():
         here = files[module].relative_to(root).as_posix()
-        for name, (home, original) in _python_imports(ast.walk(tree)):
+        named = _named_by_texts(tree, module.rpartition(".")[0], trees)
+        for name, (home, original) in (*_python_imports(ast.walk(tree)), *named):
             target = _python_home(files, passed_on, home, original)
             if target is None or target == module:
                 continue
@@ -213,6 +215,20 @@ def _python_imports(
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 yield alias.asname or alias.name, (node.module, alias.name)
+
+
+def _named_by_texts(
+    tree: ast.Module, package: str, trees: Mapping[str, ast.Module]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The same for each text that is the name of a module in this package and of its function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module, _, function = node.value.partition(".")
+            there = trees.get(f"{package}.{module}")
+            if there is not None and any(
+                isinstance(each, ast.FunctionDef) and each.name == function for each in there.body
+            ):
+                yield node.value, (f"{package}.{module}", function)
 
 
 def _python_home(

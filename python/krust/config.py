@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from krust import authorizer, foreign, listeners, principals, sasl
+from krust import authorizer, foreign, listeners, principals
 from krust.errors import ConfigError, KrustError
+from krust.named_tuple import NamedTuple
 from krust.properties import properties
 from krust.settings import BROKER, TOPIC, Setting, Type, Value
 
@@ -170,7 +171,10 @@ class Config:
                 self._setups.pop(name, None)
         self._choose_mode()
         review.problems += listeners.problems(self.text)
-        review.problems += sasl.problems(self.text)
+        if any(each.has_logins for each in listeners.listeners(self.text)):
+            from krust import sasl
+
+            review.problems += sasl.problems(self.text)
         review.problems += principals.problems(self.text)
         review.problems += authorizer.problems(self.text)
 

@@ -22,7 +22,7 @@ MODES = (STRICT, WARN)
 
 CONTROLLER_LISTENERS = "controller.listener.names"
 
-_SECURITY = re.compile(
+_SECURITY = (
     r"(ssl|sasl|security|delegation\.token|password\.encoder|zookeeper\.ssl|listener\.name|opa|"
     r"ldap|ranger)\."
     r"|authorizer\.|allow\.everyone\.if\.no\.acl\.found$|super\.users$|principal\.builder\.class$"
@@ -30,13 +30,13 @@ _SECURITY = re.compile(
 )
 """Keys of Kafka's brokers, and of common authorizers."""
 
-_SECURITY_PART = re.compile(
+_SECURITY_PART = (
     r"(^|\.)(ssl|sasl|acls?|auth|authorizer|authentication|access\.rule|rbac|mds|keystore"
     r"|truststore|jaas|kerberos|ldap|oauth|oauthbearer|super\.users)(\.|$)"
 )
 """Keys of other plug-ins."""
 
-_REPORTERS = re.compile(
+_REPORTERS = (
     r"confluent\.(metrics|telemetry|monitoring|balancer|support|license|cluster\.link)\b"
     r"|(kafka\.)?metrics?\.|cruise\.control\.|.*\.metrics\.reporter\."
 )
@@ -99,9 +99,9 @@ def is_kafkas(suffix: str, names: Iterable[str]) -> bool:
 
 def is_security(name: str) -> bool:
     """Whether a setting asks for encryption, authentication or authorisation."""
-    if _SECURITY.match(name):
+    if re.match(_SECURITY, name):
         return True
-    return not _REPORTERS.match(name) and bool(_SECURITY_PART.search(name))
+    return not re.match(_REPORTERS, name) and bool(re.search(_SECURITY_PART, name))
 
 
 def meaning(name: str) -> str | None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import traceback
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
+
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

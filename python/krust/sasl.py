@@ -9,12 +9,13 @@ Functions of text alone: `Config` uses them for its checks.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from krust import jaas
 from krust.errors import ConfigError
 from krust.listeners import PREFIX, inter_broker_listener, listener_text, listeners
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,10 +20,11 @@ import os
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.errors import Code, ForkedError, KafkaError, KrustError, ServerError
+from krust.named_tuple import NamedTuple
 from krust.runtime.broker import Runtime
 from krust.runtime.broker_settings import (
     assignor_of,

@@ -40,6 +40,7 @@ ALLOWED = {
     ("__init__.py", "import_module"),
     ("__main__.py", "import_quickly"),
     ("cli/__init__.py", "import_quickly"),
+    ("controller/apis.py", "import_module"),
     ("spark/__init__.py", "import_module"),
     ("spark/failures.py", "import_module"),
     # Plug-ins and transformations that the user's own files name.

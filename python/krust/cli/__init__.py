@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -17,6 +17,7 @@ from krust import __version__, import_quickly
 from krust.cli import options
 from krust.cli.exits import Exit, exit_of
 from krust.cli.options import Options
+from krust.named_tuple import NamedTuple
 
 
 class CommandEntry(NamedTuple):

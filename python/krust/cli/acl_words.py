@@ -7,7 +7,7 @@ Kafka's own producer and consumer need.
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -31,6 +31,7 @@ from krust.controller.acls import (
     number,
 )
 from krust.errors import ConfigError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

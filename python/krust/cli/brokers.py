@@ -7,11 +7,12 @@ that are not evenly spread, partitions that move.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust import _krust
 from krust.cli import replica_health, session
 from krust.errors import KafkaError, KrustError, UnreachableError
+from krust.named_tuple import NamedTuple
 from krust.quantities import counted
 
 if TYPE_CHECKING:

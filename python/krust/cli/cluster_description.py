@@ -5,7 +5,7 @@ It writes nothing. A broker that does not answer has an `error` instead of setti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust.cli import replica_health, session
 from krust.cli.brokers import BROKER, LogDirBytes, log_dir_of
@@ -16,6 +16,7 @@ from krust.metadata import znodes
 from krust.metadata.contents import BrokerRegistration as Registration
 from krust.metadata.contents import ClusterId, Features
 from krust.metadata.ensemble import Ensemble
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

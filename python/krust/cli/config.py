@@ -7,7 +7,7 @@ Without `--topic`, `--group` or `--broker` it shows the settings of the broker t
 from __future__ import annotations
 
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from krust.cli import options as shared
 from krust.cli.exits import Exit
 from krust.cli.options import KeyValue
 from krust.cli.topic import DELETE, SET, TOPIC, alter_configs
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

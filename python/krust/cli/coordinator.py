@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust import _krust
 from krust.cli import session
@@ -27,6 +27,7 @@ from krust.clients.coordinator_client import (
 )
 from krust.clients.member_descriptions import classic_member, consumer_member
 from krust.errors import KrustError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

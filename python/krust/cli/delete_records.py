@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from krust.cli import completion, output, session
 from krust.cli import options as shared
 from krust.errors import KrustError
+from krust.named_tuple import NamedTuple
 from krust.quantities import counted
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ each time.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,7 @@ from krust import _krust
 from krust.cli import completion, history, output, session, zookeeper
 from krust.cli import options as shared
 from krust.cli.coordinator import CONSUMER, DEAD, Coordinators
+from krust.named_tuple import NamedTuple
 from krust.quantities import counted
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.cli.log_sizes import replica_sizes
 from krust.cli.progress import RATE_S, Line, duration
 from krust.cli.replica_health import ongoing_moves
 from krust.errors import KrustError
+from krust.named_tuple import NamedTuple
 from krust.quantities import counted, size
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ their end. Without arguments it lists the moves under way.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ from krust.cli.move_progress import PartitionCopy
 from krust.cli.plans import confirm_plan
 from krust.cli.replica_health import OngoingMove, ongoing_moves
 from krust.cli.throttles import MovingPartition, throttle, unthrottle
+from krust.named_tuple import NamedTuple
 from krust.quantities import counted, size
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,7 @@ from krust.cli.replica_plans import (
     plan_replicas,
 )
 from krust.cli.throttles import FOLLOWERS, LEADERS
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -7,7 +7,7 @@ controller last. Run it before each step; it shows the steps that are left. It c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from krust.cli import output, session
 from krust.cli.cluster_description import KAFKA, KRUST, read_cluster
 from krust.cli.exits import Exit
 from krust.cli.replacement_checks import PROBLEM, findings, may_go_on
+from krust.named_tuple import NamedTuple
 from krust.quantities import counted
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ Pure: from `ClusterFacts` to findings.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust import authorizer, foreign
 from krust.cli.cluster_description import KAFKA
 from krust.listeners import OFFERED, base_name
+from krust.named_tuple import NamedTuple
 from krust.quantities import counted
 from krust.settings import BROKER
 

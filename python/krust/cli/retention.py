@@ -12,7 +12,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +24,7 @@ from krust.controller.state import ControllerState
 from krust.metadata import znodes
 from krust.metadata.contents import EntityConfig
 from krust.metadata.saved import peek
+from krust.named_tuple import NamedTuple
 from krust.plugins import parameters
 from krust.retention.core import dropped
 from krust.retention.policies import POLICIES

@@ -18,7 +18,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,7 @@ from krust.cli import options
 from krust.cli.recovering import RecoveryProgress, StoppedEarly
 from krust.errors import ConfigError, KrustError, ServerError
 from krust.listeners import addresses, listeners
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

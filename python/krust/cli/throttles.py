@@ -8,11 +8,12 @@ Here they limit the replicas that send and those that are added. Followers in sy
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.cli import session
 from krust.cli.topic import DELETE, SET, TOPIC, alter_configs
 from krust.errors import KrustError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

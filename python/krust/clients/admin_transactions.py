@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust.clients.coordinator_client import MOVING, PAUSE_S, check, find, newest_at, refused
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError, KafkaError, KrustError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -8,13 +8,14 @@ Threads: one at a time; any thread may call `end`.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust import _krust
 from krust.clients import options as settings
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import KafkaError, UnreachableError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import time
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust import issuers
 from krust.errors import ConfigError, KrustError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

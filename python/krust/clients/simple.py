@@ -15,7 +15,7 @@ hiding aborted transactions (it reads as read_uncommitted).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from krust import _krust
 from krust.clients import options
@@ -29,6 +29,7 @@ from krust.clients.coordinator_client import (
 from krust.closing import Closing
 from krust.coordinator.consumer_protocol import TopicPartition
 from krust.errors import ConfigError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust import _krust
 from krust.clients.coordinator_client import GroupMetadata
 from krust.errors import ConfigError, KrustError, TransactionError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ from krust.controller.acl_nodes import AclEntry
 from krust.controller.acls import ALL, DENY, EVERYONE, WILDCARD, ResourcePattern
 from krust.controller.change_notifications import SeenNotifications, create_nodes
 from krust.controller.pace import PAUSE
-from krust.metadata.contents import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Children, Node, Read, Refusal
 
 if TYPE_CHECKING:

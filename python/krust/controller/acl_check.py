@@ -9,7 +9,7 @@ Not known here: super users, whom brokers allow everything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller.acls import (
     ALL,
@@ -21,6 +21,7 @@ from krust.controller.acls import (
     AclBinding,
     AclFilter,
 )
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust.controller.acls import (
     LITERAL,
@@ -27,7 +27,8 @@ from krust.controller.acls import (
     ResourcePattern,
     is_name,
 )
-from krust.metadata.contents import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -200,14 +201,14 @@ def _fields(data: bytes) -> dict[str, Any]:
     return found
 
 
-_CONTROL = re.compile(r"(\\\\)|\\u00[01][a-f]")
+_CONTROL = r"(\\\\)|\\u00[01][a-f]"
 
 
 def _encode(value: object) -> bytes:
     """JSON as Kafka writes it: without spaces, and with capital digits in escapes."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if "\\u" in text:
-        text = _CONTROL.sub(lambda found: found[0] if found[1] else _capital(found[0]), text)
+        text = re.sub(_CONTROL, lambda found: found[0] if found[1] else _capital(found[0]), text)
     return text.encode()
 
 

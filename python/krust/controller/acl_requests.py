@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust import authorizer
-from krust.controller import acl_changes, acl_nodes, store_reads
+from krust.controller import acl_changes, acl_nodes, refusals, store_reads
 from krust.controller.acl_nodes import AclEntry
 from krust.controller.acls import (
     ANY,
@@ -42,7 +42,7 @@ from krust.controller.change_notifications import create_nodes
 from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.state import ControllerState, Decision, RefusedError, Request, refused_code
 from krust.errors import Code, ServerError
-from krust.metadata.contents import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Create, Delete, Read, Refusal, SetData
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def create(
     """CreateAcls."""
     creations = request.message["creations"]
     if not state.has_authorizer:
-        return refuse_creations(request.message, Code.SECURITY_DISABLED, _why_none(state))
+        return refusals.acl_creations(request.message, Code.SECURITY_DISABLED, _why_none(state))
     results = [_result(Code.NONE, "") for _ in creations]
     asked: dict[ResourcePattern, dict[int, AclEntry]] = {}
     pace = Pace()
@@ -149,7 +149,7 @@ def delete(
 ) -> Decision[DeleteAclsResponse]:
     """DeleteAcls."""
     if not state.has_authorizer:
-        return refuse_filters(request.message, Code.SECURITY_DISABLED, _why_none(state))
+        return refusals.acl_deletions(request.message, Code.SECURITY_DISABLED, _why_none(state))
     results: list[DeleteAclsFilterResult] = []
     filters: dict[int, AclFilter] = {}
     pace = Pace()
@@ -176,19 +176,6 @@ def _why_none(state: ControllerState, more: str = ".") -> str:
     if name:
         return f"{BY_CLASS}: {authorizer.CLASS} is {name}"
     return f"{NO_AUTHORIZER}{more}"
-
-
-def refuse_creations(message: CreateAclsRequest, code: Code, text: str) -> CreateAclsResponse:
-    """The answer that refuses every binding of a request."""
-    return {"throttle_time_ms": 0, "results": [_result(code, text) for _ in message["creations"]]}
-
-
-def refuse_filters(message: DeleteAclsRequest, code: Code, text: str) -> DeleteAclsResponse:
-    """The answer that refuses every filter of a request."""
-    results: list[DeleteAclsFilterResult] = [
-        {"error_code": code, "error_message": text, "matching_acls": []} for _ in message["filters"]
-    ]
-    return {"throttle_time_ms": 0, "filter_results": results}
 
 
 def _matching_patterns(

@@ -9,10 +9,11 @@ Not here: whether a request is allowed. The core decides that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.errors import ConfigError
 from krust.metadata.store import is_path
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,14 +11,16 @@ Source: `kafka-preferred-replica-election.sh`, `kafka-reassign-partitions.sh --z
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller import brokers, reassignment
 from krust.controller.controller_election import RetryLaterError
 from krust.controller.leaders import DEFAULT_RULES, ElectionMode, elect
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, Partitions, Reassignment
+from krust.metadata.admin_contents import Partitions, Reassignment
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Delete, Exists, Node, Read, Refusal, SetData
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable

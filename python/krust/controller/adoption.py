@@ -21,15 +21,15 @@ Not promised: the records of a missing partition. It is created empty.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from krust.controller import internal_topics, topics
 from krust.controller.entities import Partition, Topic
 from krust.controller.state import INTERNAL, NO_TOPIC_ID, ControllerState, chunks, write_all
 from krust.errors import ServerError
 from krust.metadata import znodes
 from krust.metadata.contents import ASSUMED
 from krust.metadata.store import Create
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
@@ -98,6 +98,8 @@ def adopt(
                 hint=f"move the directories {name}-* away, or the metadata that knows it otherwise",
             )
     if adopted:
+        from krust.controller import topics
+
         done = yield from write_all(
             [topics.creation_transactions(state, topic) for topic in adopted]
         )
@@ -149,6 +151,8 @@ def lead_local_partitions(
 
 def _topic_on_disk(state: ControllerState, name: str, parts: list[LogOnDisk]) -> Topic:
     """Plan the topic that these directories belong to."""
+    from krust.controller import internal_topics
+
     ids = {each.topic_id for each in parts} - {NO_TOPIC_ID}
     if len(ids) > 1:
         raise ServerError(

@@ -21,10 +21,11 @@ Pure: `rows` checks what user code returns. The broker gets plain numbers and te
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, TypedDict, runtime_checkable
 
 from krust.controller.acls import CLUSTER, CLUSTER_NAME, WILDCARD, number
 from krust.errors import ConfigError
+from krust.named_tuple import NamedTuple
 from krust.plugins import Plugins, shown
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from krust.controller.returned_brokers import ReturnedBrokers
 from krust.controller.state import ControllerState, RespT, chunks
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, BrokerRegistration
+from krust.metadata.contents import BrokerRegistration
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import ANY, Children, Create, Exists, Node, Read, Refusal, Stat
 
 if TYPE_CHECKING:

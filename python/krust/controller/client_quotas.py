@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller import quota_entities, quotas
 from krust.controller.pace import PAUSE, WRITE, Pace
@@ -28,8 +28,10 @@ from krust.controller.state import (
 )
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, EntityConfig
+from krust.metadata.contents import EntityConfig
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Refusal, is_path
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence

@@ -14,7 +14,8 @@ from krust.controller import group_configs, loading, quota_entities, quotas
 from krust.controller.change_notifications import SeenNotifications
 from krust.controller.controller_election import RetryLaterError
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, ConfigChange
+from krust.metadata.contents import ConfigChange
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Node, Refusal
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust.controller import config_checks, group_configs, stored_passwords
 from krust.controller.pace import PAUSE, WRITE, Pace
@@ -32,6 +32,7 @@ from krust.listeners import base_name
 from krust.metadata import znodes
 from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Create, Operation, Refusal, SetData
+from krust.named_tuple import NamedTuple
 from krust.settings import BROKER, TOPIC, Setting, Type
 
 if TYPE_CHECKING:

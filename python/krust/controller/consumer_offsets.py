@@ -14,7 +14,7 @@ from krust.controller.pace import PAUSE, SLICE, Pace
 from krust.controller.state import refused_code
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, number
+from krust.metadata.json_fields import BadZnodeError, number
 from krust.metadata.store import Create, MultiResult, Node, Read, Refusal, SetData, is_path
 
 if TYPE_CHECKING:

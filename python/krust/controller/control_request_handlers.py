@@ -22,15 +22,17 @@ Not known: brokers that UpdateMetadata has not named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from krust.controller.entities import LiveBroker, Partition, Topic
 from krust.controller.loading import settings_of
 from krust.controller.pace import BATCHED, PAUSE, Pace
 from krust.controller.state import NO_TOPIC_ID, RefusedError
-from krust.controller.topic_plans import MAX_PARTITIONS, check_name
+from krust.controller.topic_names import check_name
+from krust.controller.topic_plans import MAX_PARTITIONS
 from krust.errors import Code, ServerError
 from krust.metadata.contents import NO_ID, Endpoint
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence

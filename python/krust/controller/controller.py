@@ -18,7 +18,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from krust.controller import registration, stored_passwords, topic_plans
+from krust.controller import registration, stored_passwords
 from krust.controller.apis import CONTROLLER_APIS, refusal
 from krust.controller.changes import Changes
 from krust.controller.delegation_token_changes import TokenExpiry
@@ -382,6 +382,8 @@ def _create_topics(
     state: ControllerState, request: Request[AutoCreateRequest]
 ) -> CreateTopicsRequest:
     """The CreateTopics that asks the controller for topics of an AutoCreate."""
+    from krust.controller import topic_plans
+
     names = dict.fromkeys(request.message["topics"])
     topics = [topic_plans.with_own_numbers(state, name) for name in names]
     return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, ControllerRegistration, number
+from krust.metadata.contents import ControllerRegistration
+from krust.metadata.json_fields import BadZnodeError, number
 from krust.metadata.store import Create, Exists, Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from krust.controller.change_notifications import SeenNotifications, create_node
 from krust.controller.delegation_tokens import CHANGES, DelegationToken
 from krust.controller.pace import PAUSE
 from krust.errors import ServerError
-from krust.metadata.contents import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Children, Create, Delete, Node, Read
 
 if TYPE_CHECKING:

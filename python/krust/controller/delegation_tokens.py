@@ -13,11 +13,12 @@ Pure: no clock, no store.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from krust.metadata.contents import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import is_path
 from krust.metadata.znodes import sanitised, unsanitised
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,9 +5,10 @@ Threads: the policy thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.metadata.contents import TopicAssignment
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from krust.metadata.contents import Endpoint

@@ -20,7 +20,8 @@ from krust.controller import store_reads
 from krust.controller.state import FinalizedFeatures
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, Features
+from krust.metadata.contents import Features
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Create, Read, Refusal, SetData
 
 if TYPE_CHECKING:

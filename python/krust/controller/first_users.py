@@ -6,12 +6,13 @@ on the metadata learn of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller import acl_requests, scram_credentials
 from krust.controller.acls import creation
 from krust.controller.state import ControllerState, Request
 from krust.errors import Code, ServerError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

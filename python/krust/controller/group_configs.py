@@ -19,7 +19,8 @@ from krust.controller import store_reads
 from krust.controller.state import ConfigEntity, ControllerState, RefusedError, refused_code
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
+from krust.metadata.contents import ConfigChange, EntityConfig
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Children, Create, Delete, Read, Refusal, SetData
 
 if TYPE_CHECKING:

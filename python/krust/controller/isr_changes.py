@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from krust.controller import store_reads
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, Partitions
+from krust.metadata.admin_contents import Partitions
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Children, Delete, Node, Read
 
 if TYPE_CHECKING:

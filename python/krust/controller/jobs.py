@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust.controller import (
     acl_changes,
@@ -44,7 +44,8 @@ from krust.controller.controller_election import RetryLaterError
 from krust.controller.state import NO_NODE_VERSION, BrokerRequest, ControllerState
 from krust.errors import Code, ServerError
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, LogDirEvent
+from krust.metadata.admin_contents import LogDirEvent
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import (
     Children,
     Delete,
@@ -55,6 +56,7 @@ from krust.metadata.store import (
     SessionState,
     WatchFired,
 )
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping

@@ -13,7 +13,7 @@ brokers share the tree, they no longer serve it, and keep its files.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
 from krust.controller import (
@@ -27,11 +27,13 @@ from krust.controller.adoption import NOTHING_DELETED
 from krust.controller.entities import Partition, Topic
 from krust.controller.pace import BATCHED, DECODED, PARSED, PAUSE, Pace
 from krust.controller.state import ConfigEntity, ControllerState, RefusedError
-from krust.controller.topic_plans import check_name
+from krust.controller.topic_names import check_name
 from krust.errors import ConfigError
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, EntityConfig, PartitionState, TopicAssignment
+from krust.metadata.contents import EntityConfig, PartitionState, TopicAssignment
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Children, Node, Read
+from krust.named_tuple import NamedTuple
 from krust.settings import BROKER, TOPIC
 
 if TYPE_CHECKING:

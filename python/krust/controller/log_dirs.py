@@ -18,13 +18,14 @@ Not done: throttles. Not promised: that the controller learns of a failure while
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller.pace import PAUSE, Pace
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import LogDirEvent
+from krust.metadata.admin_contents import LogDirEvent
 from krust.metadata.store import Create
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence

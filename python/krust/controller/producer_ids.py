@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from krust.errors import Code
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, ProducerIds
+from krust.metadata.contents import ProducerIds
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Node, Read, Refusal, SetData
 
 if TYPE_CHECKING:

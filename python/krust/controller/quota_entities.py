@@ -9,13 +9,15 @@ then its parent nodes without settings are deleted too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller import quotas, scram, store_reads
 from krust.controller.pace import PAUSE
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, ConfigChange, EntityConfig
+from krust.metadata.contents import ConfigChange, EntityConfig
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Children, Create, Delete, Exists, Node, Read, Refusal, SetData
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.metadata import znodes
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ OF_CLIENTS = (
 OF_IPS = (CONNECTIONS,)
 
 _LONGEST_MS = 2**31 - 1
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\Z", re.ASCII)
+_NUMBER = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\Z"
 
 
 def keys_of(owner: QuotaOwner) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ def read(owner: QuotaOwner, config: Mapping[str, str]) -> tuple[dict[str, float]
         text = config.get(key)
         if text is None:
             continue
-        value = float(text) if _NUMBER.match(text) else math.nan
+        value = float(text) if re.match(_NUMBER, text, re.ASCII) else math.nan
         if 0 <= value < math.inf:
             values[key] = value
         else:

@@ -20,7 +20,7 @@ Source: KIP-455.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller import brokers
 from krust.controller.leaders import ElectionMode, elect, in_new_epoch
@@ -29,6 +29,7 @@ from krust.controller.state import RefusedError, chunks, write_all
 from krust.errors import Code
 from krust.metadata import znodes
 from krust.metadata.store import SetData
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

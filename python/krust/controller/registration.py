@@ -18,7 +18,7 @@ does both.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.controller import (
     acl_changes,
@@ -32,14 +32,10 @@ from krust.controller.entities import LiveBroker
 from krust.controller.state import BrokerRequest
 from krust.errors import ServerError
 from krust.metadata import znodes
-from krust.metadata.contents import (
-    BadZnodeError,
-    BrokerRegistration,
-    ClusterId,
-    Endpoint,
-    Features,
-)
+from krust.metadata.contents import BrokerRegistration, ClusterId, Endpoint, Features
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Create, Node, Read, Refusal, SetData, Stat
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,9 +25,7 @@ MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Their numbers in requests."""
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 
-_TEXT = re.compile(
-    r"salt=([^,]*),stored_key=([^,]*),server_key=([^,]*),iterations=([0-9]{1,9})\Z", re.ASCII
-)
+_TEXT = r"salt=([^,]*),stored_key=([^,]*),server_key=([^,]*),iterations=([0-9]{1,9})\Z"
 
 
 class ScramCredential(NamedTuple):
@@ -82,7 +82,7 @@ def salted_password(mechanism: str, password: str, salt: bytes, iterations: int)
 
 def parse(mechanism: str, text: str) -> ScramCredential | None:
     """The credential that a node's text describes; None: it is none."""
-    match = _TEXT.match(text)
+    match = re.match(_TEXT, text, re.ASCII)
     if match is None:
         return None
     try:

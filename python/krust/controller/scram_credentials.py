@@ -17,7 +17,8 @@ from krust.controller.pace import PAUSE, WRITE, Pace
 from krust.controller.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, ScramCredential
 from krust.controller.state import ControllerState, Decision, RefusedError, Request, refused_code
 from krust.errors import Code, ServerError
-from krust.metadata.contents import BadZnodeError, EntityConfig
+from krust.metadata.contents import EntityConfig
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Refusal, is_path
 
 if TYPE_CHECKING:
@@ -107,14 +108,6 @@ def alter(
         else:
             results.append(_result(user, Code.NONE, None))
     return {"throttle_time_ms": 0, "results": results}
-
-
-def refuse(
-    message: AlterUserScramCredentialsRequest, code: Code, text: str
-) -> AlterUserScramCredentialsResponse:
-    """The answer that refuses every user of a request."""
-    names = dict.fromkeys(each["name"] for each in (*message["deletions"], *message["upsertions"]))
-    return {"throttle_time_ms": 0, "results": [_result(name, code, text) for name in names]}
 
 
 def _asked_for(mechanism: str, change: Mapping[str, object]) -> ScramCredential | None:

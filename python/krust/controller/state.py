@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import NamedTuple as GenericNamedTuple
 
 from krust import authorizer
 from krust.config import converted
@@ -36,6 +37,7 @@ from krust.metadata.store import (
     SetData,
     size,
 )
+from krust.named_tuple import NamedTuple
 from krust.password_encoder import PasswordEncoder
 from krust.settings import BROKER, TOPIC
 
@@ -144,7 +146,7 @@ def flattened(name: str) -> str:
     return name.replace(".", "_")
 
 
-class Request(NamedTuple, Generic[ReqT]):
+class Request(GenericNamedTuple, Generic[ReqT]):
     """A request for a decision. `ReqT` is the TypedDict of its message."""
 
     api: str

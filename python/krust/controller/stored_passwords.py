@@ -17,7 +17,8 @@ from krust.controller.state import RefusedError
 from krust.errors import Code
 from krust.listeners import base_name
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, EntityConfig
+from krust.metadata.contents import EntityConfig
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Read, SetData
 from krust.password_encoder import OLD_SECRET, SECRET, PasswordEncoder
 from krust.settings import BROKER

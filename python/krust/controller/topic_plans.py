@@ -8,7 +8,6 @@ Threads: the policy thread.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from krust.config import parse_topic
@@ -16,6 +15,7 @@ from krust.controller import config_checks, internal_topics
 from krust.controller.entities import Topic
 from krust.controller.leaders import new_partitions
 from krust.controller.state import INTERNAL, ControllerState, RefusedError, flattened
+from krust.controller.topic_names import check_name
 from krust.errors import Code, ConfigError
 
 if TYPE_CHECKING:
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from krust.messages.create_partitions import CreatePartitionsTopic
     from krust.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
-MAX_NAME = 249
-
 MAX_PARTITIONS = 100_000
 """of one topic: a slip of the finger must not fill the disk with directories"""
-
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def with_defaults(name: str) -> CreatableTopic:
@@ -80,21 +76,6 @@ def plan_topic(state: ControllerState, wanted: CreatableTopic) -> Topic:
     replicas = _assignment(state, wanted)
     partitions = new_partitions(state.brokers.keys(), replicas, state.leaving)
     return Topic(name, state.new_id(), partitions, config)
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that Kafka, or a directory, cannot have."""
-    why = None
-    if not name:
-        why = "it can't be empty"
-    elif name in (".", ".."):
-        why = f"it can't be '{name}'"
-    elif len(name) > MAX_NAME:
-        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME}"
-    elif not _LEGAL.match(name):
-        why = f"'{name}' contains a character other than ASCII alphanumerics, '.', '_' and '-'"
-    if why:
-        raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 
 def plan_growth(state: ControllerState, wanted: CreatePartitionsTopic) -> tuple[Topic, Topic]:

@@ -6,10 +6,12 @@ Threads: any; the tree does not change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, ClusterId, TopicAssignment, number
+from krust.metadata.contents import ClusterId, TopicAssignment
+from krust.metadata.json_fields import BadZnodeError, number
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,20 +11,26 @@ Not checked: whether a value is consistent with other nodes.
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from krust.metadata.json_fields import (
+    BadZnodeError,
+    JsonFields,
+    brokers,
+    by_partition,
+    encode,
+    whole,
+)
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _INT = 2**31
-_LONG = 2**63
-_DIGITS = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{22}\Z", re.ASCII)
 _ENDPOINT = r"([^:/\s]+)://(?:\[([^\]\s]*)\]|([^:\s]*)):([0-9]{1,5})\Z"
-_MISSING = object()
 _OWN = "krust"
 """The key of what krust adds to a node of Kafka's, which Kafka leaves alone."""
 NO_ID = ""
@@ -35,10 +41,6 @@ ASSUMED = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": 
 """The settings of a topic whose settings are not known: nothing is deleted."""
 
 
-class BadZnodeError(Exception):
-    """The bytes are invalid for such a node; the text says why."""
-
-
 class ClusterId(NamedTuple):
     """`/cluster/id`."""
 
@@ -46,12 +48,12 @@ class ClusterId(NamedTuple):
 
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
-        return _encode({"version": "1", "id": self.id})
+        return encode({"version": "1", "id": self.id})
 
     @staticmethod
     def decode(data: bytes) -> ClusterId:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         fields.version_text("1")
         return ClusterId(fields.filled("id"))
 
@@ -65,12 +67,12 @@ class ControllerRegistration(NamedTuple):
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
         head = {"version": 2, "brokerid": self.broker, "timestamp": str(self.timestamp_ms)}
-        return _encode({**head, "kraftControllerEpoch": -1})
+        return encode({**head, "kraftControllerEpoch": -1})
 
     @staticmethod
     def decode(data: bytes) -> ControllerRegistration:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         fields.version(1, 2)
         return ControllerRegistration(fields.broker("brokerid"), fields.long_text("timestamp", 0))
 
@@ -121,18 +123,18 @@ class BrokerRegistration(NamedTuple):
             "timestamp": str(self.timestamp_ms),
         }
         own = {} if self.kept_epoch is None else {_OWN: {"kept_epoch": self.kept_epoch}}
-        return _encode({**({"rack": self.rack} if self.rack else {}), **fields, **own})
+        return encode({**({"rack": self.rack} if self.rack else {}), **fields, **own})
 
     @staticmethod
     def decode(data: bytes) -> BrokerRegistration:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         version = fields.version(1, 2, 3, 4, 5)
         if version == 1:
             at = Endpoint("PLAINTEXT", "PLAINTEXT", fields.filled("host"), fields.port("port"))
             endpoints: tuple[Endpoint, ...] = (at,)
         else:
-            protocols = _Fields.of(fields.mapping("listener_security_protocol_map", {}))
+            protocols = JsonFields.of(fields.mapping("listener_security_protocol_map", {}))
             endpoints = tuple(
                 _endpoint(text, protocols) for text in fields.texts("endpoints") if text
             )
@@ -140,14 +142,14 @@ class BrokerRegistration(NamedTuple):
             raise BadZnodeError("it has no endpoint")
         features = []
         for name, value in fields.mapping("features", {}).items():
-            span = _Fields.of(value)
+            span = JsonFields.of(value)
             features.append((name, span.whole("min_version"), span.whole("max_version")))
         rack = fields.text("rack") if fields.has("rack") else None
         stamp = fields.long_text("timestamp", 0)
         jmx_port, kept = fields.whole("jmx_port", -1), None
         if fields.has(_OWN):
-            own = _Fields.of(fields.value(_OWN))
-            kept = _bounded(own.value("kept_epoch", -1), "kept_epoch", _LONG)
+            own = JsonFields.of(fields.value(_OWN))
+            kept = own.long("kept_epoch", -1)
         return BrokerRegistration(endpoints, rack or None, stamp, tuple(features), jmx_port, kept)
 
 
@@ -170,7 +172,7 @@ class TopicAssignment(NamedTuple):
             fields["topic_id"] = self.topic_id
         fields["adding_replicas"] = {str(index): list(each) for index, each in self.adding}
         fields["removing_replicas"] = {str(index): list(each) for index, each in self.removing}
-        return _encode({**fields, "version": 3})
+        return encode({**fields, "version": 3})
 
     @staticmethod
     def decode(data: bytes) -> TopicAssignment:
@@ -178,12 +180,12 @@ class TopicAssignment(NamedTuple):
         return TopicAssignment.of(TopicAssignment.parse(data))
 
     @staticmethod
-    def parse(data: bytes) -> _Fields:
+    def parse(data: bytes) -> JsonFields:
         """The first half of `decode`: with 3,000 partitions, each half takes 1 ms."""
-        return _Fields(data)
+        return JsonFields(data)
 
     @staticmethod
-    def of(fields: _Fields) -> TopicAssignment:
+    def of(fields: JsonFields) -> TopicAssignment:
         """The second half of `decode`. BadZnodeError: the fields are invalid."""
         fields.version(1, 2, 3)
         replicas = _of_all_partitions(fields.mapping("partitions"))
@@ -191,7 +193,7 @@ class TopicAssignment(NamedTuple):
             raise BadZnodeError("a partition has no replica, or there is no partition")
         changes = []
         for name in ("adding_replicas", "removing_replicas"):
-            found = _by_partition(fields.mapping(name, {}))
+            found = by_partition(fields.mapping(name, {}))
             if max(found, default=0) >= len(replicas):
                 raise BadZnodeError(f"{name} names partitions that there are not")
             changes.append(tuple(sorted(found.items())))
@@ -222,12 +224,12 @@ class PartitionState(NamedTuple):
         rows = {"elr": list(self.elr), "lossy": list(self.lossy)} if self.elr or self.lossy else {}
         own = {_OWN: rows} if rows else {}
         rest = {"leader_epoch": self.leader_epoch, "isr": list(self.isr), **own}
-        return _encode({**head, **rest})
+        return encode({**head, **rest})
 
     @staticmethod
     def decode(data: bytes) -> PartitionState:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         fields.version(1)
         leader = fields.whole("leader")
         if leader < -2:
@@ -235,10 +237,10 @@ class PartitionState(NamedTuple):
         elr: tuple[int, ...] = ()
         lossy: tuple[int, ...] = ()
         if fields.has(_OWN):
-            own = _Fields.of(fields.mapping(_OWN))
-            elr = _brokers(own.value("elr", []), "elr")
-            lossy = _brokers(own.value("lossy", []), "lossy")
-        isr = _brokers(fields.value("isr"), "isr")
+            own = JsonFields.of(fields.mapping(_OWN))
+            elr = brokers(own.value("elr", []), "elr")
+            lossy = brokers(own.value("lossy", []), "lossy")
+        isr = brokers(fields.value("isr"), "isr")
         epochs = fields.natural("controller_epoch"), fields.natural("leader_epoch")
         return PartitionState(epochs[0], leader, epochs[1], isr, elr, lossy)
 
@@ -250,12 +252,12 @@ class EntityConfig(NamedTuple):
 
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
-        return _encode({"version": 1, "config": dict(self.config)})
+        return encode({"version": 1, "config": dict(self.config)})
 
     @staticmethod
     def decode(data: bytes) -> EntityConfig:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         if fields.empty:
             return EntityConfig({})
         fields.version(1)
@@ -275,12 +277,12 @@ class ConfigChange(NamedTuple):
 
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
-        return _encode({"version": 2, "entity_path": self.path})
+        return encode({"version": 2, "entity_path": self.path})
 
     @staticmethod
     def decode(data: bytes) -> ConfigChange:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         if fields.version(1, 2) == 2:
             return ConfigChange(fields.filled("entity_path"))
         return ConfigChange(f"{fields.filled('entity_type')}/{fields.filled('entity_name')}")
@@ -296,12 +298,12 @@ class ProducerIds(NamedTuple):
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
         block = {"block_start": str(self.first), "block_end": str(self.last)}
-        return _encode({"version": 1, "broker": self.broker, **block})
+        return encode({"version": 1, "broker": self.broker, **block})
 
     @staticmethod
     def decode(data: bytes) -> ProducerIds | None:
         """Decode it; None: no block was given out yet. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         if fields.empty:
             return None
         fields.version(1)
@@ -320,89 +322,21 @@ class Features(NamedTuple):
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
         fields: dict[str, Any] = {"features": dict(self.levels), "version": 2}
-        return _encode({**fields, "status": int(self.enabled)})
+        return encode({**fields, "status": int(self.enabled)})
 
     @staticmethod
     def decode(data: bytes) -> Features:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         version = fields.version(1, 2)
         status = fields.whole("status")
         if status not in (0, 1):
             raise BadZnodeError(f"status is {status}")
         levels = fields.mapping("features", {})
         if version == 1:  # {"name": {"min_version_level": 1, "max_version_level": 3}}
-            each = {name: _Fields.of(value) for name, value in levels.items()}
+            each = {name: JsonFields.of(value) for name, value in levels.items()}
             levels = {name: value.value("max_version_level") for name, value in each.items()}
-        return Features({name: _whole(value, name) for name, value in levels.items()}, status == 1)
-
-
-class Partitions(NamedTuple):
-    """`/admin/preferred_replica_election`, `/isr_change_notification/...`: partitions."""
-
-    partitions: tuple[tuple[str, int], ...]
-
-    def encode(self) -> bytes:
-        """Encode it as Kafka 3.9 does."""
-        listed = [{"topic": topic, "partition": index} for topic, index in self.partitions]
-        return _encode({"version": 1, "partitions": listed})
-
-    @staticmethod
-    def decode(data: bytes) -> Partitions:
-        """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
-        fields.version(1)
-        found = fields.rows("partitions")
-        return Partitions(tuple((row.filled("topic"), row.natural("partition")) for row in found))
-
-
-class Reassignment(NamedTuple):
-    """`/admin/reassign_partitions`: topic, partition and its new replicas."""
-
-    partitions: tuple[tuple[str, int, tuple[int, ...]], ...]
-
-    def encode(self) -> bytes:
-        """Encode it as Kafka 3.9 does."""
-        listed = [
-            {"topic": topic, "partition": index, "replicas": list(replicas)}
-            for topic, index, replicas in self.partitions
-        ]
-        return _encode({"version": 1, "partitions": listed})
-
-    @staticmethod
-    def decode(data: bytes) -> Reassignment:
-        """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
-        fields.version(1)
-        return Reassignment(
-            tuple(
-                (
-                    row.filled("topic"),
-                    row.natural("partition"),
-                    _brokers(row.value("replicas"), "replicas"),
-                )
-                for row in fields.rows("partitions")
-            )
-        )
-
-
-class LogDirEvent(NamedTuple):
-    """`/log_dir_event_notification/log_dir_event_N`: a log directory of a broker failed."""
-
-    broker: int
-
-    def encode(self) -> bytes:
-        """Encode it as Kafka 3.9 does."""
-        return _encode({"version": 1, "broker": self.broker, "event": 1})
-
-    @staticmethod
-    def decode(data: bytes) -> LogDirEvent:
-        """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
-        fields.version(1)
-        if fields.whole("event") != 1:
-            raise BadZnodeError("it is another event than 1")
-        return LogDirEvent(fields.broker("broker"))
+        return Features({name: whole(value, name) for name, value in levels.items()}, status == 1)
 
 
 class ConsumerRegistration(NamedTuple):
@@ -419,160 +353,19 @@ class ConsumerRegistration(NamedTuple):
     def encode(self) -> bytes:
         """Encode it as Kafka 3.9 does."""
         head = {"version": 1, "subscription": dict(self.subscription), "pattern": self.pattern}
-        return _encode({**head, "timestamp": str(self.timestamp_ms)})
+        return encode({**head, "timestamp": str(self.timestamp_ms)})
 
     @staticmethod
     def decode(data: bytes) -> ConsumerRegistration:
         """Decode it. BadZnodeError: the bytes are invalid."""
-        fields = _Fields(data)
+        fields = JsonFields(data)
         fields.version(1)
         counts = fields.mapping("subscription")
         pattern = fields.text("pattern")
         if pattern not in ("static", "white_list", "black_list"):
             raise BadZnodeError(f"pattern is {pattern[:100]!r}")
-        subscription = {name: _whole(count, name) for name, count in counts.items()}
+        subscription = {name: whole(count, name) for name, count in counts.items()}
         return ConsumerRegistration(subscription, pattern, fields.long_text("timestamp", 0))
-
-
-def number(data: bytes) -> int:
-    """Decode digits: `/controller_epoch`, an old consumer's offset. BadZnodeError: no digits."""
-    text = data.decode("ascii", "replace").strip()
-    if _DIGITS.match(text) is None or not -_LONG <= int(text) < _LONG:
-        raise BadZnodeError(f"it is no number: {data[:40]!r}")
-    return int(text)
-
-
-class _Fields:
-    """A JSON object whose fields are read with their types."""
-
-    def __init__(self, data: bytes) -> None:
-        self.empty = not data
-        if self.empty:
-            self._values: dict[str, Any] = {}
-            return
-        try:
-            value = json.loads(data.decode())
-            if b"\\ud" in data.lower():  # a lone surrogate cannot be encoded again
-                _encode(value)
-        except (ValueError, RecursionError) as error:
-            raise BadZnodeError(f"it is no JSON: {str(error)[:100]}") from None
-        self._values = _object(value, "it")
-
-    @classmethod
-    def of(cls, value: object) -> _Fields:
-        """The fields of a nested object."""
-        made = cls(b"")
-        made._values = _object(value, "a part of it")
-        return made
-
-    def has(self, name: str) -> bool:
-        return self._values.get(name) is not None
-
-    def value(self, name: str, default: object = _MISSING) -> Any:
-        found = self._values.get(name, default)
-        if found is _MISSING:
-            raise BadZnodeError(f"it has no {name}")
-        return found
-
-    def version(self, *known: int) -> int:
-        found = self.whole("version")
-        if found not in known:
-            raise BadZnodeError(f"its version is {found}, known are {known[0]} to {known[-1]}")
-        return found
-
-    def version_text(self, known: str) -> None:
-        if str(self.value("version"))[:20] != known:
-            raise BadZnodeError(f"its version is not {known}")
-
-    def whole(self, name: str, default: object = _MISSING) -> int:
-        found = self._values.get(name)
-        if type(found) is int and -_INT <= found < _INT:
-            return found
-        return _whole(self.value(name, default), name)
-
-    def natural(self, name: str) -> int:
-        found = self.whole(name)
-        if found < 0:
-            raise BadZnodeError(f"{name} is {found}")
-        return found
-
-    broker = natural
-
-    def port(self, name: str) -> int:
-        found = self.whole(name)
-        if not 0 <= found <= 65535:
-            raise BadZnodeError(f"{name} is {found}")
-        return found
-
-    def text(self, name: str) -> str:
-        found = self.value(name)
-        if not isinstance(found, str):
-            raise BadZnodeError(f"{name} is no text")
-        return found
-
-    def filled(self, name: str) -> str:
-        found = self.text(name)
-        if not found:
-            raise BadZnodeError(f"{name} is empty")
-        return found
-
-    def texts(self, name: str) -> list[str]:
-        found = self.value(name)
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise BadZnodeError(f"{name} is no list of texts")
-        return found
-
-    def long_text(self, name: str, default: object = _MISSING) -> int:
-        """A 64-bit number. Kafka writes it as text, other programs as a number."""
-        found = self.value(name, default)
-        text = found if isinstance(found, str) else str(_bounded(found, name, _LONG))
-        if _DIGITS.match(text) is None:
-            raise BadZnodeError(f"{name} is no number")
-        return _bounded(int(text), name, _LONG)
-
-    def mapping(self, name: str, default: object = _MISSING) -> dict[str, Any]:
-        return _object(self.value(name, default), name)
-
-    def rows(self, name: str) -> list[_Fields]:
-        found = self.value(name)
-        if not isinstance(found, list):
-            raise BadZnodeError(f"{name} is no list")
-        return [_Fields.of(each) for each in found]
-
-
-def _encode(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _object(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BadZnodeError(f"{name} is no object")
-    return value
-
-
-def _bounded(value: object, name: str, bound: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadZnodeError(f"{name} is no whole number")
-    if not -bound <= value < bound:
-        raise BadZnodeError(f"{name} is out of its range")
-    return value
-
-
-def _whole(value: object, name: str) -> int:
-    return _bounded(value, name, _INT)
-
-
-def _brokers(value: object, name: str) -> tuple[int, ...]:
-    """Broker ids, each once."""
-    if not isinstance(value, list):
-        raise BadZnodeError(f"{name} is no list")
-    for each in value:
-        if type(each) is not int or not 0 <= each < _INT:
-            _whole(each, name)
-            raise BadZnodeError(f"{name} names no broker, or one twice")
-    if len(set(value)) < len(value):
-        raise BadZnodeError(f"{name} names no broker, or one twice")
-    return tuple(value)
 
 
 def _of_all_partitions(value: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
@@ -580,13 +373,13 @@ def _of_all_partitions(value: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
     numbers = list(map(str, range(len(value))))
     if list(value) != numbers:
         if value.keys() != set(numbers):
-            _by_partition(value)
+            by_partition(value)
             raise BadZnodeError(f"its {len(value)} partitions are not numbered from 0")
         value = {number: value[number] for number in numbers}
     found = _all_brokers(list(value.values()))
     if found is not None:
         return found
-    return tuple(_brokers(each, f"partition {number}") for number, each in value.items())
+    return tuple(brokers(each, f"partition {number}") for number, each in value.items())
 
 
 def _all_brokers(lists: list[Any]) -> tuple[tuple[int, ...], ...] | None:
@@ -603,17 +396,7 @@ def _all_brokers(lists: list[Any]) -> tuple[tuple[int, ...], ...] | None:
     return replicas
 
 
-def _by_partition(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
-    found = {}
-    for key, brokers in value.items():
-        index = int(key) if _DIGITS.match(key) is not None else -1
-        if not 0 <= index < _INT or str(index) != key:
-            raise BadZnodeError(f"{key[:40]!r} is no partition")
-        found[index] = _brokers(brokers, f"partition {key}")
-    return found
-
-
-def _endpoint(text: str, protocols: _Fields) -> Endpoint:
+def _endpoint(text: str, protocols: JsonFields) -> Endpoint:
     found = re.match(_ENDPOINT, text, re.ASCII)
     if found is None or int(found[4]) > 65535:
         raise BadZnodeError(f"{text[:100]!r} is no endpoint")

@@ -16,9 +16,10 @@ from __future__ import annotations
 import os
 import struct
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.metadata import rows
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import sqlite3

@@ -13,19 +13,20 @@ has stay, unless a node above them is deleted. Pure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
 from krust.metadata import znodes
 from krust.metadata.contents import (
     ASSUMED,
-    BadZnodeError,
     EntityConfig,
     Features,
     PartitionState,
     ProducerIds,
     TopicAssignment,
 )
+from krust.metadata.json_fields import BadZnodeError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 from krust.errors import ConfigError
 from krust.metadata.store import is_path
+from krust.named_tuple import NamedTuple
 
 _HIDDEN = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 _OPEN = "/consumers"

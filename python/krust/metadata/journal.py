@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO
 from zlib import crc32
 
 from krust.metadata import rows
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.errors import ServerError
 from krust.metadata import database, rows
 from krust.metadata.database import BLANK, BadDatabaseError, Database, TreeContents, UnwritableError
 from krust.metadata.journal import Journal, JournalCopy, nodes, read
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

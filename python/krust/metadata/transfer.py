@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError
 from krust.metadata.differences import carried
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Create, Delete, SetData
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ that change for ours. A multi that checks a version which only one broker can ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.metadata.store import (
     ANY,
@@ -28,6 +28,7 @@ from krust.metadata.store import (
     SetData,
     Write,
 )
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

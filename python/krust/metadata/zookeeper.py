@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kazoo import exceptions
 from kazoo.protocol import serialization
@@ -54,6 +54,7 @@ from krust.metadata.store import (
     size,
 )
 from krust.metadata.zookeeper_client import ENDED, LONGEST_PAUSE_S, client, connect, end
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

@@ -16,8 +16,9 @@ result. All types here are plain data and can be pickled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
+from krust.named_tuple import NamedTuple
 from krust.plugins import Plugins, shown
 
 if TYPE_CHECKING:

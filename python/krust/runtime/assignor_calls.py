@@ -17,11 +17,12 @@ import time
 import traceback
 from collections import deque
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.coordinator import assignor_data
 from krust.coordinator.assignors import find
 from krust.coordinator.events import Event
+from krust.named_tuple import NamedTuple
 from krust.plugin_process import PluginFailedError
 from krust.runtime.runners import OnCallingThread, OnOwnThread, WorkerProcess
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from krust.authorizer import CLASS
 from krust.controller.acls import EVERYONE, WILDCARD
 from krust.controller.authorizers import AclClient, asked
 from krust.errors import ConfigError
+from krust.named_tuple import NamedTuple
 from krust.plugin_process import PluginFailedError
 from krust.plugin_worker import PluginLostError, PluginWorker
 from krust.plugins import parameters

@@ -2,6 +2,7 @@
 
 Settings of TLS and JAAS strings may be among those that the metadata store has of this broker. So
 what they lack at first is an error only when that store was read.
+`sasl.py` is imported only where a listener has logins.
 """
 
 from __future__ import annotations
@@ -15,10 +16,7 @@ from krust.errors import ConfigError
 from krust.listeners import addresses, inter_broker_listener, listeners, tls_settings
 from krust.password_encoder import SECRET
 from krust.principals import rules
-from krust.runtime.broker_tokens import BrokerTokens
 from krust.runtime.file_state import file_state
-from krust.runtime.token_keys import TokenKeys
-from krust.sasl import inter_broker_login, jaas_settings, key_source, logins, mechanisms
 
 if TYPE_CHECKING:
     from krust._krust import Server
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from krust.controller.authorizers import Authorizer
     from krust.listeners import SettingLookup
     from krust.runtime.authorizer_calls import AuthorizerCalls
+    from krust.runtime.broker_tokens import BrokerTokens
+    from krust.runtime.token_keys import TokenKeys
     from krust.sasl import Login
 
 _FOLLOW_S = 1.0
@@ -77,14 +77,10 @@ class BrokerListeners:
         """what it is told besides the ACLs; None: everybody may do everything"""
         self._authorizer_calls = _authorizer_calls(config, own)
         self._with_logins = [each.name for each in named if each.has_logins]
-        by_token = [name for name in self._with_logins if "OAUTHBEARER" in mechanisms(text, name)]
-        self._token_keys = TokenKeys({name: key_source(text, name) for name in by_token})
+        self._jaas_names, self._token_keys = _settings_of_logins(text, self._with_logins)
         self._rules = {
             each.name: rules(text, each.name) for each in named if each.names_by_certificates
         }
-        self._jaas_names = [
-            each for name in self._with_logins for each in jaas_settings(text, name)
-        ]
         self._jaas: list[str | None] = []
         """the JAAS strings in use"""
         self._due_s = 0.0
@@ -101,7 +97,8 @@ class BrokerListeners:
             self.inter_broker_tls = tls_settings(text, self.inter_broker)
         self._jaas = [text(name) for name in self._jaas_names]
         self._set_logins(text, server)
-        self._token_keys.load(server)
+        if self._token_keys is not None:
+            self._token_keys.load(server)
         server.set_principal_rules(self._rules)
         if self.authorizer is not None:
             calls, (users, everyone) = self._authorizer_calls, self.authorizer
@@ -122,7 +119,8 @@ class BrokerListeners:
         text    the broker's settings of now
         server  has the connections to other brokers
         """
-        self._token_keys.follow(server, now_s)
+        if self._token_keys is not None:
+            self._token_keys.follow(server, now_s)
         if self._tokens is not None:
             self._tokens.follow(now_s)
         if not (self.tls or self._jaas) or now_s < self._due_s:
@@ -149,6 +147,8 @@ class BrokerListeners:
             if _items(settings) != self._used[name][0]:
                 _server_tls(settings, name)
         if [text(name) for name in self._jaas_names] != self._jaas:
+            from krust.sasl import inter_broker_login, logins
+
             for name in self._with_logins:
                 logins(text, name)
             if not self._alone:
@@ -186,6 +186,11 @@ class BrokerListeners:
         return True
 
     def _set_logins(self, text: SettingLookup, server: Server) -> None:
+        if not self._with_logins:
+            return
+        from krust.runtime.broker_tokens import BrokerTokens
+        from krust.sasl import inter_broker_login, logins
+
         login = None if self._alone else inter_broker_login(text)
         server.set_logins({name: logins(text, name) for name in self._with_logins})
         self.inter_broker_login = login
@@ -219,6 +224,20 @@ class BrokerListeners:
             options |= {"sasl.mechanism": mechanism, "sasl.oauthbearer.token": self._tokens}
             options |= {"sasl.username": user, "sasl.password": password}
         return options
+
+
+def _settings_of_logins(
+    text: SettingLookup, listeners_with_logins: list[str]
+) -> tuple[list[str], TokenKeys | None]:
+    """The names of their JAAS strings, and the keys of their tokens; None: they take no tokens."""
+    if not listeners_with_logins:
+        return [], None
+    from krust.runtime.token_keys import TokenKeys
+    from krust.sasl import jaas_settings, key_source, mechanisms
+
+    jaas_names = [each for name in listeners_with_logins for each in jaas_settings(text, name)]
+    by_token = [name for name in listeners_with_logins if "OAUTHBEARER" in mechanisms(text, name)]
+    return jaas_names, TokenKeys({name: key_source(text, name) for name in by_token})
 
 
 def _authorizer_calls(config: Config, own: Authorizer | None) -> AuthorizerCalls | None:

@@ -7,7 +7,9 @@ Not promised: that it has a change which is still being made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

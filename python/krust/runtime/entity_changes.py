@@ -6,9 +6,10 @@ Threads: the policy thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust.controller.changes import Changes
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from krust.controller.state import Request

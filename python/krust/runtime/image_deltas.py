@@ -6,13 +6,15 @@ Threads: the policy thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from krust.controller import acls, quotas, scram
 from krust.controller.state import INTERNAL, NO_TOPIC_ID
 from krust.runtime.core_settings import broker_values
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from krust.config import Config
     from krust.controller.changes import Changes
     from krust.controller.entities import Topic
@@ -20,59 +22,55 @@ if TYPE_CHECKING:
     from krust.runtime.retention_rules import RetentionRules
     from krust.settings import Values
 
+    class PartitionDelta(TypedDict):
+        """A partition that changed."""
 
-class PartitionDelta(TypedDict):
-    """A partition that changed."""
+        partition: int
+        leader: int
+        leader_epoch: int
+        isr: list[int]
+        replicas: list[int]
+        partition_epoch: int
 
-    partition: int
-    leader: int
-    leader_epoch: int
-    isr: list[int]
-    replicas: list[int]
-    partition_epoch: int
+    class TopicDelta(TypedDict):
+        """A topic that changed."""
 
+        id: str
+        internal: bool
+        config: Values
+        partitions: list[PartitionDelta]
 
-class TopicDelta(TypedDict):
-    """A topic that changed."""
+    class BrokerEntry(TypedDict):
+        """A broker of the cluster."""
 
-    id: str
-    internal: bool
-    config: Values
-    partitions: list[PartitionDelta]
+        id: int
+        rack: str | None
+        endpoints: list[tuple[str, str, int]]
+        """(listener, host, port)"""
 
+    class ImageDelta(TypedDict, total=False):
+        """What changed in the image. An absent key means no change."""
 
-class BrokerEntry(TypedDict):
-    """A broker of the cluster."""
-
-    id: int
-    rack: str | None
-    endpoints: list[tuple[str, str, int]]
-    """(listener, host, port)"""
-
-
-class ImageDelta(TypedDict, total=False):
-    """What changed in the image. An absent key means no change."""
-
-    version: int
-    topics: dict[str, TopicDelta | None]
-    """None: the topic is deleted"""
-    cluster_id: str
-    controller_id: int
-    brokers: list[BrokerEntry]
-    broker_epoch: int
-    """the registration of this broker"""
-    waits: bool
-    """whether this broker still waits to learn who leads what"""
-    settings: Values
-    quotas: list[tuple[dict[str, str | None], dict[str, float]]]
-    scram: list[tuple[str, str, tuple[bytes, bytes, bytes, int]]]
-    """user, mechanism, and its salt, stored key, server key and iterations"""
-    acls: list[tuple[int, int, str, str, str, int, int]]
-    """all ACLs: the fields of `AclBinding`"""
-    tokens: list[tuple[str, tuple[str, bytes, int] | None]]
-    """delegation tokens that changed: the owner, the HMAC, when it expires; None: it is gone"""
-    strays: list[tuple[str, int]]
-    """partitions whose files are kept as stray directories"""
+        version: int
+        topics: dict[str, TopicDelta | None]
+        """None: the topic is deleted"""
+        cluster_id: str
+        controller_id: int
+        brokers: list[BrokerEntry]
+        broker_epoch: int
+        """the registration of this broker"""
+        waits: bool
+        """whether this broker still waits to learn who leads what"""
+        settings: Values
+        quotas: list[tuple[dict[str, str | None], dict[str, float]]]
+        scram: list[tuple[str, str, tuple[bytes, bytes, bytes, int]]]
+        """user, mechanism, and its salt, stored key, server key and iterations"""
+        acls: list[tuple[int, int, str, str, str, int, int]]
+        """all ACLs: the fields of `AclBinding`"""
+        tokens: list[tuple[str, tuple[str, bytes, int] | None]]
+        """delegation tokens that changed: the owner, the HMAC, when it expires; None: it is gone"""
+        strays: list[tuple[str, int]]
+        """partitions whose files are kept as stray directories"""
 
 
 class ImageDeltas:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.errors import ConfigError, ServerError
-from krust.metadata.ensemble import Credentials, Ensemble, Tls
+from krust.named_tuple import NamedTuple
 from krust.runtime import provenance
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from krust.config import Config
+    from krust.metadata.ensemble import Credentials, Ensemble, Tls
     from krust.metadata.local import Tree
     from krust.metadata.saved import TreeFiles
     from krust.metadata.shared import SharedTree
@@ -113,6 +114,8 @@ def open_beside(config: Config, wake: Callable[[], None]) -> Store:
 
 
 def _ensemble(config: Config, connect: str) -> Ensemble:
+    from krust.metadata.ensemble import Ensemble
+
     session_ms = config.whole("zookeeper.session.timeout.ms")
     wanted = config.text("zookeeper.connection.timeout.ms")
     return Ensemble(
@@ -130,6 +133,8 @@ def _tls(config: Config) -> Tls | None:
     """The settings of TLS; None: the connection is not secured."""
     if not config.true("zookeeper.ssl.client.enable"):
         return None
+    from krust.metadata.ensemble import Tls
+
     trusted = _pem(
         config.text("zookeeper.ssl.truststore.location"),
         config.text("zookeeper.ssl.truststore.type"),
@@ -199,6 +204,8 @@ def _open_store() -> Callable[[Ensemble, Callable[[], None]], ZooKeeperStore]:
 
 def _read(path: Path) -> Credentials | None:
     """The saved session of an earlier process; None: there is none that can be read."""
+    from krust.metadata.ensemble import Credentials
+
     try:
         saved = json.loads(path.read_bytes())
         return Credentials(int(saved["session"]), bytes.fromhex(saved["password"]))

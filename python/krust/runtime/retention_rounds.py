@@ -17,9 +17,10 @@ import threading
 import time
 import traceback
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.config import RETENTION
+from krust.named_tuple import NamedTuple
 from krust.plugin_process import OnceCaller, PluginFailedError
 from krust.plugins import FindError, Parameters
 from krust.retention.policies import BUILT_IN, POLICIES

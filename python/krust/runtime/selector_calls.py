@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.config import KAFKA_SELECTORS, SELECTOR
+from krust.named_tuple import NamedTuple
 from krust.plugin_process import OnceCaller, PluginFailedError
 from krust.plugins import parameters
 from krust.replica_selectors.selector import Replica, Selection

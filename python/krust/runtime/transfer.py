@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.errors import ConfigError, ServerError
 from krust.metadata import differences, transfer
@@ -20,6 +20,7 @@ from krust.metadata.store import (
     Create,
     Delete,
 )
+from krust.named_tuple import NamedTuple
 from krust.properties import properties
 from krust.runtime import metadata
 from krust.runtime.offline_store import open_files, open_zookeeper

@@ -21,7 +21,9 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,10 @@ import ipaddress
 import re
 import socket
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.errors import ConfigError
+from krust.named_tuple import NamedTuple
 from krust.security.private import write_private
 
 try:

@@ -5,10 +5,11 @@ Pure text, but for aiokafka: it takes an `ssl.SSLContext`, which reads the autho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from krust import jaas
 from krust.errors import ConfigError
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

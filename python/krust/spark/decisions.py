@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+
+from krust.named_tuple import NamedTuple
 
 TOPIC = "__krust_spark_commits"
 _PREFIX = "krust-spark"

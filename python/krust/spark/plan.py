@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from krust.named_tuple import NamedTuple
 from krust.spark.errors import PlanError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from krust.controller.acls import (
     RESOURCE_TYPES,
     ResourcePattern,
 )
-from krust.metadata.contents import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError
 
 ANN_READS = AclEntry("User:a", "*", 3, 3)
 BOB_DENIED = AclEntry("User:b", "10.0.0.1", 4, 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from krust.controller import acl_nodes, acl_requests, acls
+from krust.controller import acl_nodes, acls, refusals
 from krust.controller.acls import ANY, LITERAL, MATCH, PREFIXED, AclBinding, AclFilter
 from krust.messages import Message
 from krust.metadata.store import Create, Delete, Operation, SetData
@@ -357,7 +357,7 @@ def test_long_requests_go_in_slices() -> None:
 
 def test_a_request_that_is_refused_as_a_whole_has_an_answer_for_each_item() -> None:
     message: Any = creations([ANN, BOB])
-    answer = acl_requests.refuse_creations(message, UNKNOWN, "no")  # type: ignore[arg-type]
+    answer = refusals.acl_creations(message, UNKNOWN, "no")  # type: ignore[arg-type]
     assert [each["error_message"] for each in answer["results"]] == ["no", "no"]
 
 

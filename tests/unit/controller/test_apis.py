@@ -1,5 +1,8 @@
 """The table of controller APIs beside the schemas and what each row promises."""
 
+from importlib import import_module
+from inspect import signature
+
 from krust._krust import served_apis
 from krust.cli.apis import NAMES
 from krust.controller.apis import CONTROLLER_APIS
@@ -17,6 +20,13 @@ def test_every_controller_api_is_kafkas_or_the_cores_own() -> None:
     )
     kafkas = {head.split()[2] for head in heads}
     assert CONTROLLER_APIS.keys() - OF_THE_CORE <= kafkas
+
+
+def test_every_row_names_a_generator_function_of_a_module_of_the_controller() -> None:
+    for row in CONTROLLER_APIS.values():
+        module, function = row.decided_by.split(".")
+        decide = getattr(import_module(f"krust.controller.{module}"), function)
+        assert list(signature(decide).parameters) == ["state", "request"], row.name
 
 
 def test_only_the_controller_decides_what_brokers_forward() -> None:

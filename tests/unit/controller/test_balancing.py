@@ -10,7 +10,8 @@ import pytest
 from krust.controller.control_requests import ControlRequests
 from krust.controller.entities import Partition
 from krust.metadata import znodes
-from krust.metadata.contents import LogDirEvent, Partitions, PartitionState
+from krust.metadata.admin_contents import LogDirEvent, Partitions
+from krust.metadata.contents import PartitionState
 from krust.metadata.store import Create, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 

@@ -17,7 +17,7 @@ from krust.controller import (
 from krust.controller.delegation_tokens import DelegationToken, Principal, TokenLimits
 from krust.errors import Code
 from krust.messages import RequestContext
-from krust.metadata.contents import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError
 from krust.metadata.store import Create, Delete, SessionChanged, SessionState, SetData
 from tests.unit.controller.nodes import NOW_MS, Member, Nodes
 from tests.unit.controller.runtime import Runtime, write

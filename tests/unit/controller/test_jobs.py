@@ -13,7 +13,8 @@ from krust.controller.returned_brokers import ReturnedBrokers
 from krust.controller.state import ControllerState, Steps
 from krust.messages import Message
 from krust.metadata import znodes
-from krust.metadata.contents import ConfigChange, EntityConfig, Partitions, Reassignment
+from krust.metadata.admin_contents import Partitions, Reassignment
+from krust.metadata.contents import ConfigChange, EntityConfig
 from krust.metadata.store import Check, Create, Delete, MultiResult, Operation, Refusal, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 
@@ -32,9 +33,8 @@ def leaders(nodes: Nodes, name: str) -> list[int]:
 
 
 def state(nodes: Nodes, name: str, partition: int = 0) -> dict[str, object]:
-    found: dict[str, object] = json.loads(
-        nodes.node(f"/brokers/topics/{name}/partitions/{partition}/state") or "{}"
-    )
+    node = nodes.node(f"/brokers/topics/{name}/partitions/{partition}/state")
+    found: dict[str, object] = json.loads(node or "{}")
     return found
 
 

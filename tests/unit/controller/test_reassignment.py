@@ -11,7 +11,8 @@ from krust.controller import brokers, reassignment
 from krust.controller.entities import Partition
 from krust.controller.state import ControllerState
 from krust.messages import Message
-from krust.metadata.contents import PartitionState, Reassignment
+from krust.metadata.admin_contents import Reassignment
+from krust.metadata.contents import PartitionState
 from krust.metadata.store import Create, Delete, SetData
 from tests.unit.controller.nodes import Member, Nodes, writes
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krust.metadata import contents
+from krust.metadata.admin_contents import LogDirEvent, Partitions, Reassignment
 from krust.metadata.contents import (
-    BadZnodeError,
     BrokerRegistration,
     ClusterId,
     ConfigChange,
@@ -20,14 +19,11 @@ from krust.metadata.contents import (
     Endpoint,
     EntityConfig,
     Features,
-    LogDirEvent,
-    Partitions,
     PartitionState,
     ProducerIds,
-    Reassignment,
     TopicAssignment,
-    number,
 )
+from krust.metadata.json_fields import BadZnodeError, number
 
 KAFKA = json.loads((Path(__file__).parents[2] / "data/znodes-3.9.1.json").read_text())
 
@@ -265,4 +261,4 @@ def test_written_data_is_read_back(content: Any) -> None:
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_of_every_form_are_read(value: int) -> None:
-    assert contents.number(str(value).encode()) == value
+    assert number(str(value).encode()) == value

@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust import _krust
 from krust.clients import options
 from krust.errors import ConfigError
 from krust.metadata.ensemble import Ensemble
 from krust.metadata.store import is_path
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from krust.errors import ConfigError, KrustError
 from krust.metadata import znodes
-from krust.metadata.contents import BadZnodeError, number
+from krust.metadata.json_fields import BadZnodeError, number
 from krust.metadata.store import (
     Children,
     Create,

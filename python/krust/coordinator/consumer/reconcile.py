@@ -12,9 +12,10 @@ Rules (the simulator checks them):
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.coordinator.consumer.member import NO_PARTITIONS, STABLE, UNRELEASED, UNREVOKED
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Set

@@ -7,12 +7,13 @@ code: it gets an AssignCall and answers with the notification `Assigned`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from krust.coordinator.assignors.assignor import GroupSpec, MemberSpec, Topics
 from krust.coordinator.assignors.classic import Range
 from krust.coordinator.assignors.even import Uniform
 from krust.coordinator.consumer_protocol import TopicPartition
+from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

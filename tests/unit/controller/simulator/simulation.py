@@ -24,7 +24,8 @@ from krust.controller import registration
 from krust.controller.state import BrokerRequest
 from krust.messages import Message
 from krust.metadata import contents, znodes
-from krust.metadata.contents import ClusterId, Features, Partitions, Reassignment
+from krust.metadata.admin_contents import Partitions, Reassignment
+from krust.metadata.contents import ClusterId, Features
 from krust.metadata.store import Create, Delete, MultiResult, Node, Operation, Read
 from tests.unit.controller.simulator.broker import CLUSTER, SimulatedBroker, fresh_id
 from tests.unit.controller.simulator.checks import ControllerChecks
@@ -33,14 +34,14 @@ from tests.unit.controller.simulator.zookeeper import SimulatedSession, Simulate
 BROKERS = 3
 STEPS = 12
 REST_MS = 6_000
-DECODED: tuple[Any, ...] = (
-    contents.TopicAssignment,
-    contents.BrokerRegistration,
-    contents.ClusterId,
-    contents.ConfigChange,
-    contents.ControllerRegistration,
-    contents.EntityConfig,
-    contents.PartitionState,
+DECODERS: tuple[tuple[Any, str], ...] = (
+    (contents.TopicAssignment, "parse"),
+    (contents.BrokerRegistration, "decode"),
+    (contents.ClusterId, "decode"),
+    (contents.ConfigChange, "decode"),
+    (contents.ControllerRegistration, "decode"),
+    (contents.EntityConfig, "decode"),
+    (contents.PartitionState, "decode"),
 )
 WAYS_MS = (0.5, 1.0, 1.0, 2.0, 5.0)
 
@@ -474,9 +475,8 @@ ACTS: tuple[Callable[[ControllerSimulation], None], ...] = (
 def caching_decodes() -> Iterator[None]:
     """Decodes equal bytes once for all runs."""
     with ExitStack() as stack:
-        for kind in DECODED:
-            decode = lru_cache(2000)(kind.decode)
-            stack.enter_context(patch.object(kind, "decode", decode))
+        for kind, name in DECODERS:
+            stack.enter_context(patch.object(kind, name, lru_cache(2000)(getattr(kind, name))))
         yield
 
 
