@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krust import _krust
+from tests.peers.java_source import program
 from tests.waiting import WAIT_S, until
 
 CLEANER: dict[str, object] = {
@@ -186,7 +187,7 @@ def dumping(lib: str) -> Iterator[Dumps]:
     source = Path(__file__).parent / "java/Dumps.java"
     options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     with subprocess.Popen(
-        ["java", *options, "-cp", f"{lib}/*", str(source)],
+        ["java", *options, *program(source, lib)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.conftest import jars
+from tests.peers.java_source import program
 from tests.serving import ServedBroker
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -42,7 +43,7 @@ OF_BOTH = {
 def configs(version: str, bootstrap: str, lines: list[str]) -> list[list[str]]:
     """The tool's output for each line; all in one process."""
     source = Path(__file__).parent / "java/Configs.java"
-    words = ["java", "-cp", f"{jars(version)}/*", str(source), "kafka.admin.ConfigCommand"]
+    words = ["java", *program(source, jars(version)), "kafka.admin.ConfigCommand"]
     given = "".join(f"--bootstrap-server {bootstrap} {line}\n" for line in lines)
     run = subprocess.run(words, input=given, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

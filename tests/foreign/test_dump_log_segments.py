@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from tests.foreign.clients import ALL, AioKafka, Confluent, KafkaPython, Record
 from tests.foreign.conftest import jars
+from tests.peers.java_source import program
 from tests.serving import ServedBroker
 from tests.waiting import WAIT_S
 
@@ -84,8 +85,8 @@ def test_kafka_takes_a_producers_newest_batch_from_a_snapshot_with_five(tmp_path
         offsets.setdefault(int(producer), []).append(int(last))
     first, second = sorted(offsets)
     assert offsets == {first: [2, 3, 4, 5, 6], second: [9, 10, 11, 12, 13]}
-    program = Path(__file__).parent / "java/Producers.java"
-    words = ["java", "-cp", f"{lib}/*", str(program), str(folder), "14"]
+    source = Path(__file__).parent / "java/Producers.java"
+    words = ["java", *program(source, lib), str(folder), "14"]
     run = subprocess.run(words, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert sorted(run.stdout.splitlines()) == [f"{first} 0 6 6", f"{second} 0 6 13"]

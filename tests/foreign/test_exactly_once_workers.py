@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import krust
 from tests.peers import kafka
 from tests.peers.absent import AbsentError
+from tests.peers.java_source import program
 from tests.ports import free_port
 from tests.serving import AT_ONCE, ServedBroker
 from tests.waiting import WAIT_S, until
@@ -160,7 +161,7 @@ def killed_by_turns(
 def test_a_streams_application_counts_each_record_once(lib: Path, tmp_path: Path) -> None:
     with served(tmp_path) as broker:
         source = Path(__file__).parent / "java/Counts.java"
-        words = ["-cp", f"{lib}/*", str(source), broker.bootstrap, INPUT, OUTPUT]
+        words = [*program(source, lib), broker.bootstrap, INPUT, OUTPUT]
         worker = Worker(tmp_path / "streams.log", [*words, str(tmp_path / "state")])
 
         def write(turn: int) -> None:

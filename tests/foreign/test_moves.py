@@ -23,6 +23,7 @@ from kafka.errors import (
 
 from tests.faults.test_kill import PARTITIONS, ROUNDS, Load, read_all
 from tests.foreign.conftest import jars
+from tests.peers.java_source import program
 from tests.ports import free_port
 from tests.serving import ServedBroker
 from tests.waiting import WAIT_S, until, until_is
@@ -179,7 +180,7 @@ def test_kafkas_own_admin_client_moves_replicas(tmp_path: Path) -> None:
         source = Path(__file__).parent / "java/MoveReplicas.java"
         wanted = [word for number in range(2) for word in ("load", str(number), str(two))]
         wanted += ["load", "2", str(tmp_path / "three"), "nobody", "0", str(one)]
-        command = ["java", "-cp", f"{lib}/*", str(source), broker.bootstrap, *wanted]
+        command = ["java", *program(source, lib), broker.bootstrap, *wanted]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         assert run.stdout.splitlines()[:4] == [

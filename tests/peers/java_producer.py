@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.peers import kafka
+from tests.peers.java_source import program
 from tests.peers.zookeeper import fetched
 
 PROGRAM = Path(__file__).parents[1] / "foreign/java/Transactions.java"
@@ -30,7 +31,7 @@ class JavaProducer:
     def __init__(
         self, version: str, bootstrap: str, transactional_id: str, folder: Path, **settings: object
     ) -> None:
-        command = ["java", *_JAVA, "-cp", f"{jars(version)}/*", str(PROGRAM)]
+        command = ["java", *_JAVA, *program(PROGRAM, jars(version))]
         command += [bootstrap, transactional_id]
         command += [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
         self._errors = folder / f"{transactional_id}.err"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.peers.absent import why
+from tests.peers.java_source import program
 from tests.peers.zookeeper import fetched
 
 PROGRAM = Path(__file__).parents[1] / "foreign/java/OldConsumer.java"
@@ -36,7 +37,7 @@ class OldConsumer:
 
     def __init__(self, folder: Path, what: str, threads: int, **settings: object) -> None:
         kind, _, name = what.rpartition(":")
-        command = ["java", *_JAVA, "-cp", f"{fetched('0.8.2.2', _PARTS)}/*", str(PROGRAM)]
+        command = ["java", *_JAVA, *program(PROGRAM, fetched("0.8.2.2", _PARTS))]
         command += [kind or "topic", name, str(threads)]
         command += [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
         self.records: list[Record] = []

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.peers import kafka
+from tests.peers.java_source import program
 
 SOURCE = Path(__file__).with_name("Tools.java")
 END = "\x04"
+QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")
 PLACES = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
@@ -66,7 +68,7 @@ def tools(version: str, *properties: str) -> Iterator[Tools]:
     raises  AbsentError: there are no jars
     """
     with subprocess.Popen(
-        command(version, str(SOURCE), *properties),
+        ["java", *QUICK, *properties, *program(SOURCE, kafka.jars(version))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -77,6 +79,5 @@ def tools(version: str, *properties: str) -> Iterator[Tools]:
 
 
 def command(version: str, main: str, *properties: str) -> list[str]:
-    """The words that start a class, or a source file, with the jars of a version."""
-    quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1"]
-    return ["java", *quick, *properties, "-cp", f"{kafka.jars(version)}/*", main]
+    """The words that start a class with the jars of a version."""
+    return ["java", *QUICK, *properties, "-cp", f"{kafka.jars(version)}/*", main]
