@@ -70,10 +70,10 @@ def _suite(name: str, options: argparse.Namespace) -> list[str]:
     with serving(suite.SETTINGS, protocol=protocol, port=port, brokers=brokers) as access:
         outcomes: dict[str, bool] = suite.run(cache, access)
     outcomes = {test: passed for test, passed in outcomes.items() if test not in apart}
-    return _judge(name, outcomes, time.monotonic() - begin, options.accept, apart)
+    return _compare(name, outcomes, time.monotonic() - begin, options.accept, apart)
 
 
-def _judge(
+def _compare(
     name: str, outcomes: dict[str, bool], seconds: float, accept: bool, apart: set[str]
 ) -> list[str]:
     kept = PASSED / f"{name}.txt"

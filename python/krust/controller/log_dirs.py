@@ -115,7 +115,7 @@ def alter(
                 if pace.add():
                     yield PAUSE
                 move = Move(topic["name"], partition, asked["path"])
-                code, is_wanted = _judged(move, dirs, topics)
+                code, is_wanted = _check_move(move, dirs, topics)
                 codes.setdefault(move.topic, {})[partition] = code
                 if is_wanted:
                     moves.append(move)
@@ -131,7 +131,9 @@ def alter(
     return MoveDecision(moves, {"throttle_time_ms": 0, "results": results})
 
 
-def _judged(move: Move, dirs: Sequence[LogDir], topics: Mapping[str, Topic]) -> tuple[Code, bool]:
+def _check_move(
+    move: Move, dirs: Sequence[LogDir], topics: Mapping[str, Topic]
+) -> tuple[Code, bool]:
     """The code of one replica, and whether the core moves it."""
     if len(f"{move.topic}-{move.partition}") + _SUFFIX > LONGEST_NAME:
         return Code.INVALID_TOPIC_EXCEPTION, False

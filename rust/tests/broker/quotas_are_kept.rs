@@ -268,7 +268,7 @@ fn time_of_requests_is_limited_in_every_api() {
     let mut fixture = fixture(rows);
     let mut conn = fixture.connect();
     // Each request takes half a second, once handled and once finished. Ten seconds' worth are two
-    // of them, and it is judged before a request what those before it took.
+    // of them: what those before a request took limits it.
     fixture.clock.step(250_000_000);
     for _ in 0..3 {
         fixture.ask(&mut conn, &metadata(12));

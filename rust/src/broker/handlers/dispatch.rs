@@ -32,7 +32,7 @@ use crate::broker::requests::service::{
 use crate::broker::state::acls::host_text;
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::groups;
-use crate::broker::state::refused_batches::RefusedBatches;
+use crate::broker::state::refused_batches::SharedRefusedBatches;
 use crate::broker::state::waking::{DelayedId, Wakes};
 use crate::protocol::header::RequestHeader;
 use crate::protocol::{api_versions, consumer_group_heartbeat, fetch};
@@ -105,7 +105,7 @@ impl Service for Broker {
             account: None,
             delayed: Vec::new(),
             fetch_sessions: ConnectionSessions::default(),
-            refused_batches: RefusedBatches::default(),
+            refused_batches: SharedRefusedBatches::default(),
             following_frames: FollowingFrames::HandleNext,
         }
     }

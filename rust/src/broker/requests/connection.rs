@@ -11,7 +11,7 @@ use crate::broker::state::acls::AclClient;
 use crate::broker::state::class_acls::ConnectedClient;
 use crate::broker::state::fetch_sessions::ConnectionSessions;
 use crate::broker::state::quotas::account::QuotaAccount;
-use crate::broker::state::refused_batches::RefusedBatches;
+use crate::broker::state::refused_batches::SharedRefusedBatches;
 use crate::broker::state::waking::DelayedId;
 
 /// The context of one connection.
@@ -46,7 +46,7 @@ pub struct ConnectionContext {
     /// The fetch sessions that were used through it.
     pub(crate) fetch_sessions: ConnectionSessions,
     /// The batches of its producers that were refused for a temporary reason.
-    pub(crate) refused_batches: RefusedBatches,
+    pub(crate) refused_batches: SharedRefusedBatches,
 }
 
 /// How the frames of a connection after the current one are handled.

@@ -64,7 +64,7 @@ pub struct ClassClient {
 pub type ClientQuestion = (u64, ClassClient);
 
 /// A request that waits, by its thread.
-type Waiting = (usize, DelayedId);
+type DelayedRequest = (usize, DelayedId);
 
 /// The ACLs of one client.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ struct Clients {
 struct KnownClient {
     acls: Arc<ClientAcls>,
     state: AskState,
-    waiting: HashSet<Waiting>,
+    waiting: HashSet<DelayedRequest>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +200,7 @@ impl ClassAcls {
 
     /// Has a request wait for the answer. False: it need not, for an answer counts, or the client
     /// was forgotten and must connect again.
-    pub(crate) fn wait(&self, acls: &ClientAcls, request: Waiting, now_ms: i64) -> bool {
+    pub(crate) fn wait(&self, acls: &ClientAcls, request: DelayedRequest, now_ms: i64) -> bool {
         let mut clients = self.clients.lock();
         let Some(known) = clients.known.get_mut(&acls.number) else { return false };
         if acls.counts(now_ms) {
@@ -213,7 +213,7 @@ impl ClassAcls {
     }
 
     /// A request waits no longer: its connection was closed.
-    pub(crate) fn cancel(&self, acls: &ClientAcls, request: Waiting) {
+    pub(crate) fn cancel(&self, acls: &ClientAcls, request: DelayedRequest) {
         if let Some(known) = self.clients.lock().known.get_mut(&acls.number) {
             known.waiting.remove(&request);
         }
@@ -221,7 +221,7 @@ impl ClassAcls {
 
     /// A request has waited for too long: nothing is allowed to its client until an answer comes,
     /// or this has counted for as long as a call may take.
-    pub(crate) fn give_up(&self, acls: &ClientAcls, request: Waiting, now_ms: i64) {
+    pub(crate) fn give_up(&self, acls: &ClientAcls, request: DelayedRequest, now_ms: i64) {
         let mut clients = self.clients.lock();
         if let Some(known) = clients.known.get_mut(&acls.number) {
             known.waiting.remove(&request);
@@ -253,7 +253,7 @@ impl ClassAcls {
         number: u64,
         answer: Result<AclTable, i64>,
         now_ms: i64,
-    ) -> HashSet<Waiting> {
+    ) -> HashSet<DelayedRequest> {
         let mut clients = self.clients.lock();
         let clients = &mut *clients;
         let Some(known) = clients.known.get_mut(&number) else { return HashSet::new() };

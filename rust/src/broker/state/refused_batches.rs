@@ -6,12 +6,14 @@
 //! librdkafka then takes a new epoch, and sends again what has no answer in any partition: records
 //! that another broker has appended are doubled. Here the second is refused for the reason of the
 //! first, and the producer sends both again in order.
-//! Threads: owned by the connection's network thread.
+//! Threads: the connection's network thread, or the worker that has a request of the connection;
+//! never both, because later requests wait for that one.
 //! Limits: [`PARTITIONS`] partitions at a time; of others, nothing is known.
-//! Not promised: a batch that a worker refuses is not noted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::protocol::ErrorCode;
 
@@ -49,6 +51,9 @@ type Key = (Arc<str>, i32, i64);
 pub(crate) struct RefusedBatches {
     known: HashMap<Key, RefusedBatch>,
 }
+
+/// The same, for a request that moves to a worker.
+pub(crate) type SharedRefusedBatches = Arc<Mutex<RefusedBatches>>;
 
 impl RefusedBatches {
     /// Whether no refused batch is known.

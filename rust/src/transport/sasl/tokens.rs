@@ -171,10 +171,14 @@ impl TokenRules {
         if key.algorithm.is_some_and(|algorithm| algorithm != header.alg) {
             return Err(TokenError::Algorithm(header.alg));
         }
-        self.judge(&signed_claims(token, header.alg, &key.key)?, now_ms)
+        self.check_claims(&signed_claims(token, header.alg, &key.key)?, now_ms)
     }
 
-    fn judge(&self, claims: &Map<String, Value>, now_ms: i64) -> Result<AcceptedToken, TokenError> {
+    fn check_claims(
+        &self,
+        claims: &Map<String, Value>,
+        now_ms: i64,
+    ) -> Result<AcceptedToken, TokenError> {
         let ends_ms = time_ms(claims, "exp")?.ok_or_else(|| TokenError::Claim("exp".into()))?;
         let issued_ms = time_ms(claims, "iat")?.ok_or_else(|| TokenError::Claim("iat".into()))?;
         let begins_ms = time_ms(claims, "nbf")?.unwrap_or(issued_ms);

@@ -11,14 +11,15 @@ use std::sync::Arc;
 
 use crate::broker::handlers::produce::append::{AppendRules, UnverifiedPartition};
 use crate::broker::handlers::produce::partition_result::PartitionResult;
-use crate::broker::handlers::produce::reply;
 use crate::broker::handlers::produce::scratch::{ProduceReply, ProduceScratch};
 use crate::broker::handlers::produce::verified::{self, DelayedVerification};
+use crate::broker::handlers::produce::{refused, reply};
 use crate::broker::handlers::verify_or_add::{CoordinatorAnswers, WAIT_MS};
 use crate::broker::requests::broker::Broker;
 use crate::broker::requests::delayed::WorkResult;
 use crate::broker::requests::head::Head;
 use crate::broker::requests::reply::Output;
+use crate::broker::state::refused_batches::SharedRefusedBatches;
 use crate::broker::state::waking::Wakes;
 use crate::protocol::produce::ProduceRequest;
 use crate::wire::Reader;
@@ -34,6 +35,8 @@ pub(crate) struct LongProduce {
     pub(crate) results: Vec<PartitionResult>,
     /// Those of them whose transaction must be verified.
     pub(crate) unverified: Vec<UnverifiedPartition>,
+    /// The refused batches of its connection.
+    pub(crate) refused_batches: SharedRefusedBatches,
 }
 
 impl LongProduce {
@@ -43,7 +46,7 @@ impl LongProduce {
         broker: &Broker,
         answers: Option<Arc<CoordinatorAnswers>>,
     ) -> WorkResult {
-        let Self { head, body, mut rules, results, unverified } = self;
+        let Self { head, body, mut rules, results, unverified, refused_batches } = self;
         let Ok(message) = ProduceRequest::decode(&mut Reader::new(&body), head.version) else {
             return WorkResult::Fails;
         };
@@ -60,7 +63,7 @@ impl LongProduce {
             let Some(codes) = answers.codes() else {
                 drop(message);
                 let ProduceScratch { results, unverified, .. } = scratch;
-                let produce = Self { head, body, rules, results, unverified };
+                let produce = Self { head, body, rules, results, unverified, refused_batches };
                 let deadline_ms = broker.clock.monotonic_ms().saturating_add(WAIT_MS);
                 let delayed = DelayedVerification { produce, answers };
                 return WorkResult::wait(Box::new(delayed), deadline_ms);
@@ -71,6 +74,7 @@ impl LongProduce {
         let timeout_ms = i64::from(message.timeout_ms.max(0));
         let deadline_ms = broker.clock.monotonic_ms().saturating_add(timeout_ms);
         let results = &mut scratch.results;
+        refused::settle(&refused_batches, (&image, head.version), (&message, &mut *results));
         match ProduceReply::of(&message, (head.version, results)) {
             ProduceReply::None => WorkResult::Answer(Output::default()),
             ProduceReply::Close => WorkResult::Fails,

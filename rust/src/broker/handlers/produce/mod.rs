@@ -192,6 +192,7 @@ impl<'e, 's> StagedRequests<'e, 's> {
             rules: rules.on_a_worker(),
             results,
             unverified,
+            refused_batches: Arc::clone(&call.connection.refused_batches),
         };
         match answers {
             None => call.hand_over(lease, move |broker| produce.run(broker, None)),
@@ -218,7 +219,9 @@ impl<'e, 's> StagedRequests<'e, 's> {
         let mut flow = Flow::Go;
         for request in self.requests.drain(..) {
             let results = self.scratch.results.get_mut(request.results.clone()).unwrap_or_default();
-            refused::settle(&mut connection.refused_batches, (self.image, &request, results));
+            let version = request.head.version;
+            let settled = (&request.message, &mut *results);
+            refused::settle(&connection.refused_batches, (self.image, version), settled);
             match ProduceReply::of(&request.message, (request.head.version, results)) {
                 ProduceReply::None => {}
                 ProduceReply::Close => flow = Flow::Close,

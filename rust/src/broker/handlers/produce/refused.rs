@@ -1,25 +1,27 @@
 //! Gives a batch behind a refused one the error of that one (see `state::refused_batches`).
 //!
-//! Threads: the connection's network thread.
+//! Threads: the one that commits the request: the connection's network thread, or a worker.
 
-use crate::broker::handlers::produce::StagedRequest;
 use crate::broker::handlers::produce::partition_result::{PartitionResult, named};
 use crate::broker::state::image::ClusterImage;
-use crate::broker::state::refused_batches::{RefusedBatches, SentBatch};
+use crate::broker::state::refused_batches::{SentBatch, SharedRefusedBatches};
 use crate::protocol::ErrorCode;
+use crate::protocol::produce::ProduceRequest;
 use crate::record::batch::Batch;
 
 /// Notes the refused batches of a request, and changes the results of those behind one.
 pub(crate) fn settle(
-    refused: &mut RefusedBatches,
-    (image, request, results): (&ClusterImage, &StagedRequest<'_>, &mut [PartitionResult]),
+    refused: &SharedRefusedBatches,
+    (image, version): (&ClusterImage, i16),
+    (message, results): (&ProduceRequest<'_>, &mut [PartitionResult]),
 ) {
+    let mut refused = refused.lock();
     if refused.is_empty() && results.iter().all(|result| result.error == ErrorCode::None) {
         return;
     }
     let mut results = results.iter_mut();
-    for topic in &request.message.topic_data {
-        let found = named(topic, request.head.version).find(image);
+    for topic in &message.topic_data {
+        let found = named(topic, version).find(image);
         for (data, result) in topic.partition_data.iter().zip(results.by_ref()) {
             let Ok(found) = found else { continue };
             let Ok(batch) = Batch::parse(data.records.bytes().unwrap_or_default()) else {

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_judged_as_kafka_does() {
+    fn a_commit_is_validated_as_kafka_does() {
         for (state, wanted) in
             [(PreparingRebalance, 0), (CompletingRebalance, 27), (Stable, 0), (Dead, 15)]
         {
