@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from krust import _krust
-from krust.clients.leaders import wait_until_led
+from krust.clients.leaders import wait_for_leaders
 from tests.serving import ServedBroker
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def make_topic(asked: _krust.Client) -> Iterator[Callable[[int], str]]:
         [answer] = asked.request("CreateTopics", body)["topics"]
         assert not answer["error_code"], answer
         made.append(name)
-        assert wait_until_led(asked, name, partitions, PATIENCE_S)
+        assert wait_for_leaders(asked, name, partitions, PATIENCE_S)
         return name
 
     yield make

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from krust import Producer
 from krust._krust import Client
-from krust.clients import Producer
 from tests.serving import ServedBroker
 from tests.waiting import until
 
@@ -90,10 +90,10 @@ def fill(bootstrap: str, topics: int, partitions: int) -> None:
     asked = [{"name": f"t{number}", **settings, "configs": []} for number in range(topics)]
     message = {"topics": asked, "timeout_ms": 60_000, "validate_only": False}
     Client(bootstrap, {"request.timeout.ms": 60_000}).request("CreateTopics", message, 4)
-    with Producer(bootstrap) as producer:
+    with Producer(bootstrap_servers=bootstrap) as producer:
         for topic in range(topics):
             for partition in range(partitions):
-                producer.send(f"t{topic}", b"x" * 1000, partition=partition)
+                producer.produce(f"t{topic}", b"x" * 1000, partition=partition)
 
 
 def main() -> None:

@@ -276,6 +276,12 @@ def test_an_invalid_setting_is_named(config: dict[str, object], words: str) -> N
         krust.Producer(config)
 
 
+def test_an_address_in_place_of_settings_is_named() -> None:
+    with pytest.raises(ConfigError, match="a dict, and 'localhost:9092' is a text") as refused:
+        krust.Producer("localhost:9092")  # type: ignore[arg-type]
+    assert refused.value.hint == "an address is given as bootstrap_servers='localhost:9092'"
+
+
 def test_a_value_that_is_not_bytes_is_a_type_error() -> None:
     with (
         krust.Producer(bootstrap_servers="127.0.0.1:1") as producer,

@@ -82,6 +82,11 @@ def read(
     named   whether a broker has to be named
     raises  ConfigError: a setting that is not supported, or no broker is named
     """
+    if isinstance(config, str):
+        raise ConfigError(
+            f"the settings of a client are a dict, and {config[:100]!r} is a text",
+            hint=f"an address is given as bootstrap_servers={config[:100]!r}",
+        )
     given = dict(config or {}) | {name.replace("_", "."): value for name, value in more.items()}
     options: dict[str, object] = {_TELLER: next(_NUMBERS)}
     for name, value in given.items():
