@@ -11,9 +11,9 @@ BENCHES = Path(__file__).parents[2] / "benches"
 def imported(path: Path) -> Iterator[tuple[str, str]]:
     """Module and name of each import from krust or the tests."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            if node.module.partition(".")[0] in ("krust", "tests"):
-                yield from ((node.module, alias.name) for alias in node.names)
+        module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        if isinstance(node, ast.ImportFrom) and module.partition(".")[0] in ("krust", "tests"):
+            yield from ((module, alias.name) for alias in node.names)
 
 
 def is_there(module: str, name: str) -> bool:
