@@ -12,7 +12,7 @@ Not here: which versions are served. The core's table of APIs says that.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from krust._krust import served_apis
 from krust.controller import refusals
@@ -47,10 +47,10 @@ class ControllerApi(NamedTuple):
     """whether a broker asks the controller on its own behalf, and waits for the answer"""
 
     def decide(self, state: ControllerState, request: Request[Any]) -> Decision[Any]:
-        """Begin the decision of a request."""
+        """The decision of a request. A module that cannot be imported is its error."""
         module, function = self.decided_by.split(".")
         decide = getattr(import_module(f"krust.controller.{module}"), function)
-        return cast("Decision[Any]", decide(state, request))
+        return (yield from decide(state, request))
 
     @property
     def is_between_brokers(self) -> bool:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from krust.controller.jobs import ControllerJobs
-    from krust.controller.own_requests import AutoCreateRequest
     from krust.controller.registration import Registration
     from krust.controller.state import Steps, Transactions
     from krust.messages import Message
@@ -257,8 +256,8 @@ class Controller:
         asked: CreateTopicsRequest | AllocateProducerIdsRequest | AlterPartitionRequest | None = (
             None
         )
-        if request.api == "AutoCreate":
-            asked = _create_topics(state, request)
+        if request.api == "AutoCreate" and self._cluster is not None:
+            asked = self._cluster.create_topics(request)
         elif request.api == "AllocateProducerIds":
             broker = request.message.get("broker_id", state.node_id)
             if broker == state.node_id:
@@ -376,17 +375,6 @@ class Controller:
 def failed_response(request: Request[Any], error: Exception) -> Message:
     """The answer to a request whose decision failed: every item is refused with the error."""
     return refusal(request, Code.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
-
-
-def _create_topics(
-    state: ControllerState, request: Request[AutoCreateRequest]
-) -> CreateTopicsRequest:
-    """The CreateTopics that asks the controller for topics of an AutoCreate."""
-    from krust.controller import topic_plans
-
-    names = dict.fromkeys(request.message["topics"])
-    topics = [topic_plans.with_own_numbers(state, name) for name in names]
-    return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
 
 
 def _forwarded_answer(request: Request[Any], message: Message | None) -> Message:

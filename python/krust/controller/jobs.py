@@ -37,6 +37,7 @@ from krust.controller import (
     reassignment,
     registration,
     store_reads,
+    topic_plans,
 )
 from krust.controller.changes import Changes
 from krust.controller.control_requests import ControlRequests
@@ -62,8 +63,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
     from krust.controller.entities import Topic
+    from krust.controller.own_requests import AutoCreateRequest
     from krust.controller.pace import Pace
-    from krust.controller.state import Steps, Transactions
+    from krust.controller.state import Request, Steps, Transactions
+    from krust.messages.create_topics import CreateTopicsRequest
     from krust.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
     from krust.metadata.store import MultiResult, SessionChanged
 
@@ -323,6 +326,12 @@ class ControllerJobs:
             moving = {each.topic_id for each in self._announced}
             if any(each is None or each.id in moving for each in changes.topics.values()):
                 self._wanted.add(reassignment.JOB)
+
+    def create_topics(self, request: Request[AutoCreateRequest]) -> CreateTopicsRequest:
+        """The CreateTopics that asks the controller for the topics of an AutoCreate."""
+        names = dict.fromkeys(request.message["topics"])
+        topics = [topic_plans.with_own_numbers(self._state, name) for name in names]
+        return {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
 
     def delay_deletion_answer(
         self, ticket: int, asked: DeleteTopicsRequest, message: DeleteTopicsResponse

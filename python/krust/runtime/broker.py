@@ -35,6 +35,7 @@ from krust.runtime import (
     identity,
     metadata,
     provenance,
+    replica_moves,
 )
 from krust.runtime.broker_listeners import BrokerListeners
 from krust.runtime.cluster_view import ClusterView
@@ -413,8 +414,6 @@ class Runtime:
         self._requests[ticket] = request
         steps = None
         if request.api == "AlterReplicaLogDirs":
-            from krust.runtime import replica_moves
-
             steps = replica_moves.alter(self.server, self.state, request)
         self._perform(self._controller.request(ticket, request, steps))
         self._take_store_events()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krust.controller import log_dirs
 from krust.errors import KrustError
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ def alter(
     server: Server, state: ControllerState, request: Request[AlterReplicaLogDirsRequest]
 ) -> Decision[AlterReplicaLogDirsResponse]:
     """Have the core move replicas of this broker to other log directories."""
+    from krust.controller import log_dirs
+
     dirs = log_dirs.log_dirs(server.log_dirs())
     decided = yield from log_dirs.alter(request.message, dirs, state.topics)
     try:

@@ -1,13 +1,20 @@
 """The table of controller APIs beside the schemas and what each row promises."""
 
+from errno import EMFILE
 from importlib import import_module
 from inspect import signature
 
+import pytest
+
 from krust._krust import served_apis
 from krust.cli.apis import NAMES
+from krust.controller import apis
 from krust.controller.apis import CONTROLLER_APIS
+from krust.controller.state import Request
 from krust.coordinator.group_coordinator import _HANDLERS
+from krust.messages import Message
 from tests.typed_messages import SCHEMAS
+from tests.unit.controller.runtime import NOW_MS, Runtime
 
 OF_THE_CORE = {"AutoCreate", "LogDirFailed"}
 """requests that the core itself makes: Kafka has no such API"""
@@ -27,6 +34,23 @@ def test_every_row_names_a_generator_function_of_a_module_of_the_controller() ->
         module, function = row.decided_by.split(".")
         decide = getattr(import_module(f"krust.controller.{module}"), function)
         assert list(signature(decide).parameters) == ["state", "request"], row.name
+
+
+def test_a_module_that_cannot_be_imported_fails_its_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = Runtime()
+    request: Request[Message] = Request("CreateTopics", 5, {"topics": []}, {}, NOW_MS)
+
+    def no_descriptor(_: str) -> None:
+        raise OSError(EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apis, "import_module", no_descriptor)
+        [(ticket, answer)] = runtime.controller.request(1, request).replies
+    assert (ticket, type(answer)) == (1, OSError)
+    runtime.create("t")
+    assert "t" in runtime.state.topics
 
 
 def test_only_the_controller_decides_what_brokers_forward() -> None:
