@@ -19,6 +19,9 @@ else:
 
         def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
             fields = namespace.pop("__annotations__")
+            required = [each for each in fields if each not in namespace]
+            if bases != (NamedTuple,) or list(fields)[: len(required)] != required:
+                raise TypeError(f"{name} has another base, or a required field behind a default")
             defaults = [namespace.pop(each) for each in fields if each in namespace]
             made = namedtuple(name, fields, defaults=defaults, module=namespace.pop("__module__"))
             made.__annotations__ = fields

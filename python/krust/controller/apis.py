@@ -34,7 +34,7 @@ class ControllerApi(NamedTuple):
 
     name: str
     decided_by: str
-    """module and function, in this package"""
+    """module and function in this package, as `topics.create`"""
     refuse: Callable[[Any, Code, str], Any]
     """makes the response that refuses every item of a request"""
     writes: bool = False

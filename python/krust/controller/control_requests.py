@@ -43,6 +43,9 @@ INCREMENTAL = 1
 PARTITIONS_PER_SLICE = 80
 """changed partitions that are sent together"""
 
+LEAST_OF_ALL = 10
+"""partitions that a slice builds for a newly registered broker, however many have changed"""
+
 
 class ControlRequests:
     """What the controller has sent to each broker so far."""
@@ -95,7 +98,7 @@ class ControlRequests:
     def for_changes(self, state: ControllerState, changes: Changes) -> list[BrokerRequest]:
         """The requests for a slice of changes, and for newly registered brokers.
 
-        The latter get what the changes leave of the slice.
+        The latter get what the changes leave of the slice, and at least LEAST_OF_ALL partitions.
         """
         requests: list[BrokerRequest] = []
         moved = {
@@ -104,10 +107,11 @@ class ControlRequests:
             if topic is not None
         }
         unsent = self._unsent(state)
-        room = PARTITIONS_PER_SLICE - sum(map(len, moved.values()))
-        for broker in unsent[:1] if room > 0 else ():
-            requests += self._full(state, broker, room)
-        if informed := sorted(state.brokers.keys() - {state.node_id, *unsent}):
+        informed = sorted(state.brokers.keys() - {state.node_id, *unsent})
+        used = sum(map(len, moved.values())) if informed else 0
+        for broker in unsent[:1]:
+            requests += self._full(state, broker, max(PARTITIONS_PER_SLICE - used, LEAST_OF_ALL))
+        if informed:
             requests += self._changed(state, changes, moved, informed)
         for broker in self._full_epochs.keys() - state.brokers.keys():
             del self._full_epochs[broker]

@@ -71,11 +71,13 @@ def load(state: ControllerState, revised: Revised | None = None) -> Steps:
     for each in found:
         if pace.add(1 + len(each.partitions) // BATCHED):
             yield PAUSE
+        if each.name in state.deletions:
+            continue
         topic = each
         if revised is not None:
             topic = yield from revised(each, written, pace)
-        if each.name in state.deletions:
-            continue
+            if each.name in state.deletions:  # since a pause
+                continue
         before = state.topics.get(topic.name)
         if before is not None and before.id != topic.id:
             if not state.shared:

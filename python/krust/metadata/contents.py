@@ -383,7 +383,7 @@ def _of_all_partitions(value: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def _all_brokers(lists: list[Any]) -> tuple[tuple[int, ...], ...] | None:
-    """The same as `_brokers` of each list, without a call for each; None: one is invalid.
+    """The same as `brokers` of each list, without a call for each; None: one is invalid.
 
     Most partitions of a topic have the same few sets of replicas: each is checked once.
     """

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from krust.controller import full_requests
+from krust.controller.changes import Changes
 from krust.controller.control_messages import metadata_partition
 from krust.controller.control_request_handlers import FULL
+from krust.controller.control_requests import LEAST_OF_ALL, ControlRequests
 from krust.controller.control_requests import PARTITIONS_PER_SLICE as SENT
-from krust.controller.control_requests import ControlRequests
 from krust.controller.controller import ControllerOutcome
 from krust.controller.full_requests import FullRequests
 from krust.controller.offline_replicas import OfflineReplicas
@@ -172,6 +173,21 @@ def test_a_new_controller_sends_everything_to_one_broker_in_a_slice(
     monkeypatch.setattr(Member, "perform", recorded)
     nodes.leader.die()
     assert [each for each in slices if each] == [[3], [4]]
+
+
+def test_a_slice_of_changes_leaves_room_for_a_new_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = led_by_broker_2()
+    state = nodes.leader.state
+    rooms: list[int] = []
+    monkeypatch.setattr(FullRequests, "build", lambda _full, _state, most: rooms.append(most))
+    for informed in (False, True):
+        control = ControlRequests()
+        if informed:
+            control._full_epochs[2] = state.brokers[2].epoch
+        changes = Changes()
+        changes.topics["t"] = state.topics["t"]
+        control.for_changes(state, changes)
+    assert rooms == [SENT, LEAST_OF_ALL], "all of it, if nobody is told of the changes"
 
 
 def partitions_of(message: Message) -> list[Message]:
