@@ -107,7 +107,8 @@ $(VENV)/.spark: pyproject.toml $(VENV)/.tools
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*p["optional-dependencies"]["spark"], sep="\n")' > $(VENV)/spark.txt
 	@printf '[bdist_wheel]\ncompression = stored\n' > $(VENV)/stored.cfg
-	DIST_EXTRA_CONFIG=$(abspath $(VENV)/stored.cfg) $(PIP) -r $(VENV)/spark.txt || echo "no pyspark here: the tests of Spark are skipped"
+	DIST_EXTRA_CONFIG=$(abspath $(VENV)/stored.cfg) $(PIP) -r $(VENV)/spark.txt \
+	  || echo "no pyspark here: the tests of Spark are skipped"
 	@$(BIN)/python -m tests.spark.class_archive $(VENV)/spark.jsa
 	@touch $@
 

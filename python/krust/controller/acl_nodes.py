@@ -27,7 +27,7 @@ from krust.controller.acls import (
     ResourcePattern,
     is_name,
 )
-from krust.metadata.json_fields import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError, parse
 from krust.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -188,14 +188,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 def _fields(data: bytes) -> dict[str, Any]:
     """A JSON object of version 1."""
-    try:
-        found = json.loads(data.decode())
-        if b"\\ud" in data.lower():  # a lone surrogate cannot be encoded again
-            _encode(found)
-    except (ValueError, RecursionError) as error:
-        raise BadZnodeError(f"it is no JSON: {str(error)[:100]}") from None
-    if not isinstance(found, dict):
-        raise BadZnodeError("it is no object")
+    found = parse(data)
     if found.get("version") != 1 or isinstance(found["version"], bool):
         raise BadZnodeError(f"its version is {str(found.get('version'))[:40]}, known is 1")
     return found

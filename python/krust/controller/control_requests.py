@@ -186,14 +186,14 @@ class ControlRequests:
     def needs_election(self, state: ControllerState, changes: Changes) -> bool:
         """Whether a changed partition has no leader that is alive and could have one."""
         alive = frozenset(state.brokers)
-        is_offline = state.offline.brokers_of if state.offline else None
+        offline_brokers = state.offline.brokers_of if state.offline else None
         for name, topic in changes.topics.items():
             if topic is not None:
                 rules = brokers.leader_rules(state, topic)
                 for index in self._differing(name, topic):
                     partition = topic.partitions[index]
                     if leaders.is_settled(partition, alive) and not (
-                        is_offline and is_offline((name, index))
+                        offline_brokers and offline_brokers((name, index))
                     ):
                         continue
                     if brokers.with_live_leader(state, topic, index, rules) is not partition:

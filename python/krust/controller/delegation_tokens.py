@@ -12,10 +12,9 @@ Pure: no clock, no store.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from krust.metadata.json_fields import BadZnodeError
+from krust.metadata.json_fields import BadZnodeError, encode, parse
 from krust.metadata.store import is_path
 from krust.metadata.znodes import sanitised, unsanitised
 from krust.named_tuple import NamedTuple
@@ -96,12 +95,12 @@ class DelegationToken(NamedTuple):
             "maxTimestamp": self.max_ms,
             "version": _VERSION,
         }
-        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        return encode(fields)
 
     @staticmethod
     def decode(token_id: str, data: bytes) -> DelegationToken:
         """The token in a node. BadZnodeError: the bytes are invalid."""
-        fields = _fields(data)
+        fields = parse(data)
         version = _whole(fields, "version")
         if not 1 <= version <= _VERSION:
             raise BadZnodeError(f"its version is {version}, known are 1 to {_VERSION}")
@@ -250,14 +249,4 @@ def _whole(fields: dict[str, Any], name: str) -> int:
     found = fields.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or abs(found) > _LAST_MS:
         raise BadZnodeError(f"{name} is no 64-bit number")
-    return found
-
-
-def _fields(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise BadZnodeError(f"it is no JSON: {str(error)[:100]}") from None
-    if not isinstance(found, dict):
-        raise BadZnodeError("it is no object")
     return found

@@ -31,13 +31,7 @@ class JsonFields:
         if self.empty:
             self._values: dict[str, Any] = {}
             return
-        try:
-            value = json.loads(data.decode())
-            if b"\\ud" in data.lower():  # a lone surrogate cannot be encoded again
-                encode(value)
-        except (ValueError, RecursionError) as error:
-            raise BadZnodeError(f"it is no JSON: {str(error)[:100]}") from None
-        self._values = _object(value, "it")
+        self._values = parse(data)
 
     @classmethod
     def of(cls, value: object) -> JsonFields:
@@ -135,6 +129,17 @@ class JsonFields:
         if not isinstance(found, list):
             raise BadZnodeError(f"{name} is no list")
         return [JsonFields.of(each) for each in found]
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """A JSON object. BadZnodeError: the bytes are none."""
+    try:
+        value = json.loads(data.decode())
+        if b"\\ud" in data.lower():  # a lone surrogate cannot be encoded again
+            encode(value)
+    except (ValueError, RecursionError) as error:
+        raise BadZnodeError(f"it is no JSON: {str(error)[:100]}") from None
+    return _object(value, "it")
 
 
 def encode(value: object) -> bytes:

@@ -99,6 +99,7 @@ def test_a_node_has_kafkas_bytes_and_is_read_back() -> None:
         BYTES.replace(b"3}", b"true}"),
         BYTES.replace(b'"id"', b'"other"'),
         BYTES.replace(b"User%3Aann", b"ann"),
+        BYTES.replace(b"User%3Aann", rb"User%3Aann\ud800"),
         BYTES.replace(b'["User%3Aeve"]', b'"User%3Aeve"'),
         BYTES.replace(b'"User%3Aeve"', b"1"),
         BYTES.replace(b'"maxTimestamp":', b'"maxTimestamp":1e400,"x":'),
